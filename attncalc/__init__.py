@@ -1,0 +1,81 @@
+"""What attention costs: KV-cache bytes, FLOPs, parameters and memory, exact and with the formula.
+
+>>> from attncalc import load, Workload, kv_cache
+>>> cache = kv_cache(load("llama2-70b"), Workload.decode(batch=8, context=4096))
+>>> int(cache.total), cache.total.formula.text
+(10737418240, 'L * B * T * 2 * n_kv_heads * d_head * bytes')
+
+Names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .attention import Chunked, Cross, Full, Grouped, Latent, Sliding
+    from .config import load, preset_names
+    from .cost.activations import activations
+    from .cost.cache import kv_cache
+    from .cost.flops import crossover, flops
+    from .cost.params import params
+    from .errors import AttncalcError
+    from .mlp import Mlp
+    from .model import Head, Layers, ModelSpec, Stack
+    from .quantity import Quantity, Ratio
+    from .workload import Mask, Workload
+
+_HOMES = {
+    "attention": ("Chunked", "Cross", "Full", "Grouped", "Latent", "Sliding"),
+    "config": ("load", "preset_names"),
+    "cost.activations": ("activations",),
+    "cost.cache": ("kv_cache",),
+    "cost.flops": ("crossover", "flops"),
+    "cost.params": ("params",),
+    "errors": ("AttncalcError",),
+    "mlp": ("Mlp",),
+    "model": ("Head", "Layers", "ModelSpec", "Stack"),
+    "quantity": ("Quantity", "Ratio"),
+    "workload": ("Mask", "Workload"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AttncalcError",
+    "Chunked",
+    "Cross",
+    "Full",
+    "Grouped",
+    "Head",
+    "Latent",
+    "Layers",
+    "Mask",
+    "Mlp",
+    "ModelSpec",
+    "Quantity",
+    "Ratio",
+    "Sliding",
+    "Stack",
+    "Workload",
+    "activations",
+    "crossover",
+    "flops",
+    "kv_cache",
+    "load",
+    "params",
+    "preset_names",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'attncalc' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

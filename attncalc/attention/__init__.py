@@ -1,0 +1,34 @@
+"""Attention kinds, one file each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cross import Cross
+from .grouped import Grouped
+from .kind import Attention, Cached, Matrix, Widths
+from .latent import Latent
+from .span import FULL, Chunked, Full, Sliding, Span, pairs
+
+KINDS: dict[str, type[Any]] = {
+    "grouped": Grouped,
+    "latent": Latent,
+}
+"""What the YAML key `attention` may name. A new kind is a file and a line here."""
+
+__all__ = [
+    "FULL",
+    "KINDS",
+    "Attention",
+    "Cached",
+    "Chunked",
+    "Cross",
+    "Full",
+    "Grouped",
+    "Latent",
+    "Matrix",
+    "Sliding",
+    "Span",
+    "Widths",
+    "pairs",
+]

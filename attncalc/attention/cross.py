@@ -1,0 +1,60 @@
+"""Cross-attention: queries from one stack, keys and values from another's output.
+
+The score matrix is a rectangle of S queries by T_source keys, with no causal mask. K and V are made
+once, from the source, and kept: the cache grows with the source and not with what is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from ..workload import Mask, Run
+from .grouped import Grouped
+from .kind import Cached, Matrix, Widths
+from .span import FULL, Span
+
+
+class Cross(NamedTuple):
+    """The heads of `heads`, with keys and values from a source of another length and width."""
+
+    heads: Grouped
+
+    @property
+    def source(self) -> str:
+        return "Vaswani et al. 2017, arXiv:1706.03762, 3.2.3 (encoder-decoder attention)"
+
+    @property
+    def span(self) -> Span:
+        return FULL
+
+    @property
+    def label(self) -> str:
+        return f"cross-{self.heads.label}"
+
+    @property
+    def headline(self) -> str:
+        return f"cross-attention, {self.heads.headline}"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        apart = dataclasses.replace(self.heads, fused=False)  # queries and keys read different tokens
+        return apart.matrices(d_model, d_source)
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return dataclasses.replace(self.heads, span=FULL).score_flops(run, None)
+
+    def cache(self) -> tuple[Cached, ...]:
+        return tuple(c._replace(grows="source", span=FULL) for c in self.heads.cache())
+
+    def widths(self) -> Widths:
+        return self.heads.widths()
+
+    def variant(self, name: str, number: int | None) -> Any:
+        # No released model caches a latent of a source, so "mla" leaves cross-attention as it is.
+        return self if name == "mla" else Cross(self.heads.variant(name, number))
+
+    def shard(self, tp: int) -> Cross:
+        return Cross(self.heads.shard(tp))
+
+    def facts(self) -> dict[str, Any]:
+        return {**self.heads.facts(), "kind": self.label, "span": "source"}

@@ -1,0 +1,205 @@
+"""Grouped attention: multi-head (MHA), grouped-query (GQA) and multi-query (MQA) in one class.
+
+The three differ in one number, n_kv_heads: equal to n_heads, between, or 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import AttncalcError
+from ..quantity import exact_div, maximum, term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix, Widths
+from .span import FULL, Span, pairs
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """n_heads query heads of d_head that share n_kv_heads keys and values.
+
+    Every n_heads / n_kv_heads queries share a K and a V head. d_head need not be d_model / n_heads.
+    AttncalcError: n_kv_heads does not divide n_heads, or `bias` names no projection.
+    """
+
+    n_heads: int = term("query heads")
+    n_kv_heads: int = term("key and value heads", left_out="n_heads")
+    d_head: int = term("width of a query and a key head", left_out="d_model / n_heads")
+    d_v: int | None = term("width of a value head", left_out="d_head", default=None)
+    span: Span = FULL
+    bias: tuple[str, ...] = term(
+        "projections that have a bias: true for all, or a list of q, k, v, o",
+        default=(),
+        schema={
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
+            ]
+        },
+    )
+    fused: bool = term("q, k and v are one matrix", default=False, schema={"type": "boolean"})
+    qk_norm: Literal["head", "full"] | None = term(
+        "norm on q and k: head = one gain of d_head for all heads, full = one over all heads' width",
+        default=None,
+        schema={"enum": ["head", "full"]},
+    )
+    sinks: bool = term(
+        "a learned logit of every query head beside the keys' (gpt-oss)",
+        default=False,
+        schema={"type": "boolean"},
+    )
+    gate: bool = term(
+        "a gate on the output, as wide as it (Qwen3-Next)", default=False, schema={"type": "boolean"}
+    )
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """The keys a preset must give."""
+        return ("n_heads",)
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+        """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""
+        given = dict(given)
+        n_heads = given["n_heads"]
+        if "d_head" not in given and d_model % n_heads:
+            raise AttncalcError(
+                f"d_head: left out, and d_model {d_model} is not a multiple of n_heads {n_heads}",
+                "give d_head, the width of a query head",
+            )
+        bias = given.pop("bias", False)
+        defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
+        if isinstance(bias, bool):
+            bias = "qkvo" if bias else ""
+        return cls(**{**defaults, **given}, bias=tuple(bias), span=span)
+
+    def __post_init__(self) -> None:
+        if self.n_heads % self.n_kv_heads:
+            allowed = [n for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0]
+            raise AttncalcError(
+                f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}",
+                f"every KV head serves the same number of query heads: {_listed(allowed)}",
+            )
+
+    @property
+    def source(self) -> str:
+        return (
+            "Vaswani et al. 2017, arXiv:1706.03762, 3.2 (MHA); Shazeer 2019, arXiv:1911.02150 (MQA); "
+            "Ainslie et al. 2023, arXiv:2305.13245 (GQA)"
+        )
+
+    @property
+    def label(self) -> str:
+        if self.n_kv_heads == self.n_heads:
+            return "MHA"
+        return "MQA" if self.n_kv_heads == 1 else "GQA"
+
+    @property
+    def headline(self) -> str:
+        words = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
+        heads = f"{self.n_heads} query and {self.n_kv_heads} KV heads x {self.d_head}"
+        widths = f"{heads} (values x {self.d_v})" if self.d_v not in (None, self.d_head) else heads
+        return f"{words} attention, {widths}"
+
+    @property
+    def _d_v(self) -> int:
+        return self.d_head if self.d_v is None else self.d_v
+
+    def _bias(self, letter: str, width: int) -> int:
+        return width if letter in self.bias else 0
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
+        v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
+        if self.fused:
+            bias = self._bias("q", q) + self._bias("k", k) + self._bias("v", v)
+            found = [Matrix("W_qkv", d_model, q + k + v, bias, "queries")]
+        else:
+            found = [
+                Matrix("W_q", d_model, q, self._bias("q", q), "queries"),
+                Matrix("W_k", d_source, k, self._bias("k", k), "keys"),
+                Matrix("W_v", d_source, v, self._bias("v", v), "keys"),
+            ]
+        if self.gate:
+            found.append(Matrix("W_gate", d_model, o, 0, "queries"))
+        found.append(Matrix("W_o", o, d_model, self._bias("o", d_model), "queries"))
+        if self.qk_norm:
+            whole = self.qk_norm == "full"
+            found.append(Matrix("q_norm", q if whole else self.d_head))
+            found.append(Matrix("k_norm", k if whole else self.d_head))
+        if self.sinks:
+            found.append(Matrix("sinks", self.n_heads))
+        return tuple(found)
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # QK takes d_head multiply-adds a pair and head, PV takes d_v; each is 2 FLOP.
+        return 2 * self.n_heads * pairs(self.span, run, mask) * self._qk_and_v
+
+    @property
+    def _qk_and_v(self) -> int:
+        return 2 * self.d_head if self.d_v is None else self.d_head + self.d_v
+
+    def cache(self) -> tuple[Cached, ...]:
+        if self.d_v is None:
+            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span),)
+        return (
+            Cached("K", self.n_kv_heads, self.d_head, span=self.span),
+            Cached("V", self.n_kv_heads, self.d_v, span=self.span),
+        )
+
+    def widths(self) -> Widths:
+        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v)
+
+    def variant(self, name: str, number: int | None) -> Any:
+        if name == "mla":
+            from .latent import Latent
+
+            # As DeepSeek-V2 sizes it (arXiv:2405.04434, 2.1.4): a rotary key of half a head beside it.
+            return Latent(
+                n_heads=self.n_heads,
+                kv_lora_rank=number or 0,
+                d_nope=self.d_head,
+                d_rope=max(1, self.d_head // 2),
+                d_v=self._d_v,
+                span=self.span,
+            )
+        heads = {"mha": self.n_heads, "mqa": 1}.get(name, number or 0)
+        return dataclasses.replace(self, n_kv_heads=heads)
+
+    def shard(self, tp: int) -> Grouped:
+        # vLLM's rule, model_executor/models/llama.py: query heads are split, KV heads are split and,
+        # once there is one a device, replicated.
+        if self.n_heads % tp:
+            raise AttncalcError(
+                f"--tp {int(tp)} does not divide {self.n_heads} query heads",
+                "tensor parallelism gives each device the same number of query heads",
+            )
+        if self.n_kv_heads % tp and tp % self.n_kv_heads:
+            raise AttncalcError(
+                f"--tp {int(tp)} and {self.n_kv_heads} KV heads: neither divides the other",
+                "KV heads are split evenly over the devices, or each is replicated on as many",
+            )
+        kv = maximum(1, self.n_kv_heads // tp)
+        return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), n_kv_heads=kv)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": self.label,
+            "n_heads": int(self.n_heads),
+            "n_kv_heads": int(self.n_kv_heads),
+            "d_head": int(self.d_head),
+            "d_v": int(self._d_v),
+            "span": self.span.label,
+            "bias": list(self.bias),
+            "fused": self.fused,
+            "qk_norm": self.qk_norm,
+            "sinks": self.sinks,
+            "gate": self.gate,
+        }
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(str(n) for n in numbers[:12]) + (", ..." if len(numbers) > 12 else "")

@@ -1,0 +1,115 @@
+"""What every attention kind answers, and the plain records it answers with.
+
+A kind knows no engine, no model family and no unit: it says which matrices it has, how many FLOPs
+its scores take, what it caches and what is live while it runs. A new kind is one new file beside
+this one and one line in the table of `attention/__init__.py`; the YAML keys are its fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Protocol
+
+from ..workload import Mask, Run
+from .span import FULL, Span
+
+
+class Matrix(NamedTuple):
+    """One named parameter tensor: `rows` x `cols` elements and `bias` more.
+
+    reads: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
+    from a source), or None for a vector that no matmul uses (a norm's gain, sinks).
+    """
+
+    name: str
+    rows: int
+    cols: int = 1
+    bias: int = 0
+    reads: Literal["queries", "keys"] | None = None
+
+    @property
+    def weights(self) -> int:
+        """Elements without the bias."""
+        return self.rows * self.cols
+
+    @property
+    def params(self) -> int:
+        """Elements, the bias included."""
+        return self.weights + self.bias
+
+
+class Cached(NamedTuple):
+    """Something a layer keeps for later tokens, as `rows` of `width` elements.
+
+    grows: with the context (that many rows a token, for the tokens its span keeps), with the source
+    (rows a source token), or never (rows in all: a recurrent state).
+    dtype: the dtype a state insists on; None for the cache's own.
+    """
+
+    name: str
+    rows: int
+    width: int
+    grows: Literal["context", "source", "never"] = "context"
+    span: Span = FULL
+    dtype: str | None = None
+
+
+class Widths(NamedTuple):
+    """Elements a token has in the tensors that enter and leave the attention kernel.
+
+    n_heads query heads of d_qk and n_kv_heads of d_qk and d_v; extra: what else is live then
+    (MLA's latent), per token. values_in_keys: V is a part of K and takes no memory of its own.
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    d_qk: int
+    d_v: int
+    extra: int = 0
+    values_in_keys: bool = False
+
+
+class Attention(Protocol):
+    """A kind of attention layer. Its fields are plain ints, or symbols for a formula."""
+
+    @property
+    def source(self) -> str:
+        """The paper its formulas are from."""
+
+    @property
+    def span(self) -> Span:
+        """The positions a query can see at all."""
+
+    @property
+    def label(self) -> str:
+        """Its short name: 'GQA'."""
+
+    @property
+    def headline(self) -> str:
+        """Itself in words: 'grouped-query attention, 64 query and 8 KV heads x 128'."""
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        """Its parameters; d_source is the width of what keys are made from (d_model unless cross)."""
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        """FLOPs of one sequence of `run` between the projections: QK and PV, or a state's update.
+
+        mask None: the dense rectangle of S x T pairs, what a kernel that skips nothing computes.
+        """
+
+    def cache(self) -> tuple[Cached, ...]:
+        """What it keeps for later tokens; () for nothing."""
+
+    def widths(self) -> Widths:
+        """The tensors around the attention kernel."""
+
+    def variant(self, name: str, number: int | None) -> Attention:
+        """Itself as 'mha', 'mqa', 'gqa' with `number` KV heads or 'mla' with that kv_lora_rank.
+
+        AttncalcError: where it cannot be that.
+        """
+
+    def shard(self, tp: int) -> Attention:
+        """The part one of `tp` tensor-parallel devices holds. AttncalcError: where it does not divide."""
+
+    def facts(self) -> dict[str, Any]:
+        """Its fields as plain data, for JSON."""

@@ -1,0 +1,168 @@
+"""Spans: the positions a query can see at all, and exact counts of query-key pairs.
+
+Any kind can have any span; a span knows no width and no byte. Positions count from 1: the n-th token
+of a sequence sees `visible(n)` keys under a causal mask, itself included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..errors import AttncalcError
+from ..quantity import exact_div, minimum, term
+from ..workload import Mask, Run
+
+
+class Span(Protocol):
+    """How far back a query sees."""
+
+    @property
+    def label(self) -> str:
+        """'full', 'window 1,024', 'chunk 8,192'."""
+
+    @property
+    def words(self) -> str:
+        """'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
+
+    def visible(self, n: int) -> int:
+        """Keys that the n-th token sees under a causal mask."""
+
+    def triangle(self, n: int) -> int:
+        """Pairs among the first n tokens under a causal mask: visible(1) + ... + visible(n)."""
+
+    def square(self, n: int) -> int:
+        """Pairs among n tokens that all see each other as far as the span goes both ways."""
+
+    def upper(self, n: int) -> int:
+        """Pairs among n tokens in which the key comes after the query: square(n) - triangle(n)."""
+
+    def kept(self, n: int) -> int:
+        """Tokens an ideal cache holds after n tokens: those that a later query can still see, and
+        never more than the span.
+        """
+
+
+class Full:
+    """Every position. All of its kind are equal."""
+
+    label = "full"
+    words = "the whole context"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Full)
+
+    def __hash__(self) -> int:
+        return hash(Full)
+
+    def visible(self, n: int) -> int:
+        return n
+
+    def triangle(self, n: int) -> int:
+        return exact_div(n * (n + 1), 2)
+
+    def square(self, n: int) -> int:
+        return n * n
+
+    def upper(self, n: int) -> int:
+        return exact_div(n * (n - 1), 2)
+
+    def kept(self, n: int) -> int:
+        return n
+
+
+class _Narrow:
+    """What a window and a chunk share: the pairs above the diagonal mirror those below it."""
+
+    def triangle(self, n: int) -> int:
+        raise NotImplementedError
+
+    def upper(self, n: int) -> int:
+        return self.triangle(n) - n
+
+    def square(self, n: int) -> int:
+        return 2 * self.triangle(n) - n
+
+
+@dataclass(frozen=True)
+class Sliding(_Narrow):
+    """The nearest `window` positions, the query's own included: 0 <= i - j < window.
+
+    A bidirectional mask makes it |i - j| < window. Source: Mistral 7B, arXiv:2310.06825, section 2.
+    """
+
+    window: int = term("tokens of the sliding window, the query's own included", symbol="W")
+
+    @property
+    def label(self) -> str:
+        return f"window {int(self.window):,}"
+
+    @property
+    def words(self) -> str:
+        return f"a window of {int(self.window):,} tokens"
+
+    def visible(self, n: int) -> int:
+        return minimum(n, self.window)
+
+    def triangle(self, n: int) -> int:
+        m = minimum(n, self.window)
+        return exact_div(m * (m + 1), 2) + (n - m) * self.window
+
+    def kept(self, n: int) -> int:
+        return minimum(n, self.window)
+
+
+@dataclass(frozen=True)
+class Chunked(_Narrow):
+    """Positions of the query's own chunk: i // chunk == j // chunk (counted from 0).
+
+    Source: Llama 4's attention_chunk_size, transformers' masking_utils.py.
+    """
+
+    chunk: int = term("tokens of an attention chunk", symbol="C")
+
+    @property
+    def label(self) -> str:
+        return f"chunk {int(self.chunk):,}"
+
+    @property
+    def words(self) -> str:
+        return f"chunks of {int(self.chunk):,} tokens"
+
+    def visible(self, n: int) -> int:
+        return (n - 1) % self.chunk + 1
+
+    def triangle(self, n: int) -> int:
+        rest = n % self.chunk
+        whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), 2)
+        return whole + exact_div(rest * (rest + 1), 2)
+
+    def kept(self, n: int) -> int:
+        return minimum(n, self.chunk)
+
+
+FULL = Full()
+
+
+def pairs(span: Span, run: Run, mask: Mask | None) -> int:
+    """Query-key pairs of one sequence: its last `run.new` tokens ask among `run.context`.
+
+    mask None: the dense rectangle S * T. AttncalcError: a bidirectional mask with tokens in the past,
+    which could not have seen the new ones. (Workload refuses the like for a prefix.)
+    """
+    new, context = run.new, run.context
+    if mask is None:
+        return new * context
+    if mask.kind == "bidirectional":
+        if new != context:
+            raise AttncalcError(
+                "a bidirectional model has no decode step: every token sees every other at once",
+                "ask for a prefill ('--phase prefill', without '--past'), or give '--mask causal'",
+            )
+        return span.square(context)
+    if new == context:
+        below = span.triangle(context)
+        return below + span.upper(mask.prefix) if mask.prefix else below
+    if new == 1:
+        return span.visible(context)
+    return span.triangle(context) - span.triangle(context - new)

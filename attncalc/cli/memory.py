@@ -1,0 +1,48 @@
+"""`attncalc memory`: activation memory of attention."""
+
+from __future__ import annotations
+
+from ..report.memory import memory_report
+from . import COMMANDS, command_app
+from . import options as o
+
+app = command_app()
+
+
+@app.command(
+    help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16"
+)
+def memory(
+    model: o.Model = None,
+    preset: o.Preset = None,
+    phase: o.Phase = "prefill",
+    batch: o.Batch = "1",
+    context: o.Context = None,
+    past: o.Past = "0",
+    source_context: o.Source = None,
+    lengths: o.Lengths = None,
+    mask: o.MaskOption = None,
+    dtype: o.DtypeOption = None,
+    attention: o.AttentionOption = None,
+    tp: o.Tp = "1",
+    explain: o.Explain = False,
+    format: o.Format = None,
+    json: o.Json = False,
+    output: o.Output = None,
+    force: o.Force = False,
+) -> None:
+    spec = o.read_model(model, preset, attention=attention, tp=tp)
+    workload = o.read_workload(
+        spec,
+        phase=phase,
+        batch=batch,
+        context=context,
+        past=past,
+        source=source_context,
+        lengths=lengths,
+        mask=mask,
+        in_dtype=dtype,
+    )
+    o.show(
+        memory_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force
+    )

@@ -1,0 +1,195 @@
+"""The options that commands share: one name, one short form, one help text each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..config import load
+from ..errors import AttncalcError
+from ..model import ModelSpec
+from ..report.report import Report
+from ..units import dtype, parse_count, shown
+from ..workload import Given, Mask, Workload
+
+DEFAULT_CONTEXT = 512
+"""Tokens where neither the question nor the model names a context (sinusoidal or relative positions)."""
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]", help="A preset's name, a .yaml file, a folder with one, or - for standard input."
+    ),
+]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
+Batch = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch.")]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        "-c",
+        "--max-model-len",
+        metavar="N",
+        help="Tokens of context (4096, 128k, 128K). Default: the model's own maximum.",
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source-context", metavar="N", help="Tokens on the encoder's side. Default: its own maximum."
+    ),
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option(
+        "--lengths",
+        metavar="N,N,...",
+        help="True lengths of a padded batch, as 512,300,128; instead of -b and -c.",
+    ),
+]
+KvDtype = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-dtype",
+        "--kv-cache-dtype",
+        metavar="DTYPE",
+        help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype.",
+    ),
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="DTYPE", help="Dtype of weights and activations. Default: as released."),
+]
+Tp = Annotated[
+    str,
+    typer.Option(
+        "--tp",
+        "--tensor-parallel-size",
+        metavar="N",
+        help="Tensor-parallel devices; figures are then one device's.",
+    ),
+]
+AttentionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R)."
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs, and no more)."
+    ),
+]
+MaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own."
+    ),
+]
+Past = Annotated[
+    str, typer.Option("--past", metavar="N", help="Tokens of the context that are in the cache already.")
+]
+Phase = Annotated[
+    str, typer.Option("--phase", metavar="PHASE", help="prefill, decode (one step at the context) or train.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", help="table (plain text into a pipe), json, csv or markdown."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
+
+
+def read_model(
+    model: str | None, preset: str | None, *, attention: str | None = None, tp: str = "1"
+) -> ModelSpec:
+    """The model asked for, with its attention exchanged and sharded as asked. AttncalcError: none, or two."""
+    if model is not None and preset is not None and model != preset:
+        raise AttncalcError(
+            f"two models: '{shown(model)}' and --preset '{shown(preset)}'", "name one of them"
+        )
+    name = preset if model is None else model
+    if name is None:
+        raise AttncalcError(
+            "no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
+        )
+    spec = load(name)
+    if attention is not None:
+        spec = spec.with_attention(attention)
+    return spec.shard(parse_count(tp, "--tp"))
+
+
+def read_workload(
+    model: ModelSpec,
+    *,
+    phase: str = "decode",
+    batch: str,
+    context: str | None,
+    source: str | None = None,
+    lengths: str | None = None,
+    mask: str | None = None,
+    past: str = "0",
+    in_dtype: str | None = None,
+    kv_dtype: str | None = None,
+) -> Workload:
+    """The workload asked for; what is left out comes from the model. AttncalcError: for what cannot be."""
+    given: Given = {
+        "source": _source(model, source),
+        "lengths": _lengths(lengths),
+        "mask": Mask.parse(mask) if mask else None,
+        "dtype": dtype(in_dtype, compute=True).name if in_dtype else None,
+        "kv_dtype": dtype(kv_dtype).name if kv_dtype else None,
+    }
+    sequences = parse_count(batch, "--batch")
+    tokens = parse_count(context, "--context") if context else model.max_context or DEFAULT_CONTEXT
+    before = parse_count(past, "--past") if past.strip() != "0" else 0
+    if before and phase != "prefill":
+        raise AttncalcError(f"--past has no effect on '{shown(phase)}'", "give it with '--phase prefill'")
+    if phase == "prefill":
+        return Workload.prefill(sequences, tokens, past=before, **given)
+    if phase == "decode":
+        return Workload.decode(sequences, tokens, **given)
+    if phase == "train":
+        return Workload.train(sequences, tokens, **given)
+    raise AttncalcError(f"there is no phase '{shown(phase)}'", "known: prefill, decode, train")
+
+
+def _source(model: ModelSpec, source: str | None) -> int | None:
+    if model.encoder is None:
+        if source is not None:
+            raise AttncalcError("--source-context: this model has no encoder", "leave it out")
+        return None
+    return parse_count(source, "--source-context") if source else model.encoder.max_context or DEFAULT_CONTEXT
+
+
+def _lengths(lengths: str | None) -> tuple[int, ...] | None:
+    if lengths is None:
+        return None
+    return tuple(parse_count(part, "--lengths") for part in lengths.split(","))
+
+
+def show(
+    report: Report,
+    *,
+    explain: bool = False,
+    form: str | None = None,
+    as_json: bool = False,
+    output: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Write the report where and how it was asked for."""
+    from ..report.write import write
+
+    if as_json and form not in (None, "json"):
+        raise AttncalcError(f"--json and --format {shown(form)} do not agree", "give one of them")
+    write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

@@ -1,0 +1,66 @@
+"""`attncalc presets`: list the models that are here, or show one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..config import load, preset_names, preset_text
+from ..report.presets import presets_report
+from . import COMMANDS, command_app
+from . import options as o
+
+app = command_app()
+
+
+@app.callback(invoke_without_command=True, help=COMMANDS["presets"])
+def presets(
+    context: typer.Context,
+    format: o.Format = None,
+    json: o.Json = False,
+    output: o.Output = None,
+    force: o.Force = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        _list(form=format, as_json=json, output=output, force=force)
+
+
+@app.command("list", help="List them all (the same as no command).")
+def list_presets(
+    format: o.Format = None, json: o.Json = False, output: o.Output = None, force: o.Force = False
+) -> None:
+    _list(form=format, as_json=json, output=output, force=force)
+
+
+@app.command(help="Print a preset's YAML: the file to start your own from.")
+def show(
+    name: Annotated[str, typer.Argument(help="The preset's name.")],
+    output: o.Output = None,
+    force: o.Force = False,
+) -> None:
+    _print(preset_text(name), output, force)
+
+
+@app.command(help="Print the JSON Schema of a model's YAML, for an editor.")
+def schema(output: o.Output = None, force: o.Force = False) -> None:
+    import json
+
+    from ..config.keys import SCHEMA
+
+    _print(json.dumps(SCHEMA, indent=2) + "\n", output, force)
+
+
+def _print(text: str, output: Path | None, force: bool) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from ..report.write import save
+
+    save(text, output, force=force)
+
+
+def _list(**how: Any) -> None:
+    o.show(presets_report([load(name) for name in preset_names()]), **how)

@@ -1,0 +1,121 @@
+"""The keys of a model file: one table, from which the JSON Schema is written and files are checked.
+
+`presets/model.schema.json` is this table in JSON, written by `attncalc presets schema`. The
+keys of attention are the fields of the attention kinds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..attention import KINDS, Chunked, Sliding
+from ..mlp import Mlp
+from ..model import ModelSpec, Stack
+from ..units import DTYPES
+
+Schema = dict[str, Any]
+
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+_YES: Schema = {"type": "boolean"}
+_NAME = "[a-z][a-z0-9_]*"
+
+
+def _key(schema: Mapping[str, Any], meaning: str, left_out: str = "") -> Schema:
+    described = f"{meaning} (left out: {left_out})" if left_out else meaning
+    return {"description": described, **schema}
+
+
+def _fields(spec: type, *only: str) -> dict[str, Schema]:
+    """The documented fields of a dataclass as keys: all, or `only` some."""
+    found = {
+        f.name: _key(f.metadata["schema"], f.metadata["meaning"], f.metadata["left_out"])
+        for f in dataclasses.fields(spec)
+        if "schema" in f.metadata
+    }
+    return {name: found[name] for name in only or found}
+
+
+KIND_KEYS = {name: _fields(kind) for name, kind in KINDS.items()}
+
+LAYER_KEYS: dict[str, Schema] = {
+    "attention": _key({"enum": list(KINDS)}, "kind of attention: grouped is MHA, GQA and MQA", "grouped"),
+    **{key: schema for keys in KIND_KEYS.values() for key, schema in keys.items()},
+    **_fields(Sliding),
+    **_fields(Chunked),
+    "mlp": _key(
+        {"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"
+    ),
+    **_fields(Mlp),
+    "mlp_bias": _key(_YES, "biases in the MLP"),
+    "router_bias": _key(_YES, "one more value an expert in the router: a bias or a score correction"),
+    "norms_per_layer": _key(
+        {"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"
+    ),
+}
+
+STACK_KEYS: dict[str, Schema] = {
+    **_fields(Stack, "d_model"),
+    "n_layers": _key({"type": "integer", "minimum": 1, "maximum": 10_000}, "layers"),
+    "pattern": _key(
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "pattern": f"^([1-9][0-9]{{0,4}} )?{_NAME}$"},
+        },
+        "kinds of layers in order, repeated until n_layers are filled; '5 local' is five in a row",
+    ),
+    "layer_kinds": {
+        "description": "the kinds that the pattern names, each with the keys in which it differs",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {"type": "object", "properties": LAYER_KEYS, "additionalProperties": False},
+    },
+    **LAYER_KEYS,
+    "norm": _key({"enum": ["rmsnorm", "layernorm"]}, "rmsnorm = a gain, layernorm = a gain and a bias"),
+    "final_norm": _key(_YES, "a norm after the last layer", "true"),
+    "embedding_norm": _key(_YES, "a norm after the embedding", "false"),
+    **_fields(Stack, "learned_positions", "relative_position_buckets"),
+    "max_context": _key(_COUNT, "the longest context the model was made for", "learned_positions"),
+}
+
+SCHEMA: Schema = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "attncalc model",
+    "description": "A model as attncalc reads it. Top-level keys are of the decoder, or the only stack.",
+    "type": "object",
+    "required": ["title", "sources", "d_model", "n_layers", "norm"],
+    "additionalProperties": False,
+    "properties": {
+        "title": _key({"type": "string", "minLength": 1}, "the model's name as people write it"),
+        "sources": _key(
+            {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            "where its facts are from: a paper and its table, a config, a file of code",
+        ),
+        "notes": _key(
+            {"type": "array", "items": {"type": "string", "minLength": 1}},
+            "what a reader of its figures must know: every screen prints it",
+        ),
+        **STACK_KEYS,
+        "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
+        "encoder": {
+            "description": "makes it an encoder-decoder; the keys in which the encoder differs",
+            "type": "object",
+            "properties": STACK_KEYS,
+            "additionalProperties": False,
+        },
+        **_fields(ModelSpec),
+        "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),
+        "head": _key({"enum": ["lm", "pooler", "none"]}, "what follows the last layer", "lm"),
+        "head_bias": _key(_YES, "a bias in the lm head"),
+        "extra_params": {
+            "description": "parameter tensors outside all of this, by name and shape",
+            "type": "object",
+            "additionalProperties": {"type": "array", "minItems": 1, "items": _COUNT},
+        },
+        "dtype": _key(
+            {"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"
+        ),
+    },
+}

@@ -1,0 +1,76 @@
+"""YAML text -> Document: no aliases, no key twice, every value with its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from ..errors import AttncalcError
+from ..units import shown
+from .document import Document, Path
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read(content: bytes, file: str) -> Document:
+    """The document in `content`. AttncalcError: not text, not YAML, empty, aliases, a key twice."""
+    try:
+        text = content.decode("utf-8-sig")
+        root = yaml.compose(text, Loader=_Loader)
+    except UnicodeDecodeError:
+        raise AttncalcError(f"{file}: not a text file", "a model file is YAML in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark else file
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+        raise AttncalcError(
+            f"{where}: not YAML: {shown(problem, 80)}", "compare with 'attncalc presets show gpt2'"
+        ) from None
+    except RecursionError:
+        raise AttncalcError(f"{file}: nested too deep", "a model file has two levels") from None
+    if root is None:
+        raise AttncalcError(f"{file}: empty", "'attncalc presets show gpt2' prints an example")
+    if not isinstance(root, yaml.MappingNode):
+        raise AttncalcError(
+            f"{file}:1: not a mapping of keys to values", "'attncalc presets show gpt2' prints an example"
+        )
+    lines: dict[Path, int] = {}
+    data = _plain(root, (), file, lines, set())
+    return Document(file, data, lines)
+
+
+def _plain(node: yaml.Node, path: Path, file: str, lines: dict[Path, int], seen: set[int]) -> Any:
+    line = node.start_mark.line + 1
+    lines.setdefault(path, line)
+    if not isinstance(node, yaml.ScalarNode):
+        if id(node) in seen:  # an alias is the same node again: how a file of a few lines grows to gigabytes
+            raise AttncalcError(
+                f"{file}:{line}: an alias", "write the values out; a model file has no aliases"
+            )
+        seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*path, i), file, lines, seen) for i, item in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return _scalar(node, file, line)
+    found: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key_line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise AttncalcError(f"{file}:{key_line}: a key that is not a word", "write 'key: value'")
+        key = key_node.value
+        if key in found:
+            raise AttncalcError(f"{file}:{key_line}: {shown(key)}: given twice", "keep one of them")
+        lines[(*path, key)] = key_line
+        found[key] = _plain(value_node, (*path, key), file, lines, seen)
+    return found
+
+
+def _scalar(node: yaml.Node, file: str, line: int) -> Any:
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        raise AttncalcError(
+            f"{file}:{line}: '{shown(node.value)}' cannot be read as a value",
+            "write a number, a word or true/false",
+        ) from None

@@ -1,0 +1,213 @@
+"""FLOPs of a prefill, a decode step or a training step.
+
+One multiply-add is 2 FLOP. Counted are the matrix products: projections, scores (QK and PV), MLP,
+head. Not counted are softmax, norms, activations, rotary embedding and table look-ups, which grow
+with S or S * T but without a factor of width; the scaling-book's transformer chapter counts the same.
+Training is 3 times a forward pass: the backward pass takes one product for the gradient of a
+matmul's input and one for its weights' (or other operand's); nothing is recomputed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..model import Layers, ModelSpec, Stack
+from ..quantity import Quantity, Ratio, least, named, quantity, ratio
+from ..workload import Run, Workload
+from .params import matmul_weights
+from .parts import Part, group_name, sum_named, sum_of
+
+TRAIN_RULE = "training = 3 x the forward pass: a matmul's backward takes two products, nothing is recomputed"
+FAR = 2**62
+"""Tokens of context beyond which nobody asks where scores overtake projections."""
+
+
+class LayerFlops(NamedTuple):
+    """FLOPs of one layer group, in all its layers together; scores exact for the mask, and dense."""
+
+    group: str
+    layers: Layers
+    projections: Quantity
+    scores: Quantity
+    scores_dense: Quantity
+    mlp: Quantity
+
+    @property
+    def total(self) -> Quantity:
+        """All of the group's FLOPs, scores exact."""
+        return sum_named(
+            {
+                "projections": (self.projections, "FLOP of the projections"),
+                "scores": (self.scores, "FLOP of the scores"),
+                "mlp": (self.mlp, "FLOP of the MLPs"),
+            }
+        )
+
+
+class Flops(NamedTuple):
+    """FLOPs of one workload on one device; `total` takes the exact scores, `total_dense` the dense.
+
+    rule: what a training step is taken to be; '' for other phases.
+    """
+
+    total: Quantity
+    total_dense: Quantity
+    projections: Quantity
+    scores: Quantity
+    scores_dense: Quantity
+    mlp: Quantity
+    head: Quantity
+    groups: tuple[LayerFlops, ...]
+    rule: str = ""
+
+
+def flops(model: ModelSpec, workload: Workload) -> Flops:
+    """The FLOPs of `workload` on `model`. AttncalcError: for a mask the model cannot have."""
+    symbols, asked = model.symbolic(), workload.symbolic()
+    groups = tuple(_layer_flops(symbols, stack, layers, asked) for stack, layers in symbols.groups())
+    of = {
+        "attention_projections": _sum_of("projections", groups),
+        "attention_scores": _sum_of("scores", groups),
+        "attention_scores_dense": _sum_of("scores_dense", groups),
+        "mlp": _sum_of("mlp", groups),
+        "head": quantity(_passes(asked) * _head(symbols, asked)),
+    }
+    return Flops(
+        total=_sum({name: q for name, q in of.items() if name != "attention_scores_dense"}),
+        total_dense=_sum({name: q for name, q in of.items() if name != "attention_scores"}),
+        projections=of["attention_projections"],
+        scores=of["attention_scores"],
+        scores_dense=of["attention_scores_dense"],
+        mlp=of["mlp"],
+        head=of["head"],
+        groups=groups,
+        rule=TRAIN_RULE if workload.phase == "train" else "",
+    )
+
+
+def _sum_of(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
+    return sum_of(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
+
+
+def _sum(of: dict[str, Quantity]) -> Quantity:
+    return sum_named({f"flops_{name}": (q, f"FLOP of {name.replace('_', ' ')}") for name, q in of.items()})
+
+
+def _passes(workload: Workload) -> int:
+    return 3 if workload.phase == "train" else 1
+
+
+def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
+    repeated = _passes(workload) * layers.count
+    return LayerFlops(
+        group=group_name(model, stack, layers),
+        layers=layers,
+        projections=quantity(repeated * projections(model, stack, layers, workload)),
+        scores=quantity(repeated * scores(stack, layers, workload)),
+        scores_dense=quantity(repeated * scores(stack, layers, workload, dense=True)),
+        mlp=quantity(repeated * _mlp(stack, layers, workload)),
+    )
+
+
+def query_tokens(stack: Stack, workload: Workload) -> int:
+    """Tokens the stack runs over, padding included: B * S; 0 for an encoder that has run before."""
+    if stack.reads == "target":
+        return workload.batch * workload.new
+    return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
+
+
+def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
+    """FLOPs of one layer's attention projections; 2 a weight and token."""
+    tokens = query_tokens(stack, workload)
+    found = 2 * tokens * matmul_weights(layers.attention.matrices(stack.d_model, stack.d_model))
+    if layers.cross:
+        matrices = layers.cross.matrices(stack.d_model, model.d_source)
+        source = query_tokens(
+            model.stacks[0], workload
+        )  # keys and values are made once, with the encoder's output
+        found += 2 * tokens * sum(m.weights for m in matrices if m.reads == "queries")
+        found += 2 * source * sum(m.weights for m in matrices if m.reads == "keys")
+    return found
+
+
+def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = False) -> int:
+    """FLOPs of one layer's scores: of the pairs that the mask allows, or of all pairs.
+
+    A cross-attention's rectangle is dense either way.
+    """
+    own = workload.mask if workload.mask and stack.reads == "target" else stack.mask
+    mask = None if dense else own
+    found = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
+    if layers.cross:
+        for run in workload.runs:
+            rectangle = Run(run.sequences, run.new, workload.source or 0)
+            found += run.sequences * layers.cross.score_flops(rectangle, None)
+    return found
+
+
+def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
+    if layers.mlp is None:
+        return 0
+    router = matmul_weights(layers.mlp.router(stack.d_model))
+    expert = matmul_weights(layers.mlp.expert(stack.d_model))
+    return 2 * query_tokens(stack, workload) * (router + layers.mlp.used * expert)
+
+
+def _head(model: ModelSpec, workload: Workload) -> int:
+    if model.head is None:
+        return 0
+    d_model = model.main.d_model
+    if model.head.kind == "pooler":  # of the first token alone
+        return 2 * workload.batch * d_model * d_model
+    return 2 * workload.batch * workload.new * d_model * (model.vocab_size or 0)
+
+
+def growth(model: ModelSpec, workload: Workload) -> tuple[Ratio, Ratio]:
+    """How the whole and the scores grow when the context doubles, as (total, scores)."""
+    now, then = flops(model, workload), flops(model, workload.at(2 * workload.context))
+
+    def grown(name: str, before: Quantity, after: Quantity) -> Ratio:
+        return ratio(
+            named(after, f"{name}_at_2T", "the same at twice the context"),
+            named(before, name, "at this context"),
+        )
+
+    return grown("flops_total", now.total, then.total), grown(
+        "flops_attention_scores", now.scores, then.scores
+    )
+
+
+def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
+    """The least context at which exact scores cost more than attention's projections.
+
+    None where they never do (every layer has a window). A prefill or training step is taken with no
+    past, a decode step with one new token; scores a token grow with T, so there is one such context.
+    """
+    plain = model.plain()
+    fresh = Workload(workload.phase, workload.batch, 1, 1, workload.source, None, workload.mask)
+
+    def both(spec: ModelSpec, asked: Workload) -> tuple[int, int]:
+        groups = list(spec.groups())
+        return (
+            sum(layers.count * scores(stack, layers, asked) for stack, layers in groups),
+            sum(layers.count * projections(spec, stack, layers, asked) for stack, layers in groups),
+        )
+
+    def overtaken(context: int) -> bool:
+        of_scores, of_projections = both(plain, fresh.at(context))
+        return of_scores > of_projections
+
+    low, high = 0, 1
+    while not overtaken(high):
+        low, high = high, 2 * high
+        if high > FAR:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if overtaken(middle) else (middle, high)
+    if len(list(model.groups())) > 1:
+        of_scores, of_projections = both(plain, fresh.at(high))
+        a = named(of_scores, "flops_attention_scores_at_T", "FLOP of the scores at that context")
+        b = named(of_projections, "flops_attention_projections_at_T", "FLOP of the projections there")
+        return least("T", high, "tokens of context", a, b)
+    return least("T", high, "tokens of context", *both(model.symbolic(), fresh.at(high).symbolic()))

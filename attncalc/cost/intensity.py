@@ -1,0 +1,82 @@
+"""What a decode step reads, and how many FLOPs it does for each byte it reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..model import Layers, ModelSpec, Stack
+from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
+from ..units import dtype
+from ..workload import Workload
+from .cache import kv_cache
+from .flops import flops
+from .parts import Part, group_name, sum_named, sum_of
+
+
+class Intensity(NamedTuple):
+    """One decode step: bytes of weights and of cache that it reads once, and FLOP per byte.
+
+    per_byte: all FLOPs over all bytes. per_cache_byte: the scores' FLOPs over the cache's bytes, what
+    grouping heads changes whatever the batch.
+    """
+
+    weights: Quantity
+    cache: Quantity
+    per_byte: Ratio
+    per_cache_byte: Ratio
+
+
+def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
+    """The arithmetic intensity of the decode step `workload`.
+
+    Of a mixture of experts it reads at most min(n_experts, B * n_experts_per_token) experts a layer;
+    that bound is taken. Embedding rows looked up are not counted.
+    """
+    spent, cache = flops(model, workload), kv_cache(model, workload).total
+    in_dtype = dtype(workload.dtype or model.dtype, compute=True)
+    width = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
+    weights = quantity(
+        named(weights_read(model, workload), "params_read", "parameters read in a step") * width
+    )
+    read = sum_named(
+        {"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")}
+    )
+    return Intensity(
+        weights=weights,
+        cache=cache,
+        per_byte=ratio(named(spent.total, "flops_total", "FLOP of the step"), read),
+        per_cache_byte=ratio(
+            named(spent.scores, "flops_attention_scores", "FLOP of the scores"),
+            named(cache, "kv_cache", "bytes of cache read"),
+        ),
+    )
+
+
+def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
+    """Parameters that one decode step of the whole batch reads, on one device."""
+    symbols, asked = model.symbolic(), workload.symbolic()
+    stack = symbols.main
+    parts = [
+        Part(
+            group_name(symbols, stack, layers), quantity(layers.count * _layer(symbols, stack, layers, asked))
+        )
+        for layers in stack.distinct()
+    ]
+    if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
+        parts.append(Part("head", quantity(stack.d_model * symbols.vocab_size)))
+    return sum_of("params_read", "parameters read", parts)
+
+
+def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
+    read = sum(m.params for m in layers.attention.matrices(stack.d_model, stack.d_model))
+    if layers.cross:  # keys and values of the source are in the cache already
+        cross = layers.cross.matrices(stack.d_model, model.d_source)
+        read += sum(m.params for m in cross if m.reads != "keys")
+    if layers.mlp:
+        touched = 1
+        if layers.mlp.n_experts and layers.mlp.n_experts_per_token:
+            routed = minimum(layers.mlp.n_experts, workload.batch * layers.mlp.n_experts_per_token)
+            touched = routed + (layers.mlp.n_shared_experts or 0)
+        read += sum(m.params for m in layers.mlp.router(stack.d_model))
+        read += touched * sum(m.params for m in layers.mlp.expert(stack.d_model))
+    return read + layers.norms * stack.norm_vectors * stack.d_model

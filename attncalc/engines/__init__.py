@@ -1,0 +1,34 @@
+"""How each serving engine stores what a model's layers keep. A new engine is a file and a line here."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..attention import Cached
+from ..errors import AttncalcError, did_you_mean
+from ..units import DType, shown
+from ..workload import Workload
+from . import ideal
+
+
+class Engine(Protocol):
+    """A module that turns what a layer keeps into bytes."""
+
+    NAME: str
+
+    def layer_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+        """Bytes that one layer keeps of `cached` for the whole batch."""
+
+    def token_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+        """Bytes that one more token of one sequence adds to what a layer keeps."""
+
+
+ENGINES: dict[str, Engine] = {"ideal": ideal}
+
+
+def engine(name: str) -> Engine:
+    """The engine of that name. AttncalcError: for a name that is not one."""
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES)
+        raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(ENGINES)}")
+    return ENGINES[name]

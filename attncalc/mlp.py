@@ -1,0 +1,85 @@
+"""The feed-forward part of a layer, dense or a mixture of experts."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from .attention import Matrix
+from .errors import AttncalcError
+from .quantity import exact_div, term
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Up and down projections of width d_ff, with a third one where it is gated (SwiGLU, GeGLU).
+
+    With n_experts it is a mixture: a router, n_experts of these, of which a token uses
+    n_experts_per_token, and n_shared_experts that every token uses.
+    Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture);
+    Dai et al. 2024, arXiv:2401.06066 (shared experts).
+    """
+
+    d_ff: int = term("width of the MLP, or of one expert")
+    gated: bool = False
+    bias: bool = False
+    n_experts: int | None = term("experts of a layer", default=None)
+    n_experts_per_token: int | None = term("experts that a token is routed to", default=None)
+    n_shared_experts: int | None = term("experts that every token uses", default=None)
+    router_bias: bool = False
+    """One more value an expert in the router: a bias, or DeepSeek's score correction."""
+
+    def __post_init__(self) -> None:
+        if (self.n_experts is None) != (self.n_experts_per_token is None):
+            raise AttncalcError("n_experts and n_experts_per_token come together", "give both, or neither")
+        if self.n_experts and self.n_experts_per_token and self.n_experts_per_token > self.n_experts:
+            raise AttncalcError(
+                f"n_experts_per_token: {self.n_experts_per_token} of {self.n_experts} experts",
+                "a token cannot use more experts than there are",
+            )
+
+    def expert(self, d_model: int) -> tuple[Matrix, ...]:
+        """The matrices of one expert, or of the whole MLP where there are none."""
+        up = self.d_ff if self.bias else 0
+        names = ("W_gate", "W_up") if self.gated else ("W_up",)
+        return (
+            *(Matrix(name, d_model, self.d_ff, up, "queries") for name in names),
+            Matrix("W_down", self.d_ff, d_model, d_model if self.bias else 0, "queries"),
+        )
+
+    def router(self, d_model: int) -> tuple[Matrix, ...]:
+        """The router's matrix; () without experts."""
+        if self.n_experts is None:
+            return ()
+        return (
+            Matrix("router", d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"),
+        )
+
+    @property
+    def held(self) -> int:
+        """Experts a layer holds: 1 where it is dense."""
+        return 1 if self.n_experts is None else self.n_experts + (self.n_shared_experts or 0)
+
+    @property
+    def used(self) -> int:
+        """Experts a token passes through: 1 where it is dense."""
+        return (
+            1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
+        )
+
+    @property
+    def headline(self) -> str:
+        """'gated MLP 28,672', '8 experts of 14,336, 2 used'."""
+        shape = "gated MLP" if self.gated else "MLP"
+        if self.n_experts is None:
+            return f"{shape} {self.d_ff:,}"
+        shared = f" and {self.n_shared_experts} shared" if self.n_shared_experts else ""
+        return f"{self.n_experts} experts of {self.d_ff:,}, {self.n_experts_per_token}{shared} used"
+
+    def shard(self, tp: int) -> Mlp:
+        """Its part on one of `tp` devices: every expert's width split. The router is whole on each."""
+        if self.d_ff % tp:
+            raise AttncalcError(
+                f"--tp {int(tp)} does not divide d_ff {self.d_ff}", "choose a number of devices that does"
+            )
+        return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp))

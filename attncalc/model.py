@@ -1,0 +1,251 @@
+"""A model as a list of layer groups: what the cost functions ask their questions of.
+
+A `ModelSpec` knows no file format and no family name. Cost grows with its distinct layers, not with
+how many there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from .attention import Attention, Cached, Cross, Matrix
+from .errors import AttncalcError
+from .mlp import Mlp
+from .quantity import ceil_div, symbol, symbolic, term
+from .units import count, parse_count, shown
+from .workload import CAUSAL, Mask, Run, Workload
+
+
+@dataclass(frozen=True)
+class Layers:
+    """`count` equal layers, in a row in a stack's order, or gathered by `Stack.distinct`.
+
+    keeps_cache False: a layer that reads the cache of another and keeps none of its own.
+    """
+
+    name: str
+    count: int = term("layers", symbol="L")
+    attention: Attention = dataclasses.field(kw_only=True)
+    cross: Cross | None = None
+    mlp: Mlp | None = None
+    norms: int = term("norms of a layer", default=2)
+    keeps_cache: bool = True
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Its self-attention, and its cross-attention where it has one."""
+        return (self.attention, self.cross) if self.cross else (self.attention,)
+
+    def cache(self) -> tuple[Cached, ...]:
+        """What one layer keeps for later tokens."""
+        own = self.attention.cache() if self.keeps_cache else ()
+        return (*own, *(self.cross.cache() if self.cross else ()))
+
+    def variant(self, name: str, number: int | None) -> Layers:
+        cross = self.cross.variant(name, number) if self.cross else None
+        return dataclasses.replace(self, attention=self.attention.variant(name, number), cross=cross)
+
+    def shard(self, tp: int) -> Layers:
+        return dataclasses.replace(
+            self,
+            attention=self.attention.shard(tp),
+            cross=self.cross.shard(tp) if self.cross else None,
+            mlp=self.mlp.shard(tp) if self.mlp else None,
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers in order, with what stands before and after them.
+
+    reads: the tokens it runs over: the target's, or the source's (the encoder of an encoder-decoder).
+    learned_positions: rows of a learned (or stored) position table. relative_position_buckets: rows
+    of T5's table, n_heads wide. final_norm, embedding_norm: there is one.
+    """
+
+    name: str
+    layers: tuple[Layers, ...]
+    d_model: int = term("width of the model")
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    reads: Literal["target", "source"] = "target"
+    mask: Mask = CAUSAL
+    learned_positions: int | None = term("learned positions", default=None)
+    relative_position_buckets: int | None = term("buckets of T5's relative positions", default=None)
+    embedding_norm: bool = False
+    final_norm: bool = True
+    max_context: int | None = None
+
+    @property
+    def norm_vectors(self) -> int:
+        """Vectors of d_model elements in a norm: a gain, and LayerNorm's bias."""
+        return 2 if self.norm == "layernorm" else 1
+
+    @property
+    def n_layers(self) -> int:
+        return sum(int(group.count) for group in self.layers)
+
+    def distinct(self) -> tuple[Layers, ...]:
+        """One group for each distinct kind of layer, in order of appearance, with its whole count."""
+        counts: dict[Layers, int] = {}
+        for group in self.layers:
+            alike = dataclasses.replace(group, count=1)
+            counts[alike] = counts.get(alike, 0) + group.count
+        return tuple(dataclasses.replace(group, count=n) for group, n in counts.items())
+
+    @property
+    def keeps_cache(self) -> bool:
+        """An encoder sees all its tokens at once and keeps nothing for later ones."""
+        return self.mask.kind != "bidirectional"
+
+    def runs(self, workload: Workload) -> tuple[Run, ...]:
+        """The sequences this stack runs over: none for an encoder whose output is already there."""
+        if self.reads == "target":
+            return workload.runs
+        if workload.phase == "decode" or workload.past or not workload.source:
+            return ()
+        return (Run(workload.batch, workload.source, workload.source),)
+
+
+class Head(NamedTuple):
+    """What follows the last layer. kind: lm (d_model x vocab_size), pooler (d_model x d_model).
+
+    tied: an lm head that uses the embedding's own matrix and adds no parameters.
+    """
+
+    kind: Literal["lm", "pooler"]
+    tied: bool = False
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A whole model: an embedding, one stack or two (an encoder first), a head.
+
+    vocab_size: rows of the token embedding; None for a model without one. token_types: BERT's.
+    dtype: as released. extra: further parameter tensors by name and shape. sources: where its facts
+    are from. notes: what a reader of its figures must know. tp: tensor-parallel devices that hold it;
+    figures are then one device's.
+    """
+
+    name: str
+    title: str
+    stacks: tuple[Stack, ...]
+    vocab_size: int | None = term("tokens of the vocabulary", symbol="V", default=None)
+    token_types: int | None = term("token types", default=None)
+    head: Head | None = None
+    dtype: str = "fp16"
+    extra: tuple[Matrix, ...] = ()
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tp: int = 1
+
+    @property
+    def main(self) -> Stack:
+        """The stack that reads the target's tokens: the decoder, or an encoder on its own."""
+        return self.stacks[-1]
+
+    @property
+    def encoder(self) -> Stack | None:
+        """The stack that reads the source, if there is one."""
+        return self.stacks[0] if self.stacks[0].reads == "source" else None
+
+    @property
+    def d_source(self) -> int:
+        """Width of what cross-attention makes its keys from."""
+        return self.stacks[0].d_model
+
+    @property
+    def max_context(self) -> int | None:
+        """The longest context it was made for; None where it names none."""
+        return self.main.max_context
+
+    @property
+    def headline(self) -> str:
+        """Its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
+        attention = self.main.layers[0].attention
+        layers = f"{self.main.n_layers} layers"
+        if self.encoder:
+            layers = f"{self.encoder.n_layers} encoder and {self.main.n_layers} decoder layers"
+        return f"{attention.headline}, {layers}"
+
+    def groups(self) -> Iterator[tuple[Stack, Layers]]:
+        """Every stack with each of its distinct layer groups."""
+        for stack in self.stacks:
+            for layers in stack.distinct():
+                yield stack, layers
+
+    def symbolic(self) -> ModelSpec:
+        """One device's part with every number a symbol: what formulas are made of."""
+        stacks = tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
+        model = symbolic(dataclasses.replace(self, stacks=stacks, extra=()))
+        return dataclasses.replace(model, extra=self.extra)._split(
+            symbol("tp", self.tp, "tensor-parallel devices")
+        )
+
+    def plain(self) -> ModelSpec:
+        """One device's part in plain ints: what sweeps and searches run on."""
+        return self._split(self.tp)
+
+    def shard(self, tp: int) -> ModelSpec:
+        """Itself over `tp` tensor-parallel devices. AttncalcError: where something does not divide."""
+        sharded = dataclasses.replace(self, tp=tp)
+        sharded.plain()  # asks every part whether it divides
+        return sharded
+
+    def _split(self, tp: int) -> ModelSpec:
+        if tp == 1:
+            return self
+        stacks = tuple(
+            dataclasses.replace(stack, layers=tuple(group.shard(tp) for group in stack.layers))
+            for stack in self.stacks
+        )
+        rows = ceil_div(self.vocab_size, tp) if self.vocab_size else None
+        return dataclasses.replace(self, stacks=stacks, vocab_size=rows)
+
+    def with_attention(self, text: str) -> ModelSpec:
+        """What if its attention were 'mha', 'mqa', 'gqa:N' (KV heads) or 'mla:R' (kv_lora_rank)?
+
+        AttncalcError: for another text, or a number that its heads do not allow.
+        """
+        name, number = parse_variant(text)
+        stacks = tuple(
+            dataclasses.replace(stack, layers=tuple(group.variant(name, number) for group in stack.layers))
+            for stack in self.stacks
+        )
+        return dataclasses.replace(self, stacks=stacks)
+
+    def facts(self) -> dict[str, Any]:
+        """Itself as plain data, for JSON."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "d_model": int(self.main.d_model),
+            "n_layers": self.main.n_layers,
+            "encoder_layers": self.encoder.n_layers if self.encoder else 0,
+            "vocab_size": int(self.vocab_size or 0),
+            "max_context": self.max_context,
+            "dtype": self.dtype,
+            "tp": self.tp,
+            "sources": list(self.sources),
+        }
+
+
+def parse_variant(text: str) -> tuple[str, int | None]:
+    """'mha' -> ('mha', None), 'gqa:4' -> ('gqa', 4). AttncalcError: for anything else."""
+    name, _, number = text.lower().partition(":")
+    if name in ("mha", "mqa") and not number:
+        return name, None
+    if name in ("gqa", "mla") and number:
+        return name, parse_count(number, f"--attention {name}")
+    raise AttncalcError(
+        f"--attention: there is no '{shown(text)}'",
+        "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
+    )
+
+
+def plural(number: int, word: str) -> str:
+    """'1 layer', '80 layers'."""
+    return f"{count(number)} {word}" + ("" if number == 1 else "s")

@@ -1,0 +1,37 @@
+"""A report as Markdown: the screen's tables, to paste into a review or a wiki."""
+
+from __future__ import annotations
+
+from .explain import working
+from .report import Report, Table
+
+
+def render(report: Report, *, explain: bool = False) -> str:
+    """The report as Markdown; with `explain`, each figure's working in a code block."""
+    title, *facts = report.heading
+    name, _, attention = title.partition("  ")
+    blocks = [f"**{_escaped(name)}** {_escaped(attention)}", *(_escaped(fact) for fact in facts)]
+    blocks += [_table(table) for table in report.tables]
+    if explain:
+        blocks += ["\n".join(("```text", *working(figure), "```")) for figure in report.workings]
+    blocks += [f"> {_escaped(note)}" for note in report.notes]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(table: Table) -> str:
+    marks = ["---" if column.align == "left" else "---:" for column in table.columns]
+    header = [_escaped(column.header.replace("\n", " ")) for column in table.columns]
+    rows = [header, marks, *([_cell(cell) for cell in row] for row in table.rows)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    indent = len(text) - len(text.lstrip())
+    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + _escaped(text.strip())
+
+
+def _escaped(text: str) -> str:
+    for mark in ("\\", "|", "*", "_", "`", "<"):
+        text = text.replace(mark, f"\\{mark}")
+    return text

@@ -1,0 +1,218 @@
+"""Notes that an expert would add to a screen: what a reader could take the figures for, and should not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..attention import FULL, Latent
+from ..cost.cache import KVCache, kv_cache
+from ..model import ModelSpec, plural
+from ..quantity import ratio
+from ..units import count, human
+from ..workload import Workload
+from .report import Figure, cache_dtype, times
+
+if TYPE_CHECKING:
+    from ..cost.activations import LayerActivations
+    from ..cost.flops import Flops
+    from ..cost.params import Params
+
+NARROW = 32
+"""Query-key products over fewer elements than this discriminate poorly (Michel et al., arXiv:1905.10650,
+prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
+
+
+def model_notes(model: ModelSpec) -> list[str]:
+    """What is true of the model whatever is asked."""
+    notes = list(model.notes)
+    if model.main.layers[0].mlp is None:
+        notes.append("There is no MLP in this model file: totals count attention alone.")
+    if model.vocab_size is None:
+        notes.append("There is no vocabulary in this model file: no embedding and no lm head are counted.")
+    return notes
+
+
+def shape_notes(model: ModelSpec) -> list[str]:
+    """Heads that are narrow, or whose widths do not add up to d_model."""
+    notes = []
+    for _, layers in model.groups():
+        around = layers.attention.widths()
+        width = int(around.n_heads) * int(around.d_qk)
+        d_model = int(model.main.d_model)
+        if around.d_qk < NARROW:
+            notes.append(
+                f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
+                "suffers (arXiv:2002.07028); fewer, wider heads cost the same."
+            )
+        if width != d_model and not isinstance(layers.attention, Latent):
+            notes.append(
+                f"n_heads * d_head is {count(width)}, not d_model {count(d_model)}: "
+                "the query and output projections are not square."
+            )
+    return list(dict.fromkeys(notes))
+
+
+def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
+    """A context, or a source, beyond what the model was made for."""
+    notes = []
+    sides = [("context", model.main, int(workload.context))]
+    if model.encoder and workload.source:
+        sides.append(("source", model.encoder, int(workload.source)))
+    for what, stack, asked in sides:
+        if stack.learned_positions and asked > stack.learned_positions:
+            notes.append(
+                f"warning: {what} {count(asked)} is beyond the learned position table of "
+                f"{count(stack.learned_positions)}: this model cannot run there."
+            )
+        elif stack.max_context and asked > stack.max_context:
+            notes.append(
+                f"warning: {what} {count(asked)} is beyond the model's own {count(stack.max_context)}."
+            )
+    return notes
+
+
+def device_notes(model: ModelSpec) -> list[str]:
+    """What tensor parallelism replicates."""
+    notes = []
+    for _, layers in model.groups():
+        if model.tp == 1:
+            continue
+        around = layers.attention.widths()
+        if isinstance(layers.attention, Latent):
+            notes.append(
+                f"MLA's latent is whole on each of the {model.tp} devices: the cache does not shrink."
+            )
+        elif around.n_kv_heads < model.tp:
+            copies = model.tp // int(around.n_kv_heads)
+            heads = plural(int(around.n_kv_heads), "KV head")
+            notes.append(
+                f"{heads} on {model.tp} devices: each is held by {copies}, so all devices together keep "
+                f"{copies} x the cache."
+            )
+    return list(dict.fromkeys(notes))
+
+
+def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str, ...]:
+    """The notes of `kv`."""
+    notes = context_notes(model, workload)
+    if not cache.total:
+        notes.append("An encoder sees all tokens at once and keeps nothing: it has no KV cache.")
+    notes += _window_note(model, workload, cache)
+    if model.encoder:
+        notes.append(
+            "The encoder keeps nothing; the decoder keeps K and V of the source, made once for its tokens."
+        )
+    stored = cache_dtype(model, workload)
+    if stored.group is not None:
+        notes.append(f"{stored.name}: {stored.meaning}. Its scales are counted.")
+    elif stored.name == "fp8":
+        notes.append(f"fp8: {stored.meaning}.")
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
+
+
+def _window_note(model: ModelSpec, workload: Workload, cache: KVCache) -> list[str]:
+    narrow = [layers for layers in model.main.distinct() if layers.attention.span != FULL]
+    if not narrow or not cache.total:
+        return []
+    layers = tuple(
+        dataclasses.replace(g, attention=dataclasses.replace(g.attention, span=FULL))  # type: ignore[type-var]
+        for g in model.main.layers
+    )
+    stack = dataclasses.replace(model.main, layers=layers)
+    full = kv_cache(dataclasses.replace(model, stacks=(*model.stacks[:-1], stack)), workload).total
+    if full == cache.total:
+        return []
+    number = sum(int(g.count) for g in narrow)
+    spans = " or ".join(dict.fromkeys(g.attention.span.words for g in narrow))
+    return [
+        f"{number} of {model.main.n_layers} layers see {spans} and keep no more: with full attention "
+        f"everywhere the cache would be {human(full, 'B')}, {times(ratio(full, cache.total))} as much."
+    ]
+
+
+def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
+    """The notes of `params`."""
+    share = f"{100 * int(counted.attention) / int(counted.total):.0f} %" if counted.total else "nothing"
+    notes = [
+        f"Attention holds {count(counted.attention)} of {count(counted.total)} parameters, {share}; "
+        f"its matrices without biases and norms hold {count(counted.attention_weights)}."
+    ]
+    if counted.active != counted.total:
+        notes.append(
+            f"A token uses {human(counted.active, 'parameters')} of them: the router picks its experts."
+        )
+    if model.head and model.head.tied:
+        notes.append("The lm head is tied: it uses the embedding's matrix and adds none.")
+    if model.tp > 1:
+        notes.append(
+            "Attention, MLP, embedding and head are split; norms, routers and output biases are not."
+        )
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
+
+
+def flops_notes(
+    model: ModelSpec, workload: Workload, spent: Flops, overtake: Figure | None
+) -> tuple[str, ...]:
+    """The notes of `flops`."""
+    notes = context_notes(model, workload)
+    if workload.phase == "train":
+        notes.append(f"{spent.rule[:1].upper()}{spent.rule[1:]}.")
+    if overtake is None:
+        notes.append(
+            "Scores never overtake projections: every layer has a window, so they grow as fast as the tokens."
+        )
+    if spent.scores * 2 < spent.scores_dense and any(g.attention.span != FULL for g in model.main.layers):
+        notes.append(
+            "Windows make this context cheap: dense scores would cost "
+            f"{times(ratio(spent.scores_dense, spent.scores))} as much as the exact ones."
+        )
+    if any(isinstance(g.attention, Latent) for g in model.main.layers):
+        how = (
+            "absorbed into queries and outputs"
+            if workload.past
+            else "used to expand K and V of the new tokens"
+        )
+        notes.append(f"MLA's up-projection of the latent (W_kv_b) is {how}.")
+    if workload.lengths:
+        notes.append("Projections and MLP run over the padded batch; exact scores count real tokens alone.")
+    if workload.phase == "decode" and model.encoder:
+        notes.append("The encoder has run: cross-attention reads its cached K and V.")
+    notes.append("Matrix products only: softmax, norms, activations and table look-ups are not counted.")
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
+
+
+def compare_notes(model: ModelSpec, workload: Workload, rows: list[ModelSpec]) -> tuple[str, ...]:
+    """The notes of `compare`."""
+    notes = [note for row in rows[:1] for note in context_notes(row, workload)]
+    if all(row.name == model.name for row in rows):
+        notes.append(
+            "* as released. FLOP/byte: a decode step's FLOP over the weights and cache it reads once."
+        )
+    if any(isinstance(g.attention, Latent) for row in rows for g in row.main.layers):
+        notes.append("MLA keeps one latent for all heads; its decode step is taken with W_kv_b absorbed.")
+    if any(g.mlp and g.mlp.n_experts for row in rows for g in row.main.layers):
+        notes.append(
+            "A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer: taken so."
+        )
+    return (*notes, *device_notes(model), *model_notes(model))
+
+
+def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> tuple[str, ...]:
+    """The notes of `memory`."""
+    notes = context_notes(model, workload)
+    math, flash = largest.peaks["math"].size, largest.peaks["flash"].size
+    notes.append(
+        "Beyond the weights and the layer's input, for inference: math keeps whole score matrices, in fp32 "
+        f"whatever the dtype, and needs {times(ratio(math, flash))} as much as flash, which keeps none."
+    )
+    if workload.past:
+        notes.append("K and V of the past are in the cache, which 'attncalc kv' counts.")
+    if any(isinstance(g.attention, Latent) for g in model.main.layers):
+        how = (
+            "the latent itself is the one KV head (W_kv_b absorbed)"
+            if workload.past
+            else "K and V are expanded from the latent"
+        )
+        notes.append(f"MLA: {how}.")
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -1,0 +1,150 @@
+"""A report: the answer to one command as plain data, before anything is laid out or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from ..model import ModelSpec
+from ..quantity import Formula, Quantity, Ratio
+from ..units import DType, column, dtype, exact, human
+from ..workload import Workload
+
+
+class Figure(NamedTuple):
+    """One number: its name in JSON, its label on screens, its unit and where its formula is from.
+
+    of: what it is a figure of: '' for the whole model, else a layer group or a variant.
+    """
+
+    name: str
+    label: str
+    quantity: Quantity | Ratio
+    unit: str
+    source: str = ""
+    of: str = ""
+
+    @property
+    def formula(self) -> Formula:
+        """How it came about."""
+        return self.quantity.formula
+
+    @property
+    def value(self) -> int | float:
+        """The number as JSON has it: an integer in base units; a ratio is the nearest float."""
+        if isinstance(self.quantity, Ratio):
+            whole, rest = divmod(self.quantity.numerator, self.quantity.denominator)
+            return float(self.quantity) if rest else whole
+        return int(self.quantity)
+
+    @property
+    def exact(self) -> str:
+        """'1,342,177,280 B'."""
+        if isinstance(self.quantity, Ratio):
+            return times(self.quantity)
+        return exact(self.quantity, self.unit)
+
+    @property
+    def human(self) -> str:
+        """'1.25 GiB'."""
+        return times(self.quantity) if isinstance(self.quantity, Ratio) else human(self.quantity, self.unit)
+
+
+def times(quotient: Ratio, digits: int = 1) -> str:
+    """'8.0 x'; three digits where one would hide what is there ('1.003 x', '0.031 x')."""
+    value = float(quotient)
+    if value and abs(value - round(value, digits)) > 0.02 * value:
+        digits = 3
+    return f"{value:,.{digits}f} x"
+
+
+class Column(NamedTuple):
+    """A column of a table; right-aligned numbers unless said."""
+
+    header: str = ""
+    align: Literal["left", "right"] = "right"
+
+
+LABEL = Column(align="left")
+
+
+class Table(NamedTuple):
+    """Rows of cells, ready to print. strong: rows to emphasise, by number."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    strong: frozenset[int] = frozenset()
+
+
+class Report(NamedTuple):
+    """An answer. figures: of the whole; layers: of each layer group or variant, with its facts."""
+
+    command: str
+    heading: tuple[str, ...]
+    model: dict[str, Any]
+    workload: dict[str, Any]
+    figures: tuple[Figure, ...]
+    layers: tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_figures(self) -> tuple[Figure, ...]:
+        """The figures of the whole, then those of each part."""
+        return (*self.figures, *(figure for _, figures in self.layers for figure in figures))
+
+    @property
+    def workings(self) -> tuple[Figure, ...]:
+        """The figures that --explain prints: each formula once, nothing that is a plain zero or one."""
+        seen: set[tuple[str, str, str]] = set()
+        found = []
+        for figure in self.all_figures:
+            key = (figure.name, figure.formula.text, figure.formula.substituted)
+            if figure.formula.symbols and key not in seen:
+                found.append(figure)
+            seen.add(key)
+        return tuple(found)
+
+
+def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
+    """A column of figures in one unit, which stands under its name."""
+    shown, cells = column(numbers, unit)
+    return Column(f"{name}\n{shown}" if name else shown), cells
+
+
+def figure_rows(figures: Sequence[tuple[str, Figure]]) -> tuple[tuple[str, ...], ...]:
+    """Rows of (label, rounded, exact), for figures with the labels that a screen gives them."""
+    return tuple((label, f.human, f.exact) for label, f in figures)
+
+
+def heading(model: ModelSpec, *facts: str) -> tuple[str, ...]:
+    """The lines a screen starts with: the model and its attention, then the facts that were used."""
+    device = f"{model.tp} tensor-parallel devices; every figure is one device's" if model.tp > 1 else ""
+    asked = [", ".join(fact for fact in facts if fact)]
+    return (f"{model.title}  {model.headline}", *(line for line in (*asked, device) if line))
+
+
+def workload_facts(model: ModelSpec, workload: Workload, engine: str = "ideal") -> dict[str, Any]:
+    """The workload as plain data, for JSON: the same keys for every command."""
+    return {
+        "phase": workload.phase,
+        "batch": int(workload.batch),
+        "new": int(workload.new),
+        "context": int(workload.context),
+        "source_context": workload.source,
+        "lengths": list(workload.lengths) if workload.lengths else None,
+        "mask": str(workload.mask or model.main.mask),
+        "dtype": compute_dtype(model, workload).name,
+        "kv_dtype": cache_dtype(model, workload).name,
+        "engine": engine,
+    }
+
+
+def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
+    """The dtype of weights and activations: the workload's, or the model's own."""
+    return dtype(workload.dtype or model.dtype, compute=True)
+
+
+def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
+    """The dtype of the cache: its own, that of the activations, or the model's."""
+    return dtype(workload.kv_dtype or workload.dtype or model.dtype)

@@ -1,0 +1,44 @@
+"""A report on a terminal: the same rows as the plain text, with emphasis."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from .explain import working
+from .report import Report, Table
+from .text import WIDTH, table_lines, wrapped
+
+
+def render(report: Report, *, explain: bool = False) -> None:
+    """Print the report to the terminal; NO_COLOR and TERM=dumb are rich's to respect."""
+    console = Console(highlight=False, soft_wrap=True)
+    title, *facts = report.heading
+    name, gap, rest = title.partition("  ")
+    first, *others = wrapped(name + gap + rest)
+    console.print(Text.assemble((first[: len(name)], "bold"), first[len(name) :]))
+    for line in (*others, *(line for fact in facts for line in wrapped(fact))):
+        console.print(Text(line, style="dim"))
+    if explain:
+        for figure in report.workings:
+            label, *lines = working(figure, max(WIDTH, min(console.width, 120)))
+            console.print()
+            console.print(Text(label, style="bold"))
+            for line in lines:
+                console.print(Text(line))
+    else:
+        for table in report.tables:
+            console.print()
+            _print_table(console, table)
+    for note in report.notes:
+        console.print()
+        for line in wrapped(note):
+            console.print(Text(line, style="yellow" if note.startswith("warning") else "dim"))
+
+
+def _print_table(console: Console, table: Table) -> None:
+    lines = table_lines(table)
+    heads = len(lines) - len(table.rows)
+    for i, line in enumerate(lines):
+        style = "dim" if i < heads else "bold" if i - heads in table.strong else ""
+        console.print(Text(line, style=style))

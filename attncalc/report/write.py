@@ -1,0 +1,89 @@
+"""Where a report goes: to standard output in the format asked for, or to a file whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..errors import AttncalcError
+from ..units import shown
+from .report import Report
+
+FORMATS = ("table", "json", "csv", "markdown")
+_BY_SUFFIX = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".txt": "table"}
+
+
+def write(report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool) -> None:
+    """Render the report and print it, or write it to `output`.
+
+    form: one of FORMATS; None for what the file's suffix says, else a table (plain text where there
+    is no terminal). AttncalcError: an unknown format, a file that is there (without force), no room.
+    """
+    chosen = form or _BY_SUFFIX.get(output.suffix.lower() if output else "", "table")
+    if chosen not in FORMATS:
+        raise AttncalcError(f"there is no format '{shown(chosen)}'", f"known: {', '.join(FORMATS)}")
+    if output is None and chosen == "table" and sys.stdout.isatty():
+        from .table import render as print_table
+
+        print_table(report, explain=explain)
+        return
+    text = _rendered(report, chosen, explain)
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        save(text, output, force=force)
+    for note in report.notes:
+        if note.startswith("warning"):  # it would go unread in a file or a pipe
+            sys.stderr.write(note + "\n")
+
+
+def _rendered(report: Report, chosen: str, explain: bool) -> str:
+    if chosen == "json":
+        from .json import render as as_json
+
+        return as_json(report)
+    if chosen == "csv":
+        from .csv import render as as_csv
+
+        return as_csv(report)
+    if chosen == "markdown":
+        from .markdown import render as as_markdown
+
+        return as_markdown(report, explain=explain)
+    from .text import render as as_text
+
+    return as_text(report, explain=explain)
+
+
+def save(text: str, output: Path, *, force: bool) -> None:
+    """Write `text` to `output` whole or not at all; a file that is there stays unless `force`."""
+    import tempfile
+
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        raise AttncalcError(f"{shown(output)}: not a file that can be written", "name a new file after -o")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(temporary, 0o666 & ~_umask())
+            if force:
+                os.replace(temporary, target)
+            else:
+                os.link(temporary, target)  # unlike a rename, refuses a file that is there
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except FileExistsError:
+        raise AttncalcError(f"{shown(output)}: is there already", "--force overwrites it") from None
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", None) or "cannot be written").lower()
+        raise AttncalcError(f"{shown(output)}: {why}", "name a file in a folder you can write to") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

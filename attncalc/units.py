@@ -1,0 +1,188 @@
+"""Base units in and out: the only place that prints or parses bytes, FLOP, counts and dtypes.
+
+Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .errors import AttncalcError, did_you_mean
+from .quantity import Quantity, ceil_div, symbol
+
+BYTES = "B"
+FLOP = "FLOP"
+PARAMS = "parameters"
+TOKENS = "tokens"
+NO_UNIT = ""
+
+_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+_DECIMAL = (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3), ("", 1))
+_COUNTED = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3), ("", 1))
+
+
+class DType(NamedTuple):
+    """How an element is stored.
+
+    bits: of one element. group: elements that share a scale (0: one scale a row, where a row is one
+    head's K or V of one token; None: no scales). scale_bytes: of one scale.
+    """
+
+    name: str
+    bits: int
+    meaning: str
+    group: int | None = None
+    scale_bytes: int = 0
+
+    def row_bytes(self, width: int) -> int:
+        """Bytes of one row of `width` elements, its scales included."""
+        if self.group is None:
+            return width * _given(width, "bytes", self.bits // 8, f"bytes of an element in {self.name}")
+        bits = _given(width, "bits", self.bits, f"bits of an element in {self.name}")
+        scale = _given(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
+        if not self.group:
+            return ceil_div(width * bits, 8) + scale
+        group = _given(width, "group", self.group, "elements that share a scale")
+        return ceil_div(width * bits, 8) + ceil_div(width, group) * scale
+
+    @property
+    def note(self) -> str:
+        """'4-bit elements and 2 B of scale per 32 of them'; for a plain dtype its bytes: '2 B'."""
+        if self.group is None:
+            return f"{self.bits // 8} B"
+        per = f"{self.group} of them" if self.group else "row (one head's K or V of one token)"
+        return f"{self.bits}-bit elements and {self.scale_bytes} B of scale per {per}"
+
+
+def _given(width: int, name: str, value: int, meaning: str) -> int:
+    """A symbol where `width` is one, a plain int where it is not."""
+    return symbol(name, value, meaning) if isinstance(width, Quantity) else value
+
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        DType("fp32", 32, "IEEE single precision"),
+        DType("fp16", 16, "IEEE half precision"),
+        DType("bf16", 16, "bfloat16"),
+        DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes a layer, are not counted"),
+        DType("int8", 8, "vLLM's int8_per_token_head: an fp32 scale a row", group=0, scale_bytes=4),
+        DType("int4", 4, "vLLM's int4_per_token_head: an fp32 scale a row", group=0, scale_bytes=4),
+        DType("fp4", 4, "NVFP4: an fp8 scale per 16 elements", group=16, scale_bytes=1),
+        DType("mxfp4", 4, "OCP MXFP4: an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
+        DType("q8_0", 8, "llama.cpp: an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q4_0", 4, "llama.cpp: an fp16 scale per 32 elements", group=32, scale_bytes=2),
+    )
+}
+_ALIASES = {
+    "float32": "fp32",
+    "f32": "fp32",
+    "float": "fp32",
+    "float16": "fp16",
+    "f16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "int8_per_token_head": "int8",
+    "int4_per_token_head": "int4",
+    "nvfp4": "fp4",
+}
+
+
+def dtype(name: str, *, compute: bool = False) -> DType:
+    """The dtype called `name`, by one of the names that people use.
+
+    compute: only those that weights and activations take, without scales.
+    AttncalcError: for a name that is not one.
+    """
+    known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
+    found = known.get(_ALIASES.get(name.lower(), name.lower()))
+    if found is None:
+        hint = did_you_mean(name, [*known, *(a for a, n in _ALIASES.items() if n in known)])
+        raise AttncalcError(f"there is no dtype '{name}' here", f"{hint}known: {', '.join(known)}")
+    return found
+
+
+def count(number: int) -> str:
+    """An exact integer with thousands separators: '1,342,177,280'."""
+    return f"{int(number):,}"
+
+
+def _scaled(number: int, scale: Sequence[tuple[str, int]], exact_below: int) -> tuple[str, str]:
+    unit, factor = next(((u, f) for u, f in scale if number >= f), scale[-1])
+    return _decimals(number, factor, whole=factor < exact_below and number % factor == 0), unit
+
+
+def _decimals(number: int, factor: int, whole: bool = False) -> str:
+    """number / factor to two decimals, rounded half up, without floats: exact at any size."""
+    if whole or factor == 1:
+        return f"{number // factor:,}"
+    hundredths = (200 * number + factor) // (2 * factor)
+    return f"{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+def human(number: int, unit: str) -> str:
+    """A figure as people say it: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
+    number = int(number)
+    if unit == BYTES:
+        return " ".join(_scaled(number, _BINARY, exact_below=2**30))
+    if unit == FLOP:
+        text, prefix = _scaled(number, _DECIMAL, exact_below=1)
+        return f"{text} {prefix}FLOP"
+    if unit == PARAMS:
+        return " ".join(_scaled(number, _COUNTED, exact_below=1)).strip()
+    return count(number)
+
+
+def exact(number: int, unit: str) -> str:
+    """A figure in base units: '1,342,177,280 B'; parameters and tokens stand alone."""
+    return f"{count(number)} {unit}" if unit in (BYTES, FLOP) else count(number)
+
+
+def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
+    """One unit for a whole column, the largest that still shows its smallest number (but no number
+    in it reaches a million), and each number in it.
+
+    Returns the unit's name ('GiB', 'TFLOP', 'billion') and the numbers without it.
+    """
+    scale = {BYTES: _BINARY, FLOP: _DECIMAL, PARAMS: _COUNTED}[unit]
+    least = min((int(n) for n in numbers if n), default=0)
+    most = max((int(n) for n in numbers), default=0)
+    name, factor = next(((u, f) for u, f in scale if least >= f or most >= f * 10**6), scale[-1])
+    whole = factor < 2**30 and all(int(n) % factor == 0 for n in numbers)
+    return (name + FLOP if unit == FLOP else name), [_decimals(int(n), factor, whole) for n in numbers]
+
+
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_count(text: str, what: str) -> int:
+    """A positive whole number: '4096', '131_072', '131,072', or as vLLM takes it '128k' (128,000)
+    and '128K' (131,072).
+
+    what: the option or key, for the error. AttncalcError: for anything else, zero and below too.
+    """
+    digits, factor = text.strip(), 1
+    if digits[-1:] in _SUFFIXES:
+        digits, factor = digits[:-1], _SUFFIXES[digits[-1]]
+    digits = digits.replace(",", "_") if digits[:1].isdigit() else ""  # int() takes 1_000, not 1__0 or _1
+    try:
+        number = int(digits) * factor
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise AttncalcError(
+            f"{what}: '{shown(text)}' is not a whole number above zero",
+            "write 4096, 4_096 or 4K (k is 1,000)",
+        )
+    return number
+
+
+def shown(text: object, limit: int = 40) -> str:
+    """`text` on one line and short enough for an error message."""
+    line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
