@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from .attention import Attention, Cached, Cross, Matrix
 from .errors import AttncalcError
 from .mlp import Mlp
-from .quantity import ceil_div, symbol, symbolic, term
+from .quantity import Quantity, ceil_div, named, symbol, symbolic, term
 from .units import count, parse_count, shown
 from .workload import CAUSAL, Mask, Run, Workload
 
@@ -155,7 +155,9 @@ class ModelSpec:
     @property
     def d_source(self) -> int:
         """Width of what cross-attention makes its keys from."""
-        return self.stacks[0].d_model
+        width = self.stacks[0].d_model
+        alike = width == self.main.d_model or not isinstance(width, Quantity)
+        return width if alike else named(width, "d_source", "width of the encoder")
 
     @property
     def max_context(self) -> int | None:

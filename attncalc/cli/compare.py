@@ -22,7 +22,7 @@ def compare(
         typer.Argument(help="One model, or several to stand side by side.", metavar="MODEL..."),
     ] = None,
     preset: o.Preset = None,
-    batch: o.Batch = "1",
+    batch: o.Batch = None,
     context: o.Context = None,
     source_context: o.Source = None,
     kv_dtype: o.KvDtype = None,

@@ -16,7 +16,7 @@ def flops(
     model: o.Model = None,
     preset: o.Preset = None,
     phase: o.Phase = "prefill",
-    batch: o.Batch = "1",
+    batch: o.Batch = None,
     context: o.Context = None,
     past: o.Past = "0",
     source_context: o.Source = None,

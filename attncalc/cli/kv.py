@@ -13,7 +13,7 @@ app = command_app()
 def kv(
     model: o.Model = None,
     preset: o.Preset = None,
-    batch: o.Batch = "1",
+    batch: o.Batch = None,
     context: o.Context = None,
     source_context: o.Source = None,
     lengths: o.Lengths = None,

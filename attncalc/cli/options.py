@@ -24,7 +24,9 @@ Model = Annotated[
     ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
-Batch = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch.")]
+Batch = Annotated[
+    str | None, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")
+]
 Context = Annotated[
     str | None,
     typer.Option(
@@ -133,7 +135,7 @@ def read_workload(
     model: ModelSpec,
     *,
     phase: str = "decode",
-    batch: str,
+    batch: str | None,
     context: str | None,
     source: str | None = None,
     lengths: str | None = None,
@@ -143,15 +145,21 @@ def read_workload(
     kv_dtype: str | None = None,
 ) -> Workload:
     """The workload asked for; what is left out comes from the model. AttncalcError: for what cannot be."""
+    if lengths is not None and (batch, context) != (None, None):
+        raise AttncalcError(
+            "--lengths with --batch or --context", "the lengths say both: leave out the others"
+        )
     given: Given = {
         "source": _source(model, source),
         "lengths": _lengths(lengths),
-        "mask": Mask.parse(mask) if mask else None,
-        "dtype": dtype(in_dtype, compute=True).name if in_dtype else None,
-        "kv_dtype": dtype(kv_dtype).name if kv_dtype else None,
+        "mask": None if mask is None else Mask.parse(mask),
+        "dtype": None if in_dtype is None else dtype(in_dtype, compute=True).name,
+        "kv_dtype": None if kv_dtype is None else dtype(kv_dtype).name,
     }
-    sequences = parse_count(batch, "--batch")
-    tokens = parse_count(context, "--context") if context else model.max_context or DEFAULT_CONTEXT
+    sequences = 1 if batch is None else parse_count(batch, "--batch")
+    tokens = model.max_context or DEFAULT_CONTEXT
+    if context is not None:
+        tokens = parse_count(context, "--context")
     before = parse_count(past, "--past") if past.strip() != "0" else 0
     if before and phase != "prefill":
         raise AttncalcError(f"--past has no effect on '{shown(phase)}'", "give it with '--phase prefill'")
@@ -169,7 +177,9 @@ def _source(model: ModelSpec, source: str | None) -> int | None:
         if source is not None:
             raise AttncalcError("--source-context: this model has no encoder", "leave it out")
         return None
-    return parse_count(source, "--source-context") if source else model.encoder.max_context or DEFAULT_CONTEXT
+    if source is not None:
+        return parse_count(source, "--source-context")
+    return model.encoder.max_context or DEFAULT_CONTEXT
 
 
 def _lengths(lengths: str | None) -> tuple[int, ...] | None:
@@ -192,4 +202,6 @@ def show(
 
     if as_json and form not in (None, "json"):
         raise AttncalcError(f"--json and --format {shown(form)} do not agree", "give one of them")
+    if force and output is None:
+        raise AttncalcError("--force without --output", "name the file to overwrite with -o")
     write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

@@ -101,13 +101,13 @@ def _file(model: str) -> Path:
     """The file that `model` leads to; a folder leads to the one model file in it."""
     path = Path(model)
     try:
-        if path.is_dir():
+        if model and path.is_dir():
             found = sorted([*path.glob("*.yaml"), *path.glob("*.yml"), *path.glob("config.json")])
             if len(found) == 1:
                 return found[0]
             several = f"{len(found)} model files" if found else "no model file"
             raise AttncalcError(f"{shown(model)}: a folder with {several} in it", "name a .yaml file")
-        if path.exists():
+        if model and path.exists():
             return path
     except (OSError, ValueError):  # a name too long, or with a NUL in it
         pass

@@ -120,18 +120,22 @@ def matmul_weights(matrices: tuple[Matrix, ...]) -> int:
 
 def embedding_params(model: ModelSpec) -> Quantity:
     """The token table, token types, and tables of positions."""
-    tables: list[int] = []
-    if model.vocab_size:
-        tables.append(model.vocab_size * model.main.d_model)
-    if model.token_types:
-        tables.append(model.token_types * model.main.d_model)
-    for stack in model.stacks:
-        if stack.learned_positions:
-            tables.append(stack.learned_positions * stack.d_model)
-        if stack.relative_position_buckets:
-            heads = stack.layers[0].attention.widths().n_heads
-            tables.append(stack.relative_position_buckets * heads)
-    return total(tables)
+    tokens = [rows * model.main.d_model for rows in (model.vocab_size, model.token_types) if rows]
+    parts = [Part("tokens", total(tokens))]
+    parts += [Part(f"positions_{stack.name}", total(_positions(stack))) for stack in model.stacks]
+    if len(model.stacks) == 1:
+        return total(part.value for part in parts)
+    return sum_of("params_embedding", "parameters of the table of", parts)
+
+
+def _positions(stack: Stack) -> list[int]:
+    """A stack's own tables: one row a position, or one value a bucket and head."""
+    tables = []
+    if stack.learned_positions:
+        tables.append(stack.learned_positions * stack.d_model)
+    if stack.relative_position_buckets:
+        tables.append(stack.relative_position_buckets * stack.layers[0].attention.widths().n_heads)
+    return tables
 
 
 def head_params(model: ModelSpec) -> Quantity:

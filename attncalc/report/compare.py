@@ -26,6 +26,8 @@ Variant = tuple[str, ModelSpec]
 def variants(model: ModelSpec, latents: Sequence[str] = ()) -> list[Variant]:
     """`model` as MHA, every GQA that divides its heads, MQA, each of `latents` ('mla:512'), and as it is.
 
+    A number of KV heads that cannot be split over the model's devices is left out.
+
     AttncalcError: one of `latents` is not a variant.
     """
     heads = int(model.main.layers[0].attention.widths().n_heads)
@@ -33,11 +35,11 @@ def variants(model: ModelSpec, latents: Sequence[str] = ()) -> list[Variant]:
     for n in (n for n in range(heads, 0, -1) if heads % n == 0):
         name = "MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"
         try:
-            found.append((name, model.with_attention(f"gqa:{n}")))
-        except AttncalcError:  # another kind of layer in the model has heads that n does not divide
+            found.append((name, model.with_attention(f"gqa:{n}").shard(model.tp)))
+        except AttncalcError:  # n does not divide another layer's heads, or the devices
             continue
     for text in latents:
-        found.append((text.upper().replace(":", "-"), model.with_attention(text)))
+        found.append((text.upper().replace(":", "-"), model.with_attention(text).shard(model.tp)))
     if not any(_same(variant, model) for _, variant in found):
         found.append((_name(model), model))
     return found
@@ -72,7 +74,7 @@ def compare_variants(model: ModelSpec, workload: Workload, latents: Sequence[str
         measured[released][1],
         tuple((fact, figures) for fact, (_, figures) in zip(facts, measured, strict=True)),
         (_variant_table(measured, released),),
-        compare_notes(model, workload, [variant for _, variant in rows]),
+        compare_notes([(variant, workload) for _, variant in [("", model), *rows]], variants=True),
     )
 
 
@@ -92,7 +94,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -
         measured[0][1],
         tuple((model.facts(), figures) for model, (_, figures) in zip(models, measured, strict=True)),
         tuple(_model_table(models, measured, start) for start in range(0, len(models), 3)),
-        compare_notes(models[0], workloads[0], list(models)),
+        compare_notes(list(zip(models, workloads, strict=True)), variants=False),
     )
 
 
@@ -149,7 +151,7 @@ def _kv_heads(model: ModelSpec) -> int:
 
 
 _COLUMNS = (
-    ("params_attention", "attention", PARAMS),
+    ("params_attention", "attn.", PARAMS),
     ("kv_cache_per_token", "KV/token", BYTES),
     ("kv_cache", "KV cache", BYTES),
     ("kv_cache_ratio", "of\nMHA", NO_UNIT),

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
-from .report import Figure
+from ..quantity import Symbol
+from .report import Figure, Report
 
 
-def working(figure: Figure, width: int = 80) -> list[str]:
-    """The lines that explain `figure`, no wider than `width` where a name allows it."""
+def workings(report: Report, width: int = 80) -> list[list[str]]:
+    """The working of every figure of `report`; what a symbol is and a source are said once."""
+    said: set[Symbol | str] = set()
+    return [working(figure, width, said) for figure in report.workings]
+
+
+def working(figure: Figure, width: int = 80, said: set[Symbol | str] | None = None) -> list[str]:
+    """The lines that explain `figure`, no wider than `width` where a name allows it.
+
+    said: the symbols and sources that need no line any more; those of `figure` are added.
+    """
+    said = set() if said is None else said
     of = f", {figure.of}" if figure.of else ""
     rounded = f" = {figure.human}" if figure.human != figure.exact else ""
     lines = [f"  {figure.label}{of} = {figure.exact}{rounded}"]
     lines += aligned(figure.formula.cells, width - 4, "    ")
-    lines += _legend(figure, width)
-    if figure.source:
-        lines += textwrap.wrap(
-            f"source: {figure.source}", width, initial_indent="    ", subsequent_indent="      "
-        )
+    lines += _legend([s for s in figure.formula.symbols if s not in said], width)
+    if figure.source and figure.source not in said:
+        source = f"source: {figure.source}"
+        lines += textwrap.wrap(source, width, initial_indent="    ", subsequent_indent="      ")
+    said |= {*figure.formula.symbols, figure.source}
     return lines
 
 
@@ -41,11 +53,8 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
     return [above] if above == below else [above, below]
 
 
-def _legend(figure: Figure, width: int) -> list[str]:
-    symbols = figure.formula.symbols
-    if not symbols:
-        return []
-    name_width = max(len(s.name) for s in symbols)
+def _legend(symbols: Sequence[Symbol], width: int) -> list[str]:
+    name_width = max((len(s.name) for s in symbols), default=0)
     lines: list[str] = []
     for s in symbols:
         start = f"    {s.name:<{name_width}}  "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .explain import working
+from .explain import workings
 from .report import Report, Table
 
 
@@ -13,7 +13,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks = [f"**{_escaped(name)}** {_escaped(attention)}", *(_escaped(fact) for fact in facts)]
     blocks += [_table(table) for table in report.tables]
     if explain:
-        blocks += ["\n".join(("```text", *working(figure), "```")) for figure in report.workings]
+        blocks += ["\n".join(("```text", *lines, "```")) for lines in workings(report)]
     blocks += [f"> {_escaped(note)}" for note in report.notes]
     return "\n\n".join(blocks) + "\n"
 

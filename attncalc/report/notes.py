@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..attention import FULL, Latent
@@ -182,20 +183,26 @@ def flops_notes(
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 
-def compare_notes(model: ModelSpec, workload: Workload, rows: list[ModelSpec]) -> tuple[str, ...]:
-    """The notes of `compare`."""
-    notes = [note for row in rows[:1] for note in context_notes(row, workload)]
-    if all(row.name == model.name for row in rows):
+def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) -> tuple[str, ...]:
+    """The notes of `compare`: of one model's variants, or of several models."""
+    notes = []
+    if variants:
+        notes += context_notes(*rows[0])
         notes.append(
-            "* as released. FLOP/byte: a decode step's FLOP over the weights and cache it reads once."
+            "* as released. attn.: attention's parameters; FLOP/byte: a decode step's, weights and cache."
         )
-    if any(isinstance(g.attention, Latent) for row in rows for g in row.main.layers):
+    for model, workload in () if variants else rows:
+        for note in context_notes(model, workload):
+            notes.append(note.replace("warning: ", f"warning: {model.title}: "))
+    groups = [group for model, _ in rows for group in model.main.layers]
+    if any(isinstance(g.attention, Latent) for g in groups):
         notes.append("MLA keeps one latent for all heads; its decode step is taken with W_kv_b absorbed.")
-    if any(g.mlp and g.mlp.n_experts for row in rows for g in row.main.layers):
-        notes.append(
-            "A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer: taken so."
-        )
-    return (*notes, *device_notes(model), *model_notes(model))
+    if any(g.mlp and g.mlp.n_experts for g in groups):
+        notes.append("A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer.")
+    for model, _ in rows[:1] if variants else rows:
+        notes += device_notes(model)
+        notes += [note if variants else f"{model.title}: {note}" for note in model_notes(model)]
+    return tuple(dict.fromkeys(notes))
 
 
 def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> tuple[str, ...]:

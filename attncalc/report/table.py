@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from .explain import working
+from .explain import workings
 from .report import Report, Table
 from .text import WIDTH, table_lines, wrapped
 
@@ -20,8 +20,7 @@ def render(report: Report, *, explain: bool = False) -> None:
     for line in (*others, *(line for fact in facts for line in wrapped(fact))):
         console.print(Text(line, style="dim"))
     if explain:
-        for figure in report.workings:
-            label, *lines = working(figure, max(WIDTH, min(console.width, 120)))
+        for label, *lines in workings(report, max(WIDTH, min(console.width, 120))):
             console.print()
             console.print(Text(label, style="bold"))
             for line in lines:

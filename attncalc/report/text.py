@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from .explain import working
+from .explain import workings
 from .report import Report, Table
 
 WIDTH = 80
@@ -14,7 +14,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     """The report in lines of at most 80 columns where its words allow it."""
     blocks = ["\n".join(line for text in report.heading for line in wrapped(text))]
     if explain:
-        blocks += ["\n".join(working(figure, WIDTH)) for figure in report.workings]
+        blocks += ["\n".join(lines) for lines in workings(report, WIDTH)]
     else:
         blocks += ["\n".join(table_lines(table)) for table in report.tables]
     blocks += ["\n".join(wrapped(note, "  ")) for note in report.notes]

@@ -34,9 +34,10 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
         sys.stdout.flush()
     else:
         save(text, output, force=force)
-    for note in report.notes:
-        if note.startswith("warning"):  # it would go unread in a file or a pipe
-            sys.stderr.write(note + "\n")
+    if output is not None or chosen in ("json", "csv"):  # where a warning would go unread
+        for note in report.notes:
+            if note.startswith("warning"):
+                sys.stderr.write(note + "\n")
 
 
 def _rendered(report: Report, chosen: str, explain: bool) -> str:

@@ -1,0 +1,51 @@
+"""A second reading of printed formulas: text -> exact number, by none of attncalc's own code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil, floor
+
+
+def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
+    """The number that a formula's text says, exactly; 'least T where A > B' is T if A > B holds."""
+    if text.startswith("least "):
+        name, _, condition = text.removeprefix("least ").partition(" where ")
+        left, right = condition.split(" > ")
+        assert evaluate(left, symbols) > evaluate(right, symbols)
+        return Fraction((symbols or {})[name])
+    return _value(ast.parse(text, mode="eval").body, symbols or {})
+
+
+def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
+    match node:
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+        case ast.Name(id=name):
+            return Fraction(symbols[name])
+        case ast.BinOp(left=left, op=op, right=right):
+            return _operate(op, _value(left, symbols), _value(right, symbols))
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            values = [_value(argument, symbols) for argument in arguments]
+            return {"min": min(values), "max": max(values), "ceil": Fraction(ceil(values[0]))}[function]
+        case _:
+            raise AssertionError(f"a formula cannot hold {ast.dump(node)}")
+
+
+def _operate(op: ast.operator, a: Fraction, b: Fraction) -> Fraction:
+    match op:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.Div():
+            return a / b
+        case ast.FloorDiv():
+            return Fraction(floor(a / b))
+        case ast.Mod():
+            return a - b * floor(a / b)
+        case _:
+            raise AssertionError(f"a formula cannot hold {op}")

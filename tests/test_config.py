@@ -1,0 +1,272 @@
+"""Model files: what is read, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Chunked, Full, Grouped, Sliding, load, preset_names
+from attncalc.config import presets_folder
+from attncalc.config.document import Document
+from attncalc.config.keys import SCHEMA
+from attncalc.config.schema import check
+from attncalc.config.yaml import read
+from attncalc.model import ModelSpec
+
+REPOSITORY = Path(__file__).parent.parent
+PRESETS = REPOSITORY / "presets"
+ASKED = {
+    *("transformer-base", "transformer-large", "bert-base", "bert-large", "gpt2", "gpt3", "llama2-70b"),
+    *("llama2-7b", "llama3-8b", "llama3-70b", "llama3.1-405b", "mistral-7b", "mixtral-8x7b", "falcon-7b"),
+    *("gemma-2b", "qwen3-8b", "t5-base", "whisper-large-v3", "gemma3-27b", "gpt-oss-20b", "deepseek-v3"),
+}
+TINY = """\
+title: Tiny
+sources: [a test]
+d_model: 64
+n_layers: 4
+n_heads: 4
+d_ff: 128
+norm: rmsnorm
+vocab_size: 100
+max_context: 32
+"""
+
+
+def tiny(tmp_path: Path, more: str = "", without: str = "") -> ModelSpec:
+    """The tiny model with lines added, or the line of one key left out."""
+    file = tmp_path / "tiny.yaml"
+    lines = [line for line in TINY.splitlines() if not (without and line.startswith(f"{without}:"))]
+    file.write_text("\n".join([*lines, more]) + "\n")
+    return load(file)
+
+
+def test_every_preset_that_was_asked_for_is_here() -> None:
+    assert set(preset_names()) >= ASKED
+
+
+@pytest.mark.parametrize("name", sorted(ASKED))
+def test_a_preset_names_its_schema_and_its_sources_and_fits_it(name: str) -> None:
+    text = (PRESETS / "models" / f"{name}.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=../model.schema.json\n")
+    data = yaml.safe_load(text)
+    jsonschema.validate(data, SCHEMA)
+    assert all("http" in source for source in data["sources"])
+
+
+def test_the_schema_that_is_checked_in_is_the_codes() -> None:
+    """`attncalc presets schema -o presets/model.schema.json --force` writes it."""
+    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(SCHEMA))
+
+
+WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]
+ITEMS = st.sampled_from(["q", "k", "x", "local", "5 local", "0 local", 3])
+KINDS = st.sampled_from(["local", "n_heads", "Bad", "window"])
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 20_000), st.floats(allow_nan=False), st.text(max_size=5)
+)
+VALUES = st.one_of(
+    SCALARS,
+    st.sampled_from(WORDS),
+    st.lists(ITEMS, max_size=3),
+    st.dictionaries(KINDS, st.one_of(st.integers(0, 3), st.just({})), max_size=2),
+)
+
+
+@given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "nonsense"]), VALUES, max_size=4))
+def test_our_check_and_the_json_schema_agree(changes: dict[str, Any]) -> None:
+    data = {**yaml.safe_load(TINY), **changes}
+    fits = jsonschema.Draft202012Validator(SCHEMA).is_valid(data)
+    try:
+        check(Document("x.yaml", data, {}))
+    except AttncalcError:
+        assert not fits
+    else:
+        assert fits
+
+
+def test_the_schema_allows_the_keys_of_every_attention_kind() -> None:
+    assert {"n_kv_heads", "kv_lora_rank", "window", "chunk", "sinks"} <= set(SCHEMA["properties"])
+
+
+def test_what_a_file_leaves_out(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    (layers,) = model.main.layers
+    assert layers.attention == Grouped(4, 4, 16)
+    assert (layers.count, layers.norms, model.dtype, model.max_context) == (4, 2, "fp16", 32)
+
+
+def test_a_pattern_repeats_and_is_cut_at_the_end(tmp_path: Path) -> None:
+    more = "pattern: [2 local, 1 global]\nlayer_kinds:\n  local: {window: 8}\n  global: {}"
+    model = tiny(tmp_path, more)
+    assert [(g.name, g.count) for g in model.main.layers] == [("local", 2), ("global", 1), ("local", 1)]
+    spans = {g.name: g.attention.span for g in model.main.layers}
+    assert spans == {"local": Sliding(8), "global": Full()}
+
+
+def test_gemma3_has_52_local_and_10_global_layers() -> None:
+    counts: dict[str, int] = {}
+    for group in load("gemma3-27b").main.distinct():
+        counts[group.name] = group.count
+    assert counts == {"local": 52, "global": 10}
+
+
+def test_a_chunk_is_a_span(tmp_path: Path) -> None:
+    assert tiny(tmp_path, "chunk: 8").main.layers[0].attention.span == Chunked(8)
+
+
+def test_an_encoder_inherits_what_it_does_not_say(tmp_path: Path) -> None:
+    model = tiny(tmp_path, "encoder: {n_layers: 2, max_context: 50}")
+    assert model.encoder is not None
+    assert (model.encoder.n_layers, model.encoder.max_context, model.encoder.d_model) == (2, 50, 64)
+    assert model.main.layers[0].cross is not None
+    assert not model.encoder.keeps_cache
+
+
+def test_a_folder_with_one_model_file_stands_for_it(tmp_path: Path) -> None:
+    tiny(tmp_path)
+    assert load(tmp_path).title == "Tiny"
+
+
+REFUSED = {
+    "an unknown key": (
+        "n_head: 3",
+        "",
+        "tiny.yaml:10: n_head: there is no such key",
+        "did you mean 'n_heads'?",
+    ),
+    "a missing key": ("", "d_model", "'d_model' is missing", "width of the model"),
+    "missing heads": ("", "n_heads", "'n_heads' is missing", "query heads"),
+    "a wrong type": (
+        "window: wide",
+        "",
+        "tiny.yaml:10: window: 'wide' is not a whole number",
+        "sliding window",
+    ),
+    "a float": ("window: 1.5", "", "window: '1.5' is not a whole number", ""),
+    "a yes": ("n_kv_heads: yes", "", "n_kv_heads: true is not a whole number", ""),
+    "zero": ("n_kv_heads: 0", "", "n_kv_heads: 0 is below 1", ""),
+    "negative": ("window: -3", "", "window: -3 is below 1", ""),
+    "a window of 0": ("window: 0", "", "window: 0 is below 1", ""),
+    "too many layers": ("encoder: {n_layers: 10001}", "", "n_layers: 10001 is above 10,000", ""),
+    "KV heads that do not divide": ("n_kv_heads: 3", "", "3 does not divide n_heads 4", "1, 2, 4"),
+    "heads that do not divide": ("", "n_heads", "'n_heads' is missing", ""),
+    "a dtype that is not one": ("dtype: fp17", "", "dtype: 'fp17' is not known", "did you mean"),
+    "a key twice": ("d_ff: 12", "", "tiny.yaml:10: d_ff: given twice", "keep one"),
+    "an alias": ("layer_kinds: {a: &x {window: 3}, b: *x}", "", "an alias", "write the values out"),
+    "a window and a chunk": ("window: 3\nchunk: 4", "", "not both", ""),
+    "another kind's key": ("kv_lora_rank: 3", "", "kv_lora_rank: has no effect", ""),
+    "experts without a router": ("n_experts: 3", "", "come together", ""),
+    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 of 3 experts", ""),
+    "shared experts alone": ("n_shared_experts: 1", "", "n_shared_experts", ""),
+    "a router's bias without one": ("router_bias: true", "", "router_bias: has no effect", ""),
+    "a pattern without kinds": ("pattern: [local]", "", "come together", ""),
+    "a pattern of unknown kinds": (
+        "pattern: [x]\nlayer_kinds: {local: {}}",
+        "",
+        "'x' is not one of layer_kinds",
+        "",
+    ),
+    "a kind that is not used": ("pattern: [a]\nlayer_kinds: {a: {}, b: {}}", "", "is not in the pattern", ""),
+    "a pattern too long": ("pattern: [9 a]\nlayer_kinds: {a: {}}", "", "longer than n_layers", ""),
+    "a bad word in a pattern": ("pattern: [Local]\nlayer_kinds: {a: {}}", "", "does not name a kind", ""),
+    "a decoder that is bidirectional": ("encoder: {n_layers: 1}\nmask: bidirectional", "", "cannot be", ""),
+    "a tie without an embedding": ("tied_embeddings: true", "vocab_size", "has no effect without", ""),
+    "a bias of a projection that is not": ("bias: [q, z]", "", "'z' is not known", "allowed: q, k, v, o"),
+    "a model without its width of MLP": ("", "d_ff", "'d_ff' is missing", "mlp: none"),
+    "a list": ("mlp: [a]", "", "mlp: ", ""),
+    "a mapping where a number belongs": ("window: {a: 1}", "", "window: ", ""),
+    "an empty title": ("title: ''", "title", "title: empty", ""),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_file_with_this_is_refused(what: str, tmp_path: Path) -> None:
+    more, without, message, tip = REFUSED[what]
+    with pytest.raises(AttncalcError) as caught:
+        tiny(tmp_path, more, without)
+    assert message in caught.value.message
+    assert tip in caught.value.tip
+    assert caught.value.tip
+    assert "\n" not in caught.value.message + caught.value.tip
+
+
+def test_the_line_of_a_wrong_value_is_named(tmp_path: Path) -> None:
+    more = "pattern: [a]\nlayer_kinds:\n  a:\n    n_kv_heads: 3"
+    with pytest.raises(AttncalcError, match=r"tiny.yaml:13: layer_kinds.a.n_kv_heads: 3 does not divide"):
+        tiny(tmp_path, more)
+
+
+def test_heads_that_do_not_divide_the_width(tmp_path: Path) -> None:
+    with pytest.raises(AttncalcError, match="not a multiple of n_heads 5"):
+        tiny(tmp_path, "n_heads: 5", without="n_heads")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"# only a comment\n", "empty"),
+        (b"\x00\xff\xfe\x80" * 9, "not a text file"),
+        (b"\x7fELF\x02\x01", "not YAML"),
+        (b"- a\n- b\n", "not a mapping"),
+        (b"just words", "not a mapping"),
+        (b"a: [1, 2\nb: 3", "not YAML"),
+        (b"a: " + b"[" * 5000, "nested too deep|not YAML"),
+        (b"? [a, b]\n: 1\n", "a key that is not a word"),
+        (b"a: 2024-99-99\n", "cannot be read as a value"),
+        (b"a: &a [*a]\n", "an alias"),
+        (b"a: !!python/object:os.system 1\n", "cannot be read|an alias|not YAML"),
+        (b"a: 1" + b"0" * 5000, "cannot be read as a value"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        read(content, "x.yaml")
+
+
+def test_an_alias_bomb_is_refused_before_it_grows() -> None:
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
+    with pytest.raises(AttncalcError, match="an alias"):
+        read(bomb.encode(), "x.yaml")
+
+
+def test_a_file_of_megabytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "big.yaml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(AttncalcError, match="longer than"):
+        load(tmp_path / "big.yaml")
+
+
+def test_a_hugging_face_config_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 4096}')
+    with pytest.raises(AttncalcError, match="Hugging Face config"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["lama2-70b", "", "no/such/file", "x" * 5000, "a\0b", "a\nb", "\x1b[31mred"])
+def test_a_model_that_is_not_there(name: str) -> None:
+    with pytest.raises(AttncalcError, match="no preset named") as caught:
+        load(name)
+    assert caught.value.message.isprintable()
+
+
+def test_a_name_nearly_right_gets_the_right_one() -> None:
+    with pytest.raises(AttncalcError) as caught:
+        load("lama2-70b")
+    assert caught.value.tip.startswith("did you mean 'llama2-70b'?")
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttncalcError, match="a folder with no model file"):
+        load(tmp_path)
+
+
+def test_presets_are_found_in_a_checkout() -> None:
+    assert presets_folder() == PRESETS / "models"

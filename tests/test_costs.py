@@ -1,0 +1,262 @@
+"""What must hold between figures, whatever the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import (
+    AttncalcError,
+    Chunked,
+    Full,
+    Grouped,
+    Head,
+    Latent,
+    Layers,
+    Mlp,
+    ModelSpec,
+    Sliding,
+    Stack,
+    Workload,
+    crossover,
+    flops,
+    kv_cache,
+    load,
+    params,
+)
+from attncalc.attention import Cached, Matrix, Span, Widths
+from attncalc.cost.intensity import decode_intensity, weights_read
+from attncalc.units import DTYPES, dtype
+from attncalc.workload import Mask, Run
+
+SPANS = st.one_of(
+    st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64))
+)
+
+
+@st.composite
+def grouped(draw: st.DrawFn) -> Grouped:
+    kv, share = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 3]))
+    d_v = draw(st.sampled_from([None, 4, 24]))
+    return Grouped(kv * share, kv, draw(st.sampled_from([8, 16, 40])), d_v, span=draw(SPANS))
+
+
+@st.composite
+def latent(draw: st.DrawFn) -> Latent:
+    q = draw(st.sampled_from([None, 12]))
+    return Latent(draw(st.sampled_from([1, 4])), 16, 8, 4, 8, q_lora_rank=q, span=draw(SPANS))
+
+
+KINDS = st.one_of(grouped(), latent())
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelSpec:
+    """Small models of one to three kinds of layers."""
+    groups = tuple(
+        Layers(
+            f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)]))
+        )
+        for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=3)))
+    )
+    return ModelSpec("m", "m", (Stack("decoder", groups, 32),), vocab_size=11, head=Head("lm"))
+
+
+CONTEXTS = st.integers(1, 200)
+
+
+@given(models(), CONTEXTS, st.integers(1, 3))
+def test_one_more_token_adds_what_per_token_says(model: ModelSpec, context: int, batch: int) -> None:
+    now = kv_cache(model, Workload.decode(batch, context))
+    then = kv_cache(model, Workload.decode(batch, context + 1))
+    assert then.total - now.total == batch * now.per_token
+
+
+@given(models(), CONTEXTS, st.integers(1, 3))
+def test_groups_add_up(model: ModelSpec, context: int, batch: int) -> None:
+    workload = Workload.prefill(batch, context)
+    cache, counted, spent = kv_cache(model, workload), params(model), flops(model, workload)
+    assert cache.total == sum(g.total for g in cache.groups)
+    assert cache.total == batch * cache.per_sequence
+    assert counted.attention == sum(value for g in counted.groups for _, value in g.attention)
+    assert spent.total == spent.projections + spent.scores + spent.mlp + spent.head
+    assert spent.scores <= spent.scores_dense
+
+
+@given(models(), CONTEXTS)
+def test_decoding_token_by_token_has_a_prefills_exact_scores(model: ModelSpec, context: int) -> None:
+    """For kinds whose decode step computes what their prefill does; MLA's absorbs, so it costs more."""
+    steps = sum(flops(model, Workload.decode(1, t)).scores for t in range(1, context + 1))
+    whole = flops(model, Workload.prefill(1, context)).scores
+    if any(isinstance(g.attention, Latent) for g in model.main.layers):
+        assert steps >= whole
+    else:
+        assert steps == whole
+
+
+@given(models(), CONTEXTS, st.data())
+def test_a_prefill_in_two_parts_costs_the_same(model: ModelSpec, context: int, data: st.DataObject) -> None:
+    past = data.draw(st.integers(0, context - 1))
+    if past and any(isinstance(g.attention, Latent) for g in model.main.layers):
+        return
+    parts = flops(model, Workload.prefill(1, context, past=past)).scores
+    first = flops(model, Workload.prefill(1, past)).scores if past else 0
+    assert first + parts == flops(model, Workload.prefill(1, context)).scores
+
+
+@given(models())
+def test_scores_overtake_projections_where_crossover_says(model: ModelSpec) -> None:
+    found = crossover(model, Workload.prefill(1, 8))
+    if found is None:
+        spent = flops(model, Workload.prefill(1, 10**15))
+        assert spent.scores <= spent.projections
+    else:
+        at, before = (flops(model, Workload.prefill(1, max(1, int(found) - less))) for less in (0, 1))
+        assert at.scores > at.projections
+        assert before.scores <= before.projections or found == 1
+
+
+def test_eight_devices_hold_an_eighth_each_and_all_norms() -> None:
+    whole, part = params(load("llama2-70b")), params(load("llama2-70b").shard(8))
+    for name in ("attention", "mlp", "head", "embedding"):
+        assert 8 * getattr(part, name) == getattr(whole, name)
+    assert part.norm == whole.norm
+
+
+def test_every_device_holds_the_output_bias() -> None:
+    whole, part = params(load("gpt2")).attention, params(load("gpt2").shard(2)).attention
+    assert 2 * part == whole + 12 * 768
+
+
+def test_mlas_down_projections_are_whole_on_every_device() -> None:
+    whole, part = (dict(params(load("deepseek-v3").shard(tp)).groups[1].attention) for tp in (1, 8))
+    for name in ("W_q_a", "W_kv_a", "q_a_norm", "kv_a_norm"):
+        assert part[name] == whole[name]
+    for name in ("W_q_b", "W_kv_b", "W_o"):
+        assert 8 * part[name] == whole[name]
+
+
+@pytest.mark.parametrize(("tp", "kv_heads"), [(1, 8), (2, 4), (4, 2), (8, 1), (16, 1), (64, 1)])
+def test_kv_heads_are_split_and_then_replicated(tp: int, kv_heads: int) -> None:
+    # vLLM: max(1, n_kv_heads // tp) KV heads a device; 80 layers, 4,096 tokens, K and V of 128, 2 B
+    cache = kv_cache(load("llama2-70b").shard(tp), Workload.decode(1, 4096))
+    assert cache.total == 80 * 4096 * 2 * kv_heads * 128 * 2
+
+
+def test_mlas_latent_is_whole_on_every_device() -> None:
+    one, eight = (kv_cache(load("deepseek-v3").shard(tp), Workload.decode(1, 4096)).total for tp in (1, 8))
+    assert one == eight == 287_834_112
+
+
+@pytest.mark.parametrize(
+    ("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)]
+)
+def test_what_cannot_be_split_is_refused(name: str, tp: int) -> None:
+    with pytest.raises(AttncalcError, match=f"--tp {tp}"):
+        load(name).shard(tp)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("fp32", 128 * 4),
+        ("fp16", 128 * 2),
+        ("bf16", 128 * 2),
+        ("fp8", 128),
+        ("int8", 128 + 4),  # vLLM's int8_per_token_head: an fp32 scale for each head's K and V of a token
+        ("int4", 64 + 4),  # the same, two elements a byte
+        ("fp4", 64 + 8),  # NVFP4: hd / 2 + hd / 16
+        ("mxfp4", 64 + 4),  # a scale per 32
+        ("q8_0", 34 * 4),  # llama.cpp: 34 B per 32 elements
+        ("q4_0", 18 * 4),  # 18 B per 32 elements
+    ],
+)
+def test_bytes_of_a_row_of_128_in_every_dtype(name: str, row: int) -> None:
+    assert dtype(name).row_bytes(128) == row
+    # 80 layers * 2 * 8 KV heads rows a token
+    cache = kv_cache(load("llama2-70b"), Workload.decode(1, 4096, kv_dtype=name))
+    assert cache.per_token == 80 * 2 * 8 * row
+    assert name in DTYPES
+
+
+@given(models())
+def test_mha_keeps_at_least_what_grouped_heads_keep(model: ModelSpec) -> None:
+    cache = kv_cache(model, Workload.decode(1, 50))
+    if all(isinstance(g.attention, Grouped) for g in model.main.layers):
+        assert cache.if_mha >= cache.total
+        assert kv_cache(model.with_attention("mha"), Workload.decode(1, 50)).total == cache.if_mha
+        assert kv_cache(model.with_attention("mqa"), Workload.decode(1, 50)).total <= cache.total
+
+
+def test_mla_instead_of_gqa_keeps_a_latent_and_half_a_head() -> None:
+    cache = kv_cache(load("llama2-70b").with_attention("mla:512"), Workload.decode(1, 4096))
+    assert cache.total == 80 * 4096 * (512 + 64) * 2
+
+
+def test_decode_reads_weights_once_and_the_cache() -> None:
+    model, workload = load("llama2-70b"), Workload.decode(1, 4096)
+    # everything but the embedding's table and the final norm
+    assert weights_read(model, workload) == 68_976_648_192 - 32_000 * 8192 - 8192
+    read = decode_intensity(model, workload)
+    total = int(read.weights) + int(read.cache)
+    assert float(read.per_byte) == int(flops(model, workload).total) / total
+    # 64 query heads share 8 KV heads: 8 heads * 2 FLOP for each 2-byte element
+    assert float(read.per_cache_byte) == 8.0
+
+
+def test_a_mixture_reads_at_most_all_its_experts() -> None:
+    model = load("mixtral-8x7b")
+    one, many = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
+    expert = 3 * 4096 * 14_336
+    assert many - one == 32 * (8 - 2) * expert
+    assert one == params(model).active - 32_000 * 4096 - 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrent:
+    """A toy linear attention: what a kind with a state that does not grow looks like to the costs."""
+
+    d_state: int
+    span: Span = dataclasses.field(default_factory=Full)
+    source = "a test"
+    label = "toy"
+    headline = "toy recurrence"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (Matrix("W", d_model, self.d_state, reads="queries"),)
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 4 * run.new * self.d_state
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (Cached("state", 1, self.d_state, grows="never", dtype="fp32"),)
+
+    def widths(self) -> Widths:
+        return Widths(1, 1, self.d_state, self.d_state)
+
+    def variant(self, name: str, number: int | None) -> Recurrent:
+        return self
+
+    def shard(self, tp: int) -> Recurrent:
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": "toy"}
+
+
+def test_there_is_room_for_states_that_do_not_grow_and_layers_that_keep_nothing() -> None:
+    layers = (
+        Layers("toy", 3, attention=Recurrent(10)),
+        Layers("own", 2, attention=Grouped(4, 4, 8)),
+        Layers("reuses", 5, attention=Grouped(4, 4, 8), keeps_cache=False),
+    )
+    model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")
+    cache = kv_cache(model, Workload.decode(2, 100))
+    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 a token
+    assert cache.recurrent_state == 3 * 2 * 10 * 4
+    assert cache.total == 240 + 2 * 2 * 100 * 2 * 4 * 8 * 2
+    assert flops(model, Workload.prefill(1, 7)).groups[0].scores == 3 * 4 * 7 * 10

@@ -1,0 +1,118 @@
+"""The house: who may import whom, and what a quick command never loads."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "attncalc"
+BASE = {"errors", "quantity", "units", "workload"}
+MODEL = BASE | {"attention", "mlp", "model"}
+MAY_IMPORT = {
+    "errors": set[str](),
+    "quantity": set[str](),
+    "units": {"errors", "quantity"},
+    "workload": {"errors", "quantity", "units"},
+    "attention": BASE,
+    "mlp": BASE | {"attention"},
+    "model": BASE | {"attention", "mlp"},
+    "engines": MODEL,
+    "cost": MODEL | {"engines"},
+    "config": MODEL,
+    "report": MODEL | {"engines", "cost"},
+    "cli": BASE | {"model", "config", "report"},
+    "__main__": {"cli"},
+}
+"""Left to right in the design's picture, and never back."""
+HOMES = {
+    "typer": "cli/",
+    "rich": "report/table.py",
+    "yaml": "config/yaml.py",
+    "torch": "verify/",
+    "hatchling": "",
+}
+"""The one place each library is used in."""
+
+
+def files() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(level, module) of every import in a file, those inside functions too; level 0 is absolute."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            yield from ((node.level, name) for name in names)
+
+
+def own_rooms(path: Path) -> set[str]:
+    """The top-level parts of the package that a file imports from."""
+    folder = path.relative_to(PACKAGE).parts[:-1]
+    found = set()
+    for level, module in imports(path):
+        if level and level > len(folder):
+            found.add(module.split(".")[0])
+        elif level == 0 and module.split(".")[0] == "attncalc":
+            found.add(module.split(".")[1])
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert own_rooms(path) - {room} <= MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_library_is_used_in_its_own_place(path: Path) -> None:
+    where = str(path.relative_to(PACKAGE))
+    for level, module in imports(path):
+        home = HOMES.get(module.split(".")[0]) if level == 0 else None
+        assert home is None or where.startswith(home), f"{where} imports {module}"
+        assert module != "click", "typer carries its own"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_is_about_one_thing(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources")
+
+
+def loaded_by(command: str, before: str = "") -> set[str]:
+    """The modules of NEVER that a command line has loaded at its end."""
+    script = f"""
+import sys
+{before}
+sys.argv = ["attncalc", *{command.split()!r}]
+from attncalc.cli import run
+code = run()
+sys.stderr.write("loaded:" + ",".join(name for name in {NEVER!r} if name in sys.modules))
+raise SystemExit(code)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    return set(answer.stderr.rpartition("loaded:")[2].split(",")) - {""}
+
+
+@pytest.mark.parametrize(
+    "command", ["kv llama2-70b --json", "kv gemma3-27b", "flops gpt2 --explain", "compare gpt2"]
+)
+def test_a_command_loads_nothing_heavy(command: str) -> None:
+    assert loaded_by(command) == set()
+
+
+def test_the_guard_can_fail() -> None:
+    assert loaded_by("kv gpt2 --json", before="import rich") >= {"rich"}

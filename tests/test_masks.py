@@ -1,0 +1,103 @@
+"""Query-key pairs: the closed forms count what a boolean mask holds."""
+
+from __future__ import annotations
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Chunked, Full, Mask, Sliding, Workload
+from attncalc.attention import Span, pairs
+from attncalc.quantity import quantity, symbol
+from attncalc.workload import Run
+
+SPANS = st.one_of(
+    st.just(Full()), st.builds(Sliding, st.integers(1, 12)), st.builds(Chunked, st.integers(1, 12))
+)
+LENGTHS = st.integers(1, 24)
+
+
+def in_span(span: Span, i: int, j: int) -> bool:
+    """Whether positions i and j (from 0) see each other as far as the span goes."""
+    if isinstance(span, Sliding):
+        return abs(i - j) < span.window
+    return not isinstance(span, Chunked) or i // span.chunk == j // span.chunk
+
+
+def counted(span: Span, mask: Mask, new: int, context: int) -> int:
+    """The True entries of the boolean mask, one by one."""
+
+    def seen(i: int, j: int) -> bool:
+        together = i < mask.prefix and j < mask.prefix
+        return in_span(span, i, j) and (j <= i or together or mask.kind == "bidirectional")
+
+    return sum(seen(i, j) for i in range(context - new, context) for j in range(context))
+
+
+@given(SPANS, LENGTHS, st.data())
+def test_causal_pairs_are_exact_for_every_span_and_past(
+    span: Span, context: int, data: st.DataObject
+) -> None:
+    new = data.draw(st.integers(1, context))
+    assert pairs(span, Run(1, new, context), Mask()) == counted(span, Mask(), new, context)
+
+
+@given(SPANS, LENGTHS)
+def test_bidirectional_pairs_are_exact_for_every_span(span: Span, context: int) -> None:
+    mask = Mask("bidirectional")
+    assert pairs(span, Run(1, context, context), mask) == counted(span, mask, context, context)
+
+
+@given(SPANS, LENGTHS, st.data())
+def test_prefix_pairs_are_exact_for_every_span(span: Span, context: int, data: st.DataObject) -> None:
+    mask = Mask("prefix", data.draw(st.integers(1, context)))
+    assert pairs(span, Run(1, context, context), mask) == counted(span, mask, context, context)
+
+
+@given(SPANS, LENGTHS, st.data())
+def test_after_its_prefix_a_sequence_is_causal(span: Span, context: int, data: st.DataObject) -> None:
+    new = data.draw(st.integers(1, context))
+    prefix = data.draw(st.integers(1, context))
+    if new < context and prefix > context - new:
+        with pytest.raises(AttncalcError, match="at once"):
+            Workload.prefill(1, context, past=context - new, mask=Mask("prefix", prefix))
+    else:
+        mask = Mask("prefix", prefix)
+        assert pairs(span, Run(1, new, context), mask) == counted(span, mask, new, context)
+
+
+@given(SPANS, LENGTHS, st.data())
+def test_the_formula_of_the_pairs_evaluates_to_them(span: Span, context: int, data: st.DataObject) -> None:
+    new = data.draw(st.integers(1, context))
+    run = Run(1, symbol("S", new, ""), symbol("T", context, ""))
+    counted_pairs = quantity(pairs(span, run, Mask()))
+    assert evaluate(counted_pairs.formula.substituted) == int(counted_pairs)
+
+
+def test_no_mask_is_the_dense_rectangle() -> None:
+    assert pairs(Sliding(2), Run(1, 5, 7), None) == 35
+
+
+def test_a_bidirectional_mask_has_no_decode_step() -> None:
+    with pytest.raises(AttncalcError, match="no decode step"):
+        pairs(Full(), Run(1, 1, 7), Mask("bidirectional"))
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), SPANS)
+def test_a_padded_batch_counts_real_tokens_alone(lengths: list[int], span: Span) -> None:
+    workload = Workload.prefill(lengths=tuple(lengths))
+    found = sum(run.sequences * pairs(span, run, Mask()) for run in workload.runs)
+    assert found == sum(counted(span, Mask(), length, length) for length in lengths)
+    assert (workload.batch, workload.context) == (len(lengths), max(lengths))
+
+
+@pytest.mark.parametrize("text", ["causal", "bidirectional", "prefix:12"])
+def test_masks_are_read_as_they_are_shown(text: str) -> None:
+    assert str(Mask.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "prefix", "prefix:0", "prefix:x", "full", "causal:3"])
+def test_other_masks_are_refused(text: str) -> None:
+    with pytest.raises(AttncalcError):
+        Mask.parse(text)

@@ -1,0 +1,70 @@
+"""Activation memory: against what torch's profiler saw."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncalc import Grouped, Layers, Mask, ModelSpec, Stack, Workload, activations, load
+from attncalc.cost.activations import LayerActivations
+
+# The peak beyond the weights and the input of one layer, in bytes: d_model 512, 8 query heads of 64,
+# batch 1, S = T. Measured with torch 2.13.0 on a CPU from the profiler's memory events under
+# torch.no_grad(), with F.scaled_dot_product_attention under sdpa_kernel(MATH) and (FLASH_ATTENTION).
+MEASURED = [
+    # kernel, dtype, KV heads, causal, at 256, 512 and 1,024 tokens
+    ("math", "fp32", 8, True, (7_079_940, 24_121_348, 88_088_580)),
+    ("math", "fp32", 8, False, (6_817_796, 23_072_772, 83_894_276)),
+    ("math", "fp32", 2, True, (7_342_084, 24_645_636, 89_137_156)),
+    ("math", "fp32", 2, False, (7_079_940, 23_597_060, 84_942_852)),
+    ("math", "fp32", 1, True, (7_211_012, 24_383_492, 88_612_868)),
+    ("math", "bf16", 8, True, (7_866_372, 25_694_212, 91_234_308)),
+    ("math", "bf16", 2, False, (7_473_156, 24_383_492, 86_515_716)),
+    ("math", "fp16", 1, True, (7_538_692, 25_038_852, 89_923_588)),
+    ("flash", "fp32", 8, True, (2_621_440, 5_242_880, 10_485_760)),
+    ("flash", "fp32", 2, False, (1_835_008, 3_670_016, 7_340_032)),
+    ("flash", "bf16", 1, True, (851_968, 1_703_936, 3_407_872)),
+]
+
+
+def layer(kv_heads: int, dtype: str, causal: bool, workload: Workload) -> LayerActivations:
+    mask = Mask("causal" if causal else "bidirectional")
+    stack = Stack("s", (Layers("layers", 1, attention=Grouped(8, kv_heads, 64)),), 512, mask=mask)
+    return activations(ModelSpec("m", "m", (stack,), dtype=dtype), workload)[0]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "kv_heads", "causal", "peaks"), MEASURED)
+def test_the_peak_is_what_the_profiler_measured(
+    kernel: str, dtype: str, kv_heads: int, causal: bool, peaks: tuple[int, ...]
+) -> None:
+    for context, measured in zip((256, 512, 1024), peaks, strict=True):
+        found = layer(kv_heads, dtype, causal, Workload.prefill(1, context)).peaks[kernel]
+        assert found.size == measured == int(found.total)
+
+
+def test_only_math_holds_a_score_matrix() -> None:
+    found = layer(8, "fp16", True, Workload.prefill(1, 4096))
+    live = {kernel: {t.name for t in moment.live if t.size} for kernel, moment in found.peaks.items()}
+    assert "scores" in live["math"]
+    for kernel in ("flash", "efficient", "cudnn"):
+        assert not {"scores", "softmax"} & live[kernel]
+
+
+def test_flash_grows_with_the_tokens_and_math_with_their_square() -> None:
+    small, large = (layer(8, "fp16", True, Workload.prefill(1, n)) for n in (4096, 8192))
+    assert large.peaks["flash"].size == 2 * small.peaks["flash"].size
+    assert 3.9 < large.peaks["math"].size / small.peaks["math"].size < 4.0
+
+
+def test_a_decode_step_makes_one_tokens_keys() -> None:
+    found = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
+    sizes = {t.name: int(t.size) for t in found.live}
+    # one token: 8 heads * 64 * 2 B of queries, 2 * 64 * 2 B of keys
+    assert (sizes["q"], sizes["k"], sizes["v"]) == (1024, 256, 256)
+
+
+def test_mlas_decode_reads_the_latent_as_one_head() -> None:
+    found = activations(load("deepseek-v3"), Workload.decode(1, 4096))[0]
+    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    # 128 heads of 512 + 64 queries; the new latent of 576; values are a part of it
+    assert (sizes["q"], sizes["k"]) == (128 * 576 * 2, 576 * 2)
+    assert "v" not in sizes

@@ -1,0 +1,139 @@
+"""Quantities: the printed formula is the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc.quantity import (
+    Quantity,
+    ceil_div,
+    exact_div,
+    least,
+    maximum,
+    minimum,
+    named,
+    quantity,
+    ratio,
+    symbol,
+    symbolic,
+    total,
+)
+from attncalc.workload import Workload
+
+NUMBERS = st.integers(0, 10**6)
+
+
+def leaves() -> st.SearchStrategy[Any]:
+    """Symbols with names of their own and plain numbers."""
+    named_numbers = st.builds(lambda n, v: symbol(f"x{n}_{v}", v, "a number"), st.integers(0, 5), NUMBERS)
+    return st.one_of(named_numbers, NUMBERS)
+
+
+def combined(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Every operation on two formulas that stays within whole numbers."""
+
+    def apply(operation: str, a: Any, b: Any) -> Any:
+        low, high = sorted((a, b), key=int)
+        known: dict[str, Callable[[], Any]] = {
+            "+": lambda: a + b,
+            "-": lambda: high - low,
+            "*": lambda: a * b,
+            "//": lambda: a // b if b else a,
+            "%": lambda: a % b if b else a,
+            "/": lambda: exact_div(a * b, b) if b else a,
+            "ceil": lambda: ceil_div(a, b) if b else a,
+            "min": lambda: minimum(a, b),
+            "max": lambda: maximum(a, b),
+        }
+        return known[operation]()
+
+    operations = st.sampled_from(["+", "-", "*", "//", "%", "/", "ceil", "min", "max"])
+    return st.builds(apply, operations, children, children)
+
+
+FORMULAS = st.recursive(leaves(), combined, max_leaves=12)
+
+
+@given(FORMULAS)
+def test_the_printed_text_evaluates_to_the_figure(formula: Any) -> None:
+    q = quantity(formula)
+    assert evaluate(q.formula.substituted) == int(q)
+    assert evaluate(q.formula.text, {s.name: s.value for s in q.formula.symbols}) == int(q)
+
+
+@given(FORMULAS)
+def test_symbols_and_numbers_stand_in_pairs(formula: Any) -> None:
+    """Symbols above numbers can be aligned: the two texts have the same cells."""
+    cells = quantity(formula).formula.cells
+    assert all(text and number for text, number in cells)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda a, b, c: a * (b + c), "a * (b + c)"),
+        (lambda a, b, c: a - (b - c), "a - (b - c)"),
+        (lambda a, b, c: a + (b - c), "a + b - c"),
+        (lambda a, b, c: a * (b // c), "a * (b // c)"),
+        (lambda a, b, c: exact_div(a * b, c), "a * b / c"),
+        (lambda a, b, c: ceil_div(a + b, c), "ceil((a + b) / c)"),
+        (lambda a, b, c: minimum(a + b, c) * 2, "min(a + b, c) * 2"),
+        (lambda a, b, c: sum([a, b, c]), "a + b + c"),
+        (lambda a, b, c: 1 * a * 1 + 0, "a"),
+        (lambda a, b, c: total([]), "0"),
+    ],
+)
+def test_text_has_the_parentheses_it_needs_and_no_more(build: Any, text: str) -> None:
+    a, b, c = (symbol(n, v, "") for n, v in zip("abc", (12, 10, 6), strict=True))
+    assert quantity(build(a, b, c)).formula.text == text
+
+
+def test_plain_ints_give_plain_ints() -> None:
+    """A sweep over ints pays for no formula."""
+    for value in (exact_div(6, 3), ceil_div(7, 3), minimum(1, 2), maximum(1, 2)):
+        assert type(value) is int
+
+
+def test_exact_div_refuses_a_remainder() -> None:
+    with pytest.raises(ValueError, match="does not divide"):
+        exact_div(7, 2)
+
+
+def test_a_named_part_hides_its_formula_and_keeps_its_value() -> None:
+    a = symbol("a", 3, "")
+    part = named(a * 4, "part", "a part")
+    assert (int(part + 1), (part + 1).formula.text) == (13, "part + 1")
+
+
+def test_a_symbol_that_is_a_formula_keeps_it() -> None:
+    """That is how a sharded head count reads as n_heads / tp."""
+    n_heads = exact_div(symbol("n_heads", 64, ""), symbol("tp", 8, ""))
+    assert symbol("n_heads", n_heads, "").formula.text == "n_heads / tp"
+
+
+def test_symbolic_turns_documented_ints_into_symbols() -> None:
+    decode = symbolic(Workload.decode(batch=2, context=9))
+    assert [quantity(n).formula.text for n in (decode.batch, decode.new, decode.context)] == ["B", "S", "T"]
+
+
+def test_least_reads_as_a_condition() -> None:
+    found = least("T", 5, "tokens", symbol("T", 5, "tokens") * 3, 14)
+    assert (int(found), found.formula.text) == (5, "least T where T * 3 > 14")
+
+
+@given(NUMBERS, st.integers(1, 10**30))
+def test_a_ratio_is_the_nearest_float(a: int, b: int) -> None:
+    quotient = ratio(a, b)
+    assert float(quotient) == float(evaluate(quotient.formula.substituted))
+
+
+def test_10_to_the_18_does_not_overflow() -> None:
+    tokens = symbol("T", 10**18, "")
+    assert int(tokens * tokens * 327_680) == 327_680 * 10**36
+    assert isinstance(tokens * tokens, Quantity)

@@ -1,0 +1,158 @@
+"""Reports: every figure carries the formula that gives it, and screens keep to their width."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from reports import all_reports, reports_of
+
+from attncalc import Workload, load
+from attncalc.quantity import Ratio
+from attncalc.report import csv as as_csv
+from attncalc.report import json as as_json
+from attncalc.report import markdown, text
+from attncalc.report.explain import aligned, working
+from attncalc.report.kv import kv_report
+from attncalc.report.params import params_report
+from attncalc.report.report import Report
+
+REPORTS = list(all_reports())
+
+
+def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
+    checked = 0
+    for report in REPORTS:
+        for figure in report.all_figures:
+            symbols = {s.name: s.value for s in figure.formula.symbols}
+            assert len(symbols) == len(figure.formula.symbols), f"{figure.name}: one name, two symbols"
+            by_text = evaluate(figure.formula.text, symbols)
+            by_numbers = by_text if "least" in figure.formula.text else evaluate(figure.formula.substituted)
+            assert by_text == by_numbers, figure
+            if isinstance(figure.quantity, Ratio):
+                assert float(by_text) == figure.value, figure
+            else:
+                assert by_text == figure.value, figure
+            checked += 1
+    assert checked > 4000
+
+
+def test_screens_fit_80_columns() -> None:
+    for report in REPORTS:
+        for line in text.render(report).splitlines():
+            assert len(line) <= 80, line
+
+
+def test_explanations_fit_80_columns() -> None:
+    for report in REPORTS:
+        for line in text.render(report, explain=True).splitlines():
+            assert len(line) <= 80 or "=" in line, line
+
+
+def test_json_has_one_shape_for_every_model_and_flag() -> None:
+    by_command: dict[str, set[tuple[str, ...]]] = {}
+    for report in REPORTS:
+        document = json.loads(as_json.render(report))
+        assert list(document) == ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
+        by_command.setdefault(document["schema"], set()).add((*document["model"], *document["workload"]))
+        for result in document["results"]:
+            assert {"name", "value", "unit", "formula", "substituted"} <= set(result)
+            assert isinstance(result["value"], int) or result["unit"] == ""
+    assert {len(shapes) for shapes in by_command.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (
+            "kv",
+            "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state "
+            "cross_attention_cache",
+        ),
+        (
+            "params",
+            "params_total params_attention params_mlp params_embedding params_head params_norm params_active",
+        ),
+        (
+            "flops",
+            "flops_total flops_attention_projections flops_attention_scores flops_attention_scores_dense "
+            "flops_mlp flops_head",
+        ),
+        ("memory", "score_matrix peak_math peak_flash peak_efficient"),
+    ],
+)
+def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:
+    for report in REPORTS:
+        if report.command == command:
+            found = [f.name for f in report.figures]
+            assert set(names.split()) <= set(found)
+            assert len(found) == len(set(found))
+
+
+def test_csv_has_a_row_for_every_figure() -> None:
+    for report in REPORTS[:40]:
+        rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
+        assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
+
+
+def test_markdown_tables_have_as_many_cells_as_columns() -> None:
+    for report in REPORTS[:60]:
+        lines = markdown.render(report).splitlines()
+        tables = [line for line in lines if line.startswith("|")]
+        assert tables
+        for first, second in pairwise(tables):
+            if "---" in second:
+                assert first.count("|") == second.count("|")
+
+
+def notes(report: Report) -> str:
+    return " ".join(report.notes)
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (lambda: params_report(load("gpt3")), "57,982,058,496"),
+        (lambda: params_report(load("gpt3")), "33 %"),
+        (lambda: kv_report(load("gpt2"), Workload.decode(1, 4096)), "warning: context 4,096"),
+        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's own 4,096"),
+        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers see a window"),
+        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), "4,096, not d_model 5,376"),
+        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "each is held by 2"),
+        (lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)), "whole on each of the 8"),
+        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "scales are counted"),
+        (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
+    ],
+)
+def test_screens_carry_the_notes_an_expert_would_add(report: Any, words: str) -> None:
+    assert words in notes(report())
+
+
+def test_a_model_within_its_limits_gets_no_warning() -> None:
+    assert "warning" not in notes(kv_report(load("llama2-70b"), Workload.decode(1, 4096)))
+
+
+def test_an_explanation_stands_symbol_over_number() -> None:
+    figure = kv_report(load("llama2-70b"), Workload.decode(8, 4096)).figures[0]
+    assert working(figure)[:3] == [
+        "  KV cache = 10,737,418,240 B = 10.00 GiB",
+        "    L  * B * T    * 2 * n_kv_heads * d_head * bytes",
+        "    80 * 8 * 4096 * 2 * 8          * 128    * 2",
+    ]
+
+
+def test_a_long_formula_folds_in_pairs() -> None:
+    cells = [("alpha", "1"), ("+", "+"), ("beta", "22222"), ("+", "+"), ("c", "3")]
+    assert aligned(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
+
+
+def test_every_figure_of_attention_names_its_source() -> None:
+    for report in reports_of(load("deepseek-v3")):
+        for figure in report.figures:
+            if figure.name in ("kv_cache", "params_attention", "flops_attention_scores", "score_matrix"):
+                assert "arXiv" in figure.source
