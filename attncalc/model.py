@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .attention import Attention, Cached, Cross, Matrix
-from .errors import AttncalcError
+from .attention import Attention, Cached, Matrix, Variant
 from .mlp import Mlp
 from .quantity import Quantity, ceil_div, named, symbol, symbolic, term
-from .units import count, parse_count, shown
+from .units import count
 from .workload import CAUSAL, Mask, Run, Workload
 
 
@@ -29,7 +28,7 @@ class Layers:
     name: str
     count: int = term("layers", symbol="L")
     attention: Attention = dataclasses.field(kw_only=True)
-    cross: Cross | None = None
+    cross: Attention | None = None
     mlp: Mlp | None = None
     norms: int = term("norms of a layer", default=2)
     keeps_cache: bool = True
@@ -44,9 +43,10 @@ class Layers:
         own = self.attention.cache() if self.keeps_cache else ()
         return (*own, *(self.cross.cache() if self.cross else ()))
 
-    def variant(self, name: str, number: int | None) -> Layers:
-        cross = self.cross.variant(name, number) if self.cross else None
-        return dataclasses.replace(self, attention=self.attention.variant(name, number), cross=cross)
+    def exchanged(self, variant: Variant) -> Layers:
+        """Itself with its attentions as `variant`. AttncalcError: its heads do not allow it."""
+        cross = variant.of(self.cross) if self.cross else None
+        return dataclasses.replace(self, attention=variant.of(self.attention), cross=cross)
 
     def shard(self, tp: int) -> Layers:
         return dataclasses.replace(
@@ -212,9 +212,9 @@ class ModelSpec:
 
         AttncalcError: for another text, or a number that its heads do not allow.
         """
-        name, number = parse_variant(text)
+        variant = Variant.parse(text)
         stacks = tuple(
-            dataclasses.replace(stack, layers=tuple(group.variant(name, number) for group in stack.layers))
+            dataclasses.replace(stack, layers=tuple(group.exchanged(variant) for group in stack.layers))
             for stack in self.stacks
         )
         return dataclasses.replace(self, stacks=stacks)
@@ -233,19 +233,6 @@ class ModelSpec:
             "tp": self.tp,
             "sources": list(self.sources),
         }
-
-
-def parse_variant(text: str) -> tuple[str, int | None]:
-    """'mha' -> ('mha', None), 'gqa:4' -> ('gqa', 4). AttncalcError: for anything else."""
-    name, _, number = text.lower().partition(":")
-    if name in ("mha", "mqa") and not number:
-        return name, None
-    if name in ("gqa", "mla") and number:
-        return name, parse_count(number, f"--attention {name}")
-    raise AttncalcError(
-        f"--attention: there is no '{shown(text)}'",
-        "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
-    )
 
 
 def plural(number: int, word: str) -> str:

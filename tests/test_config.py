@@ -72,7 +72,7 @@ KINDS = st.sampled_from(["local", "n_heads", "Bad", "window"])
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 20_000), st.floats(allow_nan=False), st.text(max_size=5)
 )
-VALUES = st.one_of(
+VALUES: st.SearchStrategy[Any] = st.one_of(
     SCALARS,
     st.sampled_from(WORDS),
     st.lists(ITEMS, max_size=3),

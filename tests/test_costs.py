@@ -238,9 +238,6 @@ class Recurrent:
     def widths(self) -> Widths:
         return Widths(1, 1, self.d_state, self.d_state)
 
-    def variant(self, name: str, number: int | None) -> Recurrent:
-        return self
-
     def shard(self, tp: int) -> Recurrent:
         return self
 

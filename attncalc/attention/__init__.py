@@ -9,6 +9,7 @@ from .grouped import Grouped
 from .kind import Attention, Cached, Matrix, Widths
 from .latent import Latent
 from .span import FULL, Chunked, Full, Sliding, Span, pairs
+from .variant import Variant
 
 KINDS: dict[str, type[Any]] = {
     "grouped": Grouped,
@@ -29,6 +30,7 @@ __all__ = [
     "Matrix",
     "Sliding",
     "Span",
+    "Variant",
     "Widths",
     "pairs",
 ]

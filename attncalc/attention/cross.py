@@ -49,10 +49,6 @@ class Cross(NamedTuple):
     def widths(self) -> Widths:
         return self.heads.widths()
 
-    def variant(self, name: str, number: int | None) -> Any:
-        # No released model caches a latent of a source, so "mla" leaves cross-attention as it is.
-        return self if name == "mla" else Cross(self.heads.variant(name, number))
-
     def shard(self, tp: int) -> Cross:
         return Cross(self.heads.shard(tp))
 

@@ -153,22 +153,6 @@ class Grouped:
     def widths(self) -> Widths:
         return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v)
 
-    def variant(self, name: str, number: int | None) -> Any:
-        if name == "mla":
-            from .latent import Latent
-
-            # As DeepSeek-V2 sizes it (arXiv:2405.04434, 2.1.4): a rotary key of half a head beside it.
-            return Latent(
-                n_heads=self.n_heads,
-                kv_lora_rank=number or 0,
-                d_nope=self.d_head,
-                d_rope=max(1, self.d_head // 2),
-                d_v=self._d_v,
-                span=self.span,
-            )
-        heads = {"mha": self.n_heads, "mqa": 1}.get(name, number or 0)
-        return dataclasses.replace(self, n_kv_heads=heads)
-
     def shard(self, tp: int) -> Grouped:
         # vLLM's rule, model_executor/models/llama.py: query heads are split, KV heads are split and,
         # once there is one a device, replicated.

@@ -102,12 +102,6 @@ class Attention(Protocol):
     def widths(self) -> Widths:
         """The tensors around the attention kernel."""
 
-    def variant(self, name: str, number: int | None) -> Attention:
-        """Itself as 'mha', 'mqa', 'gqa' with `number` KV heads or 'mla' with that kv_lora_rank.
-
-        AttncalcError: where it cannot be that.
-        """
-
     def shard(self, tp: int) -> Attention:
         """The part one of `tp` tensor-parallel devices holds. AttncalcError: where it does not divide."""
 

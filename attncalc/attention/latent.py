@@ -10,7 +10,6 @@ from typing import Any
 from ..errors import AttncalcError
 from ..quantity import exact_div, term
 from ..workload import Mask, Run
-from .grouped import Grouped
 from .kind import Cached, Matrix, Widths
 from .span import FULL, Span, pairs
 
@@ -96,18 +95,6 @@ class Latent:
         """The tensors around the kernel once W_kv_b is absorbed: one KV head, the latent itself."""
         latent = self.kv_lora_rank + self.d_rope
         return Widths(self.n_heads, 1, latent, self.kv_lora_rank, values_in_keys=True)
-
-    def variant(self, name: str, number: int | None) -> Any:
-        if name == "mla":
-            return dataclasses.replace(self, kv_lora_rank=number or 0)
-        heads = {"mha": self.n_heads, "mqa": 1}.get(name, number or 0)
-        return Grouped(
-            n_heads=self.n_heads,
-            n_kv_heads=heads,
-            d_head=self.d_nope + self.d_rope,
-            d_v=self.d_v,
-            span=self.span,
-        )
 
     def shard(self, tp: int) -> Latent:
         # Heads are split; W_q_a, W_kv_a and the latent are whole on every device (vLLM, SGLang).

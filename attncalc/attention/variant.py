@@ -1,0 +1,59 @@
+"""What if a layer's attention were another kind? The same queries, with other keys and values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ..errors import AttncalcError
+from ..units import parse_count, shown
+from .cross import Cross
+from .grouped import Grouped
+from .kind import Attention
+from .latent import Latent
+
+
+class Variant(NamedTuple):
+    """'mha', 'mqa', 'gqa' with `number` KV heads, or 'mla' with a kv_lora_rank of `number`."""
+
+    name: str
+    number: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Variant:
+        """'mha', 'mqa', 'gqa:4' or 'mla:512'. AttncalcError: for anything else."""
+        name, _, number = text.lower().partition(":")
+        if name in ("mha", "mqa") and not number:
+            return cls(name)
+        if name in ("gqa", "mla") and number:
+            return cls(name, parse_count(number, f"--attention {name}"))
+        raise AttncalcError(
+            f"--attention: there is no '{shown(text)}'",
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
+        )
+
+    def of(self, kind: Attention) -> Attention:
+        """`kind` as this variant; a kind that has no heads of keys stays as it is.
+
+        AttncalcError: the number of KV heads does not divide its query heads.
+        """
+        if isinstance(kind, Cross):
+            # No released model caches a latent of a source, so "mla" leaves cross-attention as it is.
+            return kind if self.name == "mla" else Cross(self._grouped(kind.heads))
+        if isinstance(kind, Grouped | Latent):
+            return self._latent(kind) if self.name == "mla" else self._grouped(kind)
+        return kind
+
+    def _grouped(self, kind: Grouped | Latent) -> Grouped:
+        heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
+        if isinstance(kind, Grouped):
+            return dataclasses.replace(kind, n_kv_heads=heads)
+        return Grouped(kind.n_heads, heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span)
+
+    def _latent(self, kind: Grouped | Latent) -> Latent:
+        if isinstance(kind, Latent):
+            return dataclasses.replace(kind, kv_lora_rank=self.number)
+        # As DeepSeek-V2 sizes it (arXiv:2405.04434, 3.1.2): a rotary key of half a head beside it.
+        around = kind.widths()
+        rope = max(1, int(around.d_qk) // 2)
+        return Latent(kind.n_heads, self.number, around.d_qk, rope, around.d_v, span=kind.span)
