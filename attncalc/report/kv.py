@@ -76,13 +76,21 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
         Figure("kv_cache", "KV cache", cache.total, BYTES, source),
         Figure("kv_cache_per_sequence", alone, cache.per_sequence, BYTES, source),
         Figure("kv_cache_per_token", "one more token", cache.per_token, BYTES, source),
-        Figure("kv_cache_if_mha", f"with MHA ({int(mha.n_kv_heads)} KV heads)", cache.if_mha, BYTES, source),
+        Figure(
+            "kv_cache_if_mha",
+            f"with MHA ({int(mha.n_kv_heads)} KV heads{' a device' if model.tp > 1 else ''})",
+            cache.if_mha,
+            BYTES,
+            source,
+        ),
         Figure("recurrent_state", "states that do not grow", cache.recurrent_state, BYTES, source),
         Figure("cross_attention_cache", "kept of the source", cache.cross_attention_cache, BYTES, source),
         Figure(
             "kv_cache_all_devices",
             "on all devices together",
-            quantity(tp * named(cache.total, "kv_cache", "bytes of the cache on one device")),
+            quantity(tp * named(cache.total, "kv_cache", "bytes of the cache on one device"))
+            if model.tp > 1
+            else cache.total,
             BYTES,
         ),
         Figure(
@@ -137,9 +145,7 @@ def _tables(
     scale = []
     for name in ("kv_cache_if_mha", "weights"):
         figure = by_name[name]
-        more = ""
-        if cache.total:
-            more = f"{times(ratio(int(figure.quantity), int(cache.total)))} as much"  # type: ignore[arg-type]
+        more = f"{times(ratio(int(figure.value), cache.total))} as much" if cache.total else ""
         scale.append((figure.label, figure.human, more))
     if cache.if_mha == cache.total:
         scale = scale[1:]

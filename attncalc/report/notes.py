@@ -136,8 +136,8 @@ def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
     """The notes of `params`."""
     share = f"{100 * int(counted.attention) / int(counted.total):.0f} %" if counted.total else "nothing"
     notes = [
-        f"Attention holds {count(counted.attention)} of {count(counted.total)} parameters, {share}; "
-        f"its matrices without biases and norms hold {count(counted.attention_weights)}."
+        f"Attention holds {human(counted.attention, 'parameters')} of {human(counted.total, 'parameters')} "
+        f"parameters, {share}; its matrices without biases and norms hold {count(counted.attention_weights)}."
     ]
     if counted.active != counted.total:
         notes.append(
@@ -145,6 +145,8 @@ def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
         )
     if model.head and model.head.tied:
         notes.append("The lm head is tied: it uses the embedding's matrix and adds none.")
+    if model.vocab_size and model.vocab_size % model.tp:
+        notes.append(f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}.")
     if model.tp > 1:
         notes.append(
             "Attention, MLP, embedding and head are split; norms, routers and output biases are not."

@@ -96,10 +96,10 @@ class Report(NamedTuple):
     @property
     def workings(self) -> tuple[Figure, ...]:
         """The figures that --explain prints: each formula once, nothing that is a plain zero or one."""
-        seen: set[tuple[str, str, str]] = set()
+        seen: set[tuple[str, str]] = set()
         found = []
         for figure in self.all_figures:
-            key = (figure.name, figure.formula.text, figure.formula.substituted)
+            key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and key not in seen:
                 found.append(figure)
             seen.add(key)

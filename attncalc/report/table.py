@@ -32,7 +32,7 @@ def render(report: Report, *, explain: bool = False) -> None:
     for note in report.notes:
         console.print()
         for line in wrapped(note):
-            console.print(Text(line, style="yellow" if note.startswith("warning") else "dim"))
+            console.print(Text(line, style="yellow" if note.startswith("warning") else ""))
 
 
 def _print_table(console: Console, table: Table) -> None:
