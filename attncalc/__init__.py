@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .config import load, preset_names
     from .cost.activations import activations
     from .cost.cache import kv_cache
-    from .cost.flops import crossover, flops
+    from .cost.flops import flops
+    from .cost.growth import crossover, growth
     from .cost.params import params
     from .errors import AttncalcError
     from .mlp import Mlp
@@ -32,7 +33,8 @@ _HOMES = {
     "config": ("load", "preset_names"),
     "cost.activations": ("activations",),
     "cost.cache": ("kv_cache",),
-    "cost.flops": ("crossover", "flops"),
+    "cost.flops": ("flops",),
+    "cost.growth": ("crossover", "growth"),
     "cost.params": ("params",),
     "errors": ("AttncalcError",),
     "mlp": ("Mlp",),
@@ -62,6 +64,7 @@ __all__ = [
     "activations",
     "crossover",
     "flops",
+    "growth",
     "kv_cache",
     "load",
     "params",

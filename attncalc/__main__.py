@@ -9,9 +9,12 @@ import sys
 def main() -> None:
     """Run the command line and leave with its exit code."""
     gc.disable()  # a command lives for a moment: collecting while it starts and ends costs a tenth of it
-    from .cli import run
+    try:
+        from .cli import run
 
-    code = run()
+        code = run()
+    except KeyboardInterrupt:
+        code = 130
     gc.freeze()
     sys.exit(code)
 

@@ -51,9 +51,7 @@ class Mlp:
         """The router's matrix; () without experts."""
         if self.n_experts is None:
             return ()
-        return (
-            Matrix("router", d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"),
-        )
+        return (Matrix("router", d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"),)
 
     @property
     def held(self) -> int:
@@ -63,9 +61,7 @@ class Mlp:
     @property
     def used(self) -> int:
         """Experts a token passes through: 1 where it is dense."""
-        return (
-            1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
-        )
+        return 1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
 
     @property
     def headline(self) -> str:

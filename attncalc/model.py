@@ -167,11 +167,11 @@ class ModelSpec:
     @property
     def headline(self) -> str:
         """Its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
-        attention = self.main.layers[0].attention
+        kinds = " and ".join(dict.fromkeys(group.attention.headline for group in self.main.layers))
         layers = f"{self.main.n_layers} layers"
         if self.encoder:
             layers = f"{self.encoder.n_layers} encoder and {self.main.n_layers} decoder layers"
-        return f"{attention.headline}, {layers}"
+        return f"{kinds}, {layers}"
 
     def groups(self) -> Iterator[tuple[Stack, Layers]]:
         """Every stack with each of its distinct layer groups."""
@@ -183,9 +183,7 @@ class ModelSpec:
         """One device's part with every number a symbol: what formulas are made of."""
         stacks = tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
         model = symbolic(dataclasses.replace(self, stacks=stacks, extra=()))
-        return dataclasses.replace(model, extra=self.extra)._split(
-            symbol("tp", self.tp, "tensor-parallel devices")
-        )
+        return dataclasses.replace(model, extra=self.extra)._split(symbol("tp", self.tp, "tensor-parallel devices"))
 
     def plain(self) -> ModelSpec:
         """One device's part in plain ints: what sweeps and searches run on."""
@@ -201,8 +199,7 @@ class ModelSpec:
         if tp == 1:
             return self
         stacks = tuple(
-            dataclasses.replace(stack, layers=tuple(group.shard(tp) for group in stack.layers))
-            for stack in self.stacks
+            dataclasses.replace(stack, layers=tuple(group.shard(tp) for group in stack.layers)) for stack in self.stacks
         )
         rows = ceil_div(self.vocab_size, tp) if self.vocab_size else None
         return dataclasses.replace(self, stacks=stacks, vocab_size=rows)
@@ -217,7 +214,10 @@ class ModelSpec:
             dataclasses.replace(stack, layers=tuple(group.exchanged(variant) for group in stack.layers))
             for stack in self.stacks
         )
-        return dataclasses.replace(self, stacks=stacks)
+        kinds = (kind for stack in self.stacks for group in stack.layers for kind in group.attentions)
+        assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
+        notes = (*self.notes, f"What if {text}: {assumed}.") if assumed else self.notes
+        return dataclasses.replace(self, stacks=stacks, notes=notes)
 
     def facts(self) -> dict[str, Any]:
         """Itself as plain data, for JSON."""

@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 Spec = TypeVar("Spec")
+COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
+"""What JSON Schema says of a size: a whole number that every reader of JSON holds exactly."""
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT}
@@ -72,9 +74,7 @@ class Formula(NamedTuple):
         if not self.operator:
             return self.tokens
         mine, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
-        bare = mine > outer or (
-            mine == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ()))
-        )
+        bare = mine > outer or (mine == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
         return self.tokens if bare else (("(", "("), *self.tokens, (")", ")"))
 
 
@@ -269,7 +269,7 @@ def term(
     symbol: str = "",
     default: Any = dataclasses.MISSING,
     left_out: str = "",
-    schema: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1}),
+    schema: Mapping[str, Any] = COUNT,
 ) -> Any:
     """A dataclass field that formulas, screens and the YAML schema know by one name and meaning.
 

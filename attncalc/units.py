@@ -17,8 +17,17 @@ PARAMS = "parameters"
 TOKENS = "tokens"
 NO_UNIT = ""
 
-_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
-_DECIMAL = (("P", 10**15), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3), ("", 1))
+_BINARY = (("EiB", 2**60), ("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+_DECIMAL = (
+    ("Z", 10**21),
+    ("E", 10**18),
+    ("P", 10**15),
+    ("T", 10**12),
+    ("G", 10**9),
+    ("M", 10**6),
+    ("k", 10**3),
+    ("", 1),
+)
 _COUNTED = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3), ("", 1))
 
 
@@ -51,7 +60,7 @@ class DType(NamedTuple):
         """'4-bit elements and 2 B of scale per 32 of them'; for a plain dtype its bytes: '2 B'."""
         if self.group is None:
             return f"{self.bits // 8} B"
-        per = f"{self.group} of them" if self.group else "row (one head's K or V of one token)"
+        per = f"{self.group} of them" if self.group else "row"
         return f"{self.bits}-bit elements and {self.scale_bytes} B of scale per {per}"
 
 
@@ -60,6 +69,7 @@ def _given(width: int, name: str, value: int, meaning: str) -> int:
     return symbol(name, value, meaning) if isinstance(width, Quantity) else value
 
 
+_A_ROW = "a row (a head's K or V of a token)"
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
@@ -67,12 +77,24 @@ DTYPES: dict[str, DType] = {
         DType("fp16", 16, "IEEE half precision"),
         DType("bf16", 16, "bfloat16"),
         DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes a layer, are not counted"),
-        DType("int8", 8, "vLLM's int8_per_token_head: an fp32 scale a row", group=0, scale_bytes=4),
-        DType("int4", 4, "vLLM's int4_per_token_head: an fp32 scale a row", group=0, scale_bytes=4),
-        DType("fp4", 4, "NVFP4: an fp8 scale per 16 elements", group=16, scale_bytes=1),
-        DType("mxfp4", 4, "OCP MXFP4: an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
-        DType("q8_0", 8, "llama.cpp: an fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q4_0", 4, "llama.cpp: an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType(
+            "int8",
+            8,
+            "vLLM's int8_per_token_head, an fp32 scale a row (a head's K or V of a token)",
+            group=0,
+            scale_bytes=4,
+        ),
+        DType(
+            "int4",
+            4,
+            "vLLM's int4_per_token_head, an fp32 scale a row (a head's K or V of a token)",
+            group=0,
+            scale_bytes=4,
+        ),
+        DType("fp4", 4, "NVFP4, an fp8 scale per 16 elements", group=16, scale_bytes=1),
+        DType("mxfp4", 4, "OCP MXFP4, an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
+        DType("q8_0", 8, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q4_0", 4, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
     )
 }
 _ALIASES = {
@@ -101,9 +123,13 @@ def dtype(name: str, *, compute: bool = False) -> DType:
     """
     known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
     found = known.get(_ALIASES.get(name.lower(), name.lower()))
+    if found is None and compute and _ALIASES.get(name.lower(), name.lower()) in DTYPES:
+        raise AttncalcError(
+            f"{name} is a dtype of caches: its elements share scales", f"known here: {', '.join(known)}"
+        )
     if found is None:
         hint = did_you_mean(name, [*known, *(a for a, n in _ALIASES.items() if n in known)])
-        raise AttncalcError(f"there is no dtype '{name}' here", f"{hint}known: {', '.join(known)}")
+        raise AttncalcError(f"there is no dtype '{shown(name)}'", f"{hint}known: {', '.join(known)}")
     return found
 
 
@@ -114,15 +140,17 @@ def count(number: int) -> str:
 
 def _scaled(number: int, scale: Sequence[tuple[str, int]], exact_below: int) -> tuple[str, str]:
     unit, factor = next(((u, f) for u, f in scale if number >= f), scale[-1])
-    return _decimals(number, factor, whole=factor < exact_below and number % factor == 0), unit
+    whole = factor < exact_below and number % factor == 0
+    return _decimals(number, factor, 0 if whole else 2), unit
 
 
-def _decimals(number: int, factor: int, whole: bool = False) -> str:
-    """number / factor to two decimals, rounded half up, without floats: exact at any size."""
-    if whole or factor == 1:
-        return f"{number // factor:,}"
-    hundredths = (200 * number + factor) // (2 * factor)
-    return f"{hundredths // 100:,}.{hundredths % 100:02d}"
+def _decimals(number: int, factor: int, digits: int = 2) -> str:
+    """Number / factor to so many digits, rounded half up, without floats: exact at any size."""
+    if factor == 1:
+        return f"{number:,}"
+    tens = 10**digits
+    rounded = (2 * tens * number + factor) // (2 * factor)
+    return f"{rounded // tens:,}" + (f".{rounded % tens:0{digits}d}" if digits else "")
 
 
 def human(number: int, unit: str) -> str:
@@ -145,18 +173,22 @@ def exact(number: int, unit: str) -> str:
 
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     """One unit for a whole column, the largest that still shows its smallest number (but no number
-    in it reaches a million), and each number in it.
+    in it reaches a million), and each number in it with the same digits behind the point.
 
     Returns the unit's name ('GiB', 'TFLOP', 'billion') and the numbers without it.
     """
     scale = {BYTES: _BINARY, FLOP: _DECIMAL, PARAMS: _COUNTED}[unit]
     least = min((int(n) for n in numbers if n), default=0)
     most = max((int(n) for n in numbers), default=0)
-    name, factor = next(((u, f) for u, f in scale if least >= f or most >= f * 10**6), scale[-1])
+    small_enough = [(u, f) for u, f in scale if most < f * 10**6] or [scale[0]]
+    name, factor = next(((u, f) for u, f in small_enough if least >= f), small_enough[-1])
     whole = factor < 2**30 and all(int(n) % factor == 0 for n in numbers)
-    return (name + FLOP if unit == FLOP else name), [_decimals(int(n), factor, whole) for n in numbers]
+    digits = 0 if whole else 2 if most < 1000 * factor else 1
+    return (name + FLOP if unit == FLOP else name), [_decimals(int(n), factor, digits) for n in numbers]
 
 
+MOST = 10**30
+"""No count that is asked about is larger."""
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -164,7 +196,8 @@ def parse_count(text: str, what: str) -> int:
     """A positive whole number: '4096', '131_072', '131,072', or as vLLM takes it '128k' (128,000)
     and '128K' (131,072).
 
-    what: the option or key, for the error. AttncalcError: for anything else, zero and below too.
+    what: the option or key, for the error. AttncalcError: for anything else, zero and below, and
+    numbers above MOST.
     """
     digits, factor = text.strip(), 1
     if digits[-1:] in _SUFFIXES:
@@ -174,10 +207,10 @@ def parse_count(text: str, what: str) -> int:
         number = int(digits) * factor
     except ValueError:
         number = 0
-    if number < 1:
+    if not 1 <= number <= MOST:
         raise AttncalcError(
-            f"{what}: '{shown(text)}' is not a whole number above zero",
-            "write 4096, 4_096 or 4K (k is 1,000)",
+            f"{what}: '{shown(text)}' is not a whole number from 1 to 10^30",
+            "write 4096, 4_096, 4k (4,000) or 4K (4,096)",
         )
     return number
 

@@ -39,9 +39,7 @@ class Mask(NamedTuple):
         name, _, number = text.partition(":")
         if name == "prefix" and number:
             return cls("prefix", parse_count(number, "--mask prefix"))
-        raise AttncalcError(
-            f"there is no mask '{shown(text)}'", "known: causal, bidirectional, prefix:N (N tokens)"
-        )
+        raise AttncalcError(f"there is no mask '{shown(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
 
     def __str__(self) -> str:
         return f"prefix:{int(self.prefix)}" if self.kind == "prefix" else self.kind
@@ -66,6 +64,7 @@ class Given(TypedDict, total=False):
     mask: Mask | None
     dtype: str | None
     kv_dtype: str | None
+    assumed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ class Workload:
 
     lengths: the sequences' true lengths in a padded batch; None where all have T.
     source: tokens on the encoder's side. mask: instead of the model's own. dtype, kv_dtype: of
-    activations and cache; None for the model's own.
+    activations and cache; None for the model's own. assumed: what was taken where the question was
+    silent, in words.
     """
 
     phase: Phase
@@ -86,6 +86,7 @@ class Workload:
     mask: Mask | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch", "new", "context", "source"):
@@ -116,9 +117,7 @@ class Workload:
         With `lengths`, batch and context follow from them. AttncalcError: for what cannot be.
         """
         if past < 0 or (past and given.get("lengths")):
-            raise AttncalcError(
-                "past tokens must be zero or more, and zero with lengths", "leave out one of them"
-            )
+            raise AttncalcError("past tokens must be zero or more, and zero with lengths", "leave out one of them")
         batch, context = _padded(batch, context, given.get("lengths"))
         if past >= context:
             raise AttncalcError(
@@ -164,15 +163,22 @@ class Workload:
         everything = self.phase != "decode" and self.new == self.context
         mask = self.mask
         if mask and mask.prefix:
-            mask = mask._replace(
-                prefix=symbol("prefix", mask.prefix, "tokens of the prefix, which see each other")
-            )
+            mask = mask._replace(prefix=symbol("prefix", mask.prefix, "tokens of the prefix, which see each other"))
         return dataclasses.replace(given, new=given.context if everything else given.new, mask=mask)
 
     def at(self, context: int) -> Workload:
-        """The same question at another context: a decode step still has one new token."""
+        """The same question of full sequences at another context: a decode step still has one new token.
+
+        What is in the past stays there; a prefix is cut to the context.
+        """
         new = self.new if self.phase == "decode" else context - self.past
-        return dataclasses.replace(self, new=new, context=context, lengths=None)
+        mask = self.mask and self.mask._replace(prefix=min(self.mask.prefix, context))
+        return dataclasses.replace(self, new=new, context=context, lengths=None, mask=mask)
+
+    def doubled(self) -> Workload:
+        """The same question at twice the context; of a padded batch, at twice each length."""
+        lengths = self.lengths and tuple(2 * length for length in self.lengths)
+        return dataclasses.replace(self.at(2 * self.context), lengths=lengths)
 
 
 def _padded(batch: int, context: int, lengths: tuple[int, ...] | None) -> tuple[int, int]:

@@ -27,11 +27,7 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     yield kv_report(model, workload(Workload.decode, model, 100_000))
     yield kv_report(model, workload(Workload.decode, model, kv_dtype="int4"))
     yield params_report(model)
-    makers = (
-        [Workload.prefill, Workload.train]
-        if encoder_only
-        else [Workload.prefill, Workload.decode, Workload.train]
-    )
+    makers = [Workload.prefill, Workload.train] if encoder_only else [Workload.prefill, Workload.decode, Workload.train]
     for make in makers:
         yield flops_report(model, workload(make, model))
         yield memory_report(model, workload(make, model))

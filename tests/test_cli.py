@@ -47,6 +47,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a shell line in which `attncalc` is this checkout's."""
     line = command.replace("attncalc ", f"{sys.executable} -m attncalc ")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **env}
+    environment.pop("PYTHONUNBUFFERED", None)  # it would hide what is written only at the end
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         capture_output=True,
@@ -126,8 +127,7 @@ def test_10_to_the_18_tokens_are_exact(ask: Ask) -> None:
 
 def test_what_if(ask: Ask) -> None:
     base, mqa = (
-        results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"]
-        for kind in ("gqa:8", "mqa")
+        results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"] for kind in ("gqa:8", "mqa")
     )
     assert base == 8 * mqa
     assert "MLA" in ask("compare", "llama2-70b", "--attention", "mla:512").out
@@ -149,14 +149,45 @@ def test_compare_marks_what_was_released(ask: Ask) -> None:
     assert [row["name"] for row in document["layers"] if row["released"]] == ["GQA-8"]
 
 
+def test_a_prefix_is_answered_whatever_its_length(ask: Ask) -> None:
+    answer = ask("flops", "gpt2", "--mask", "prefix:300", "-c", "512", "--json")
+    assert answer.code == 0
+    # causal pairs and the upper triangle of the first 300; 12 layers of 12 heads * 64, QK and PV
+    assert results(answer)["flops_attention_scores"] == 12 * 4 * 12 * 64 * (512 * 513 // 2 + 300 * 299 // 2)
+
+
+def test_what_a_question_leaves_out_is_said(ask: Ask) -> None:
+    assert "no longest context: 512 tokens are taken" in ask("kv", "transformer-base").out.replace("\n  ", " ")
+    assert "Context 448: the longest that all" in ask("compare", "gpt2", "whisper-large-v3").out
+    assert "a rotary key of 64 beside the latent" in ask("kv", "llama2-7b", "--attention", "mla:512").out
+
+
+def test_compare_warns_of_every_model_that_cannot(ask: Ask) -> None:
+    answer = ask("compare", "gpt2", "whisper-large-v3", "-c", "5000").out.replace("\n  ", " ")
+    assert "warning: GPT-2 (124M): context 5,000" in answer
+    assert "warning: Whisper large-v3: context 5,000" in answer
+
+
+def test_a_file_keeps_its_mode_when_it_is_overwritten(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "kv.json"
+    ask("kv", "gpt2", "-o", str(file))
+    file.chmod(0o640)
+    ask("kv", "gpt2", "-o", str(file), "--force")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_a_dash_after_o_is_standard_output(ask: Ask) -> None:
+    assert ask("kv", "gpt2", "-o", "-", "--json") == ask("kv", "gpt2", "--json")
+
+
 def test_compare_puts_models_side_by_side(ask: Ask) -> None:
     answer = ask("compare", "llama2-70b", "gemma3-27b", "deepseek-v3")
     assert answer.code == 0
-    assert (
-        "llama2-70b  gemma3-27b  deepseek-v3" in " ".join(answer.out.split("  "))
-        or "gemma3-27b" in answer.out
-    )
+    assert "llama2-70b gemma3-27b deepseek-v3" in " ".join(answer.out.split())
     assert "context 4,096" in answer.out
+    both = (json.loads(ask("compare", *names, "--json").out)["layers"][0] for names in (["gpt2"], ["gpt2", "gpt3"]))
+    one, other = both
+    assert set(one) == set(other)
 
 
 def test_presets_are_listed_and_shown(ask: Ask) -> None:
@@ -212,6 +243,12 @@ WRONG = {
     "a folder": ("kv", "/"),
     "a file in a folder that is not": ("kv", "gpt2", "-o", "/no/such/folder/x.json"),
     "a folder to write": ("kv", "gpt2", "-o", "/"),
+    "memory of training": ("memory", "gpt2", "--phase", "train"),
+    "an encoder's memory of a decode step": ("memory", "bert-base", "--phase", "decode"),
+    "an encoder's memory after a past": ("memory", "bert-base", "-c", "20", "--past", "10"),
+    "options before a subcommand": ("presets", "--json", "show", "gpt2"),
+    "an empty dtype": ("kv", "gpt2", "--kv-dtype", ""),
+    "a context of a thousand digits": ("flops", "gpt2", "-c", "9" * 1000),
     "force without a file": ("kv", "gpt2", "--force"),
 }
 
@@ -280,6 +317,14 @@ def test_a_closed_pipe_is_no_error() -> None:
     answer = shell("attncalc flops llama2-70b --explain | head -1")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith("LLaMA-2 70B")
+    assert shell("attncalc flops llama2-70b --explain | true").returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(closed: str) -> None:
+    answer = shell(f"attncalc kv - {closed}")
+    assert answer.returncode == 2
+    assert "Traceback" not in answer.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -287,6 +332,7 @@ def test_a_full_disk_is_one_line() -> None:
     answer = shell("attncalc kv gpt2 > /dev/full")
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: cannot write the answer: no space left")
+    assert len(answer.stderr.splitlines()) == 2
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
@@ -315,9 +361,7 @@ def on_a_terminal(command: str, **env: str) -> str:
         "COLUMNS": "80",
         **env,
     }
-    subprocess.run(
-        [sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment, check=True
-    )
+    subprocess.run([sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment, check=True)
     os.close(terminal)
     printed = b""
     while True:

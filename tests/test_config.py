@@ -69,9 +69,7 @@ def test_the_schema_that_is_checked_in_is_the_codes() -> None:
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]
 ITEMS = st.sampled_from(["q", "k", "x", "local", "5 local", "0 local", 3])
 KINDS = st.sampled_from(["local", "n_heads", "Bad", "window"])
-SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 20_000), st.floats(allow_nan=False), st.text(max_size=5)
-)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 20_000), st.floats(allow_nan=False), st.text(max_size=5))
 VALUES: st.SearchStrategy[Any] = st.one_of(
     SCALARS,
     st.sampled_from(WORDS),
@@ -183,7 +181,25 @@ REFUSED = {
     "a model without its width of MLP": ("", "d_ff", "'d_ff' is missing", "mlp: none"),
     "a list": ("mlp: [a]", "", "mlp: ", ""),
     "a mapping where a number belongs": ("window: {a: 1}", "", "window: ", ""),
-    "an empty title": ("title: ''", "title", "title: empty", ""),
+    "a number beyond every reader's": ("window: 1000000000000001", "", "is above 1,000,000,000,000,000", ""),
+    "an octal number": ("window: 0777", "", "'0777' cannot be read as a value", ""),
+    "a number in sixties": ("window: 1:30", "", "'1:30' cannot be read as a value", ""),
+    "an alias of a number": ("window: &w 3\nchunk: *w", "", "an alias", ""),
+    "a title that moves the cursor": ('title: "\\e[31mred"', "title", "is not one line of text", ""),
+    "a title of nothing": ("title: '  '", "title", "is not one line of text", ""),
+    "a latent encoder-decoder": (
+        "attention: latent\nkv_lora_rank: 8\nd_nope: 8\nd_rope: 4\nd_v: 8\nencoder: {n_layers: 1}",
+        "",
+        "cross-attention is grouped here",
+        "leave out 'encoder'",
+    ),
+    "a window that every kind overrides": (
+        "window: 5\npattern: [a, b]\nlayer_kinds: {a: {window: 7}, b: {window: 8}}",
+        "",
+        "window: has no effect",
+        "every layer kind overrides it",
+    ),
+    "an empty title": ("title: ''", "title", "title: '' is not one line of text", ""),
 }
 
 
@@ -219,10 +235,12 @@ def test_heads_that_do_not_divide_the_width(tmp_path: Path) -> None:
         (b"- a\n- b\n", "not a mapping"),
         (b"just words", "not a mapping"),
         (b"a: [1, 2\nb: 3", "not YAML"),
-        (b"a: " + b"[" * 5000, "nested too deep|not YAML"),
+        (b"a: " + b"[" * 5000, "nested more than 20 deep"),
         (b"? [a, b]\n: 1\n", "a key that is not a word"),
         (b"a: 2024-99-99\n", "cannot be read as a value"),
         (b"a: &a [*a]\n", "an alias"),
+        (b"- " * 60_000, "nested more than 20 deep"),
+        (b"{a: " * 60_000, "nested more than 20 deep"),
         (b"a: !!python/object:os.system 1\n", "cannot be read|an alias|not YAML"),
         (b"a: 1" + b"0" * 5000, "cannot be read as a value"),
     ],

@@ -24,18 +24,18 @@ from attncalc import (
     Workload,
     crossover,
     flops,
+    growth,
     kv_cache,
     load,
     params,
 )
-from attncalc.attention import Cached, Matrix, Span, Widths
+from attncalc.attention import Cached, Matrix, Span, Widths, pairs
+from attncalc.cost.growth import one_attention_layer, one_recurrent_layer
 from attncalc.cost.intensity import decode_intensity, weights_read
 from attncalc.units import DTYPES, dtype
 from attncalc.workload import Mask, Run
 
-SPANS = st.one_of(
-    st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64))
-)
+SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64)))
 
 
 @st.composite
@@ -58,9 +58,7 @@ KINDS = st.one_of(grouped(), latent())
 def models(draw: st.DrawFn) -> ModelSpec:
     """Small models of one to three kinds of layers."""
     groups = tuple(
-        Layers(
-            f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)]))
-        )
+        Layers(f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)])))
         for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=3)))
     )
     return ModelSpec("m", "m", (Stack("decoder", groups, 32),), vocab_size=11, head=Head("lm"))
@@ -120,6 +118,53 @@ def test_scores_overtake_projections_where_crossover_says(model: ModelSpec) -> N
         assert before.scores <= before.projections or found == 1
 
 
+def test_the_crossover_counts_from_the_past() -> None:
+    # LLaMA-2 70B, 4,000 tokens in the cache: n new ones see n (n + 1) / 2 + 4,000 n keys, and
+    # 2 * 64 * 2 * 128 FLOP a key overtake 2 * 150,994,944 a token where (n + 1) / 2 + 4,000 > 9,216
+    assert crossover(load("llama2-70b"), Workload.prefill(1, 4096, past=4000)) == 4000 + 10_432
+
+
+def test_twice_the_context_of_a_padded_batch_is_twice_each_length() -> None:
+    model, workload = load("llama2-7b"), Workload.prefill(lengths=(512, 300))
+    grown = growth(model, workload)
+    # n (n + 1) / 2 pairs of each length
+    before, after = (sum(n * (n + 1) // 2 for n in lengths) for lengths in ((512, 300), (1024, 600)))
+    assert float(grown.scores) == after / before
+
+
+def test_dense_scores_of_a_padded_batch_are_padded() -> None:
+    spent = flops(load("llama2-7b"), Workload.prefill(lengths=(100, 60)))
+    # 2 sequences of 100 x 100 pairs; 32 layers of 32 heads * 128, QK and PV
+    assert spent.scores_dense == 32 * 4 * 32 * 128 * 2 * 100 * 100
+
+
+@given(latent(), st.integers(2, 100), st.data())
+def test_mla_after_a_past_takes_the_cheaper_way(kind: Latent, context: int, data: st.DataObject) -> None:
+    new = data.draw(st.integers(1, context))
+    run, mask = Run(1, new, context), Mask()
+    found, seen = kind.score_flops(run, mask), pairs(kind.span, run, mask)
+    absorbed = 2 * kind.n_heads * seen * (16 + 16 + 4)
+    expanded = 2 * kind.n_heads * (seen * (8 + 4 + 8) + (context - new) * 16 * (8 + 8))
+    if new == context:
+        assert found == expanded
+    else:
+        assert found == (absorbed if new == 1 else min(absorbed, expanded))
+
+
+def test_a_recurrent_layer_is_split_over_devices_too() -> None:
+    # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
+    one = one_recurrent_layer(load("llama2-70b").shard(8), Workload.prefill(1, 100))
+    assert one.flops == 2 * 100 * 2 * 8192**2 // 8
+
+
+def test_the_longest_path_through_windows() -> None:
+    # Mistral's window reaches 4,095 tokens back: 8 layers for the 31,999 steps between the ends of 32,000
+    model, workload = load("mistral-7b"), Workload.prefill(1, 32_000)
+    assert one_attention_layer(model, workload, flops(model, workload)).longest_path == 8
+    full = load("llama2-7b")
+    assert one_attention_layer(full, workload, flops(full, workload)).longest_path == 1
+
+
 def test_eight_devices_hold_an_eighth_each_and_all_norms() -> None:
     whole, part = params(load("llama2-70b")), params(load("llama2-70b").shard(8))
     for name in ("attention", "mlp", "head", "embedding"):
@@ -152,9 +197,7 @@ def test_mlas_latent_is_whole_on_every_device() -> None:
     assert one == eight == 287_834_112
 
 
-@pytest.mark.parametrize(
-    ("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)]
-)
+@pytest.mark.parametrize(("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)])
 def test_what_cannot_be_split_is_refused(name: str, tp: int) -> None:
     with pytest.raises(AttncalcError, match=f"--tp {tp}"):
         load(name).shard(tp)
@@ -199,8 +242,8 @@ def test_mla_instead_of_gqa_keeps_a_latent_and_half_a_head() -> None:
 
 def test_decode_reads_weights_once_and_the_cache() -> None:
     model, workload = load("llama2-70b"), Workload.decode(1, 4096)
-    # everything but the embedding's table and the final norm
-    assert weights_read(model, workload) == 68_976_648_192 - 32_000 * 8192 - 8192
+    # everything but the embedding's table
+    assert weights_read(model, workload) == 68_976_648_192 - 32_000 * 8192
     read = decode_intensity(model, workload)
     total = int(read.weights) + int(read.cache)
     assert float(read.per_byte) == int(flops(model, workload).total) / total
@@ -213,7 +256,7 @@ def test_a_mixture_reads_at_most_all_its_experts() -> None:
     one, many = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
     expert = 3 * 4096 * 14_336
     assert many - one == 32 * (8 - 2) * expert
-    assert one == params(model).active - 32_000 * 4096 - 4096
+    assert one == params(model).active - 32_000 * 4096
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,15 +101,11 @@ sys.stderr.write("loaded:" + ",".join(name for name in {NEVER!r} if name in sys.
 raise SystemExit(code)
 """
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    answer = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     return set(answer.stderr.rpartition("loaded:")[2].split(",")) - {""}
 
 
-@pytest.mark.parametrize(
-    "command", ["kv llama2-70b --json", "kv gemma3-27b", "flops gpt2 --explain", "compare gpt2"]
-)
+@pytest.mark.parametrize("command", ["kv llama2-70b --json", "kv gemma3-27b", "flops gpt2 --explain", "compare gpt2"])
 def test_a_command_loads_nothing_heavy(command: str) -> None:
     assert loaded_by(command) == set()
 

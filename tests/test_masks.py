@@ -12,9 +12,7 @@ from attncalc.attention import Span, pairs
 from attncalc.quantity import quantity, symbol
 from attncalc.workload import Run
 
-SPANS = st.one_of(
-    st.just(Full()), st.builds(Sliding, st.integers(1, 12)), st.builds(Chunked, st.integers(1, 12))
-)
+SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 12)), st.builds(Chunked, st.integers(1, 12)))
 LENGTHS = st.integers(1, 24)
 
 
@@ -36,9 +34,7 @@ def counted(span: Span, mask: Mask, new: int, context: int) -> int:
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_causal_pairs_are_exact_for_every_span_and_past(
-    span: Span, context: int, data: st.DataObject
-) -> None:
+def test_causal_pairs_are_exact_for_every_span_and_past(span: Span, context: int, data: st.DataObject) -> None:
     new = data.draw(st.integers(1, context))
     assert pairs(span, Run(1, new, context), Mask()) == counted(span, Mask(), new, context)
 

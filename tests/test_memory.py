@@ -68,3 +68,18 @@ def test_mlas_decode_reads_the_latent_as_one_head() -> None:
     # 128 heads of 512 + 64 queries; the new latent of 576; values are a part of it
     assert (sizes["q"], sizes["k"]) == (128 * 576 * 2, 576 * 2)
     assert "v" not in sizes
+
+
+def test_flash_knows_a_window_and_efficient_is_given_a_mask() -> None:
+    found = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
+    live = {kernel: {t.name: int(t.size) for t in moment.live} for kernel, moment in found.peaks.items()}
+    assert "mask" not in live["flash"]
+    # a byte a pair, and a bias of 2 B a pair
+    assert (live["efficient"]["mask"], live["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
+    assert live["math"]["mask"] == 8192**2
+
+
+def test_a_padded_batch_has_a_mask_for_each_sequence() -> None:
+    found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
+    sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
+    assert (sizes["mask"], sizes["mask_fp32"]) == (3 * 512 * 512, 3 * 512 * 512 * 4)

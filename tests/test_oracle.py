@@ -39,9 +39,7 @@ def test_total_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_attention_parameters_layer_by_layer(name: str) -> None:
-    measured = [
-        v for runs in ORACLE[name]["attention_params_per_layer"].values() for v, n in runs for _ in range(n)
-    ]
+    measured = [v for runs in ORACLE[name]["attention_params_per_layer"].values() for v, n in runs for _ in range(n)]
     # BERT's module holds the norm after it, T5's first layer of a stack the table of relative positions.
     spec = load(name)
     norm = 2 * spec.main.d_model if name.startswith("bert") else 0

@@ -29,6 +29,9 @@ def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
     checked = 0
     for report in REPORTS:
         for figure in report.all_figures:
+            if figure.quantity is None:
+                assert figure.value is None
+                continue
             symbols = {s.name: s.value for s in figure.formula.symbols}
             assert len(symbols) == len(figure.formula.symbols), f"{figure.name}: one name, two symbols"
             by_text = evaluate(figure.formula.text, symbols)
@@ -51,7 +54,7 @@ def test_screens_fit_80_columns() -> None:
 def test_explanations_fit_80_columns() -> None:
     for report in REPORTS:
         for line in text.render(report, explain=True).splitlines():
-            assert len(line) <= 80 or "=" in line, line
+            assert len(line) <= 80, line
 
 
 def test_json_has_one_shape_for_every_model_and_flag() -> None:
@@ -62,7 +65,7 @@ def test_json_has_one_shape_for_every_model_and_flag() -> None:
         by_command.setdefault(document["schema"], set()).add((*document["model"], *document["workload"]))
         for result in document["results"]:
             assert {"name", "value", "unit", "formula", "substituted"} <= set(result)
-            assert isinstance(result["value"], int) or result["unit"] == ""
+            assert result["value"] is None or isinstance(result["value"], int) or result["unit"] == ""
     assert {len(shapes) for shapes in by_command.values()} == {1}
 
 
@@ -71,8 +74,7 @@ def test_json_has_one_shape_for_every_model_and_flag() -> None:
     [
         (
             "kv",
-            "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state "
-            "cross_attention_cache",
+            "kv_cache kv_cache_per_sequence kv_cache_per_token kv_cache_if_mha recurrent_state cross_attention_cache",
         ),
         (
             "params",
@@ -125,7 +127,7 @@ def notes(report: Report) -> str:
         (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), "4,096, not d_model 5,376"),
         (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "each is held by 2"),
         (lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)), "whole on each of the 8"),
-        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "scales are counted"),
+        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are counted"),
         (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
     ],
 )

@@ -8,7 +8,7 @@ from .cross import Cross
 from .grouped import Grouped
 from .kind import Attention, Cached, Matrix, Widths
 from .latent import Latent
-from .span import FULL, Chunked, Full, Sliding, Span, pairs
+from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
 
 KINDS: dict[str, type[Any]] = {
@@ -33,4 +33,5 @@ __all__ = [
     "Variant",
     "Widths",
     "pairs",
+    "refuse_past",
 ]

@@ -51,9 +51,7 @@ class Grouped:
         default=False,
         schema={"type": "boolean"},
     )
-    gate: bool = term(
-        "a gate on the output, as wide as it (Qwen3-Next)", default=False, schema={"type": "boolean"}
-    )
+    gate: bool = term("a gate on the output, as wide as it (Qwen3-Next)", default=False, schema={"type": "boolean"})
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -100,7 +98,8 @@ class Grouped:
     @property
     def headline(self) -> str:
         words = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
-        heads = f"{self.n_heads} query and {self.n_kv_heads} KV heads x {self.d_head}"
+        plural = "" if self.n_kv_heads == 1 else "s"
+        heads = f"{self.n_heads} query and {self.n_kv_heads} KV head{plural} x {self.d_head}"
         widths = f"{heads} (values x {self.d_v})" if self.d_v not in (None, self.d_head) else heads
         return f"{words} attention, {widths}"
 

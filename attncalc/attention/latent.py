@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import exact_div, term
+from ..quantity import exact_div, minimum, term
 from ..workload import Mask, Run
 from .kind import Cached, Matrix, Widths
 from .span import FULL, Span, pairs
@@ -19,9 +19,10 @@ class Latent:
     """n_heads heads whose K and V are expanded from a latent of kv_lora_rank and a shared rotary key.
 
     The config's qk_nope_head_dim, qk_rope_head_dim and v_head_dim are d_nope, d_rope and d_v here.
-    Without a past, K and V are expanded (W_kv_b on the new tokens). With one in the cache, as in a
-    decode step, W_kv_b is absorbed into the query and the output and all heads read the latent
-    itself, as DeepSeek's own inference code and the engines do.
+    Without a past, K and V are expanded (W_kv_b on the new tokens). In a decode step W_kv_b is absorbed
+    into the query and the output and all heads read the latent itself, as DeepSeek's own inference
+    code and the engines do. New tokens after a past take the cheaper of the two ways: absorbed, or
+    expanding the past's latents again.
     """
 
     n_heads: int = term("query heads")
@@ -29,9 +30,7 @@ class Latent:
     d_nope: int = term("width of a head's part without position (qk_nope_head_dim)")
     d_rope: int = term("width of the rotary part, shared by all heads as a key (qk_rope_head_dim)")
     d_v: int = term("width of a value head (v_head_dim)")
-    q_lora_rank: int | None = term(
-        "width of the queries' latent", left_out="queries are not compressed", default=None
-    )
+    q_lora_rank: int | None = term("width of the queries' latent", left_out="queries are not compressed", default=None)
     span: Span = FULL
 
     @classmethod
@@ -80,9 +79,16 @@ class Latent:
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         seen = pairs(self.span, run, mask)
-        if run.new != run.context:  # absorbed: QK over latent and rotary key, PV over the latent
-            return 2 * self.n_heads * seen * (2 * self.kv_lora_rank + self.d_rope)
-        return 2 * self.n_heads * seen * (self.d_nope + self.d_rope + self.d_v)
+        expanded = 2 * self.n_heads * seen * (self.d_nope + self.d_rope + self.d_v)
+        if run.new == run.context:
+            return expanded
+        # QK over the latent and the rotary key, PV over the latent
+        absorbed = 2 * self.n_heads * seen * (2 * self.kv_lora_rank + self.d_rope)
+        if run.new == 1:
+            return absorbed
+        past = run.context - run.new
+        again = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
+        return minimum(absorbed, expanded + again)
 
     def cache(self) -> tuple[Cached, ...]:
         return (Cached("latent and rotary key", 1, self.kv_lora_rank + self.d_rope, span=self.span),)

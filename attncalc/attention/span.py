@@ -154,11 +154,7 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
     if mask is None:
         return new * context
     if mask.kind == "bidirectional":
-        if new != context:
-            raise AttncalcError(
-                "a bidirectional model has no decode step: every token sees every other at once",
-                "ask for a prefill ('--phase prefill', without '--past'), or give '--mask causal'",
-            )
+        refuse_past(run, mask)
         return span.square(context)
     if new == context:
         below = span.triangle(context)
@@ -166,3 +162,12 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
     if new == 1:
         return span.visible(context)
     return span.triangle(context) - span.triangle(context - new)
+
+
+def refuse_past(run: Run, mask: Mask) -> None:
+    """AttncalcError: a bidirectional mask with tokens in the past, which could not see the new ones."""
+    if mask.kind == "bidirectional" and run.new != run.context:
+        raise AttncalcError(
+            "a bidirectional model has no decode step: every token sees every other at once",
+            "ask for a prefill ('--phase prefill', without '--past'), or give '--mask causal'",
+        )

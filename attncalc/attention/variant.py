@@ -44,6 +44,17 @@ class Variant(NamedTuple):
             return self._latent(kind) if self.name == "mla" else self._grouped(kind)
         return kind
 
+    def assumption(self, kind: Attention) -> str:
+        """What had to be chosen to make `kind` this variant, in words; '' for nothing."""
+        if isinstance(kind, Latent) and self.name != "mla":
+            return "queries are not compressed, and every head has its own rotary part"
+        if isinstance(kind, Grouped) and self.name == "mla":
+            rope = self._latent(kind).d_rope
+            return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
+        if isinstance(kind, Cross) and self.name == "mla":
+            return "cross-attention as released"
+        return ""
+
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
         if isinstance(kind, Grouped):

@@ -40,9 +40,7 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             hint = did_you_mean(cmd_name, COMMANDS)
-            raise AttncalcError(
-                f"there is no command '{shown(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}"
-            )
+            raise AttncalcError(f"there is no command '{shown(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
         return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -96,31 +94,39 @@ def command_app() -> typer.Typer:
 
 def run() -> int:
     """Run the command line, print its errors, and return the exit code; no traceback reaches a user."""
+    if sys.stdout is None:
+        return _refused("no standard output to answer on", "leave standard output open; -o names a file")
     try:
         code = app(standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
-    except AttncalcError as error:
-        return _refused(error.message, error.tip)
-    except typer.TyperException as error:
-        return _misused(error)
+    except (AttncalcError, typer.TyperException) as error:
+        return _refused(*_words(error))
     except typer.Abort:
         return 130
     except BrokenPipeError:  # the reader has what it wanted, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except OSError as error:
-        return _refused(
-            f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?"
-        )
+        _drop_output()
+        return _refused(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
     return code if isinstance(code, int) else 0
 
 
-def _refused(message: str, tip: str) -> int:
-    sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
-    return 2
-
-
-def _misused(error: typer.TyperException) -> int:
+def _words(error: Exception) -> tuple[str, str]:
+    """What is wrong, and what to do about it."""
+    if isinstance(error, AttncalcError):
+        return error.message, error.tip
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
-    return _refused(message[:1].lower() + message[1:].rstrip("."), f"'{path} --help' lists what there is")
+    return shown(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is"
+
+
+def _drop_output() -> None:
+    """Send what is still in the buffer nowhere, or Python would try to write it again on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refused(message: str, tip: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
+    return 2

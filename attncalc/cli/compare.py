@@ -29,9 +29,7 @@ def compare(
     dtype: o.DtypeOption = None,
     attention: Annotated[
         list[str] | None,
-        typer.Option(
-            "--attention", metavar="KIND", help="Of one model: a further row, as mla:512; may be repeated."
-        ),
+        typer.Option("--attention", metavar="KIND", help="Of one model: a further row, as mla:512; may be repeated."),
     ] = None,
     tp: o.Tp = "1",
     explain: o.Explain = False,
@@ -42,7 +40,8 @@ def compare(
 ) -> None:
     names = [*(models or []), *([preset] if preset else [])]
     specs = [o.read_model(name, None, tp=tp) for name in names] or [o.read_model(None, None)]
-    if context is None and len(specs) > 1:  # the longest that all of them can do
+    together = context is None and len(specs) > 1
+    if together:  # the longest that all of them can do
         context = str(min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs))
     workloads = [
         o.read_workload(
@@ -63,4 +62,7 @@ def compare(
         )
     else:
         report = compare_models(specs, workloads)
+    if together:
+        note = f"Context {count(int(context or 0))}: the longest that all of them were made for; -c sets another."
+        report = report._replace(notes=(note, *report.notes))
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)

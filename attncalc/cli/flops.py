@@ -9,9 +9,7 @@ from . import options as o
 app = command_app()
 
 
-@app.command(
-    help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K"
-)
+@app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
 def flops(
     model: o.Model = None,
     preset: o.Preset = None,
@@ -41,6 +39,4 @@ def flops(
         lengths=lengths,
         mask=mask,
     )
-    o.show(
-        flops_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force
-    )
+    o.show(flops_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import AttncalcError
 from ..report.memory import memory_report
 from . import COMMANDS, command_app
 from . import options as o
@@ -9,9 +10,7 @@ from . import options as o
 app = command_app()
 
 
-@app.command(
-    help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16"
-)
+@app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
 def memory(
     model: o.Model = None,
     preset: o.Preset = None,
@@ -43,6 +42,6 @@ def memory(
         mask=mask,
         in_dtype=dtype,
     )
-    o.show(
-        memory_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force
-    )
+    if workload.phase == "train":
+        raise AttncalcError("memory counts a forward pass without gradients, not training", "prefill or decode")
+    o.show(memory_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force)

@@ -24,9 +24,7 @@ Model = Annotated[
     ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
-Batch = Annotated[
-    str | None, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")
-]
+Batch = Annotated[str | None, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")]
 Context = Annotated[
     str | None,
     typer.Option(
@@ -39,9 +37,7 @@ Context = Annotated[
 ]
 Source = Annotated[
     str | None,
-    typer.Option(
-        "--source-context", metavar="N", help="Tokens on the encoder's side. Default: its own maximum."
-    ),
+    typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: its own maximum."),
 ]
 Lengths = Annotated[
     str | None,
@@ -75,25 +71,17 @@ Tp = Annotated[
 ]
 AttentionOption = Annotated[
     str | None,
-    typer.Option(
-        "--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R)."
-    ),
+    typer.Option("--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R)."),
 ]
 Engine = Annotated[
     str,
-    typer.Option(
-        "--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs, and no more)."
-    ),
+    typer.Option("--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs, and no more)."),
 ]
 MaskOption = Annotated[
     str | None,
-    typer.Option(
-        "--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own."
-    ),
+    typer.Option("--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own."),
 ]
-Past = Annotated[
-    str, typer.Option("--past", metavar="N", help="Tokens of the context that are in the cache already.")
-]
+Past = Annotated[str, typer.Option("--past", metavar="N", help="Tokens of the context that are in the cache already.")]
 Phase = Annotated[
     str, typer.Option("--phase", metavar="PHASE", help="prefill, decode (one step at the context) or train.")
 ]
@@ -109,22 +97,17 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
 ]
+PlainOutput = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
-def read_model(
-    model: str | None, preset: str | None, *, attention: str | None = None, tp: str = "1"
-) -> ModelSpec:
+def read_model(model: str | None, preset: str | None, *, attention: str | None = None, tp: str = "1") -> ModelSpec:
     """The model asked for, with its attention exchanged and sharded as asked. AttncalcError: none, or two."""
     if model is not None and preset is not None and model != preset:
-        raise AttncalcError(
-            f"two models: '{shown(model)}' and --preset '{shown(preset)}'", "name one of them"
-        )
+        raise AttncalcError(f"two models: '{shown(model)}' and --preset '{shown(preset)}'", "name one of them")
     name = preset if model is None else model
     if name is None:
-        raise AttncalcError(
-            "no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
-        )
+        raise AttncalcError("no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them")
     spec = load(name)
     if attention is not None:
         spec = spec.with_attention(attention)
@@ -146,15 +129,14 @@ def read_workload(
 ) -> Workload:
     """The workload asked for; what is left out comes from the model. AttncalcError: for what cannot be."""
     if lengths is not None and (batch, context) != (None, None):
-        raise AttncalcError(
-            "--lengths with --batch or --context", "the lengths say both: leave out the others"
-        )
+        raise AttncalcError("--lengths with --batch or --context", "the lengths say both: leave out the others")
     given: Given = {
         "source": _source(model, source),
         "lengths": _lengths(lengths),
         "mask": None if mask is None else Mask.parse(mask),
         "dtype": None if in_dtype is None else dtype(in_dtype, compute=True).name,
         "kv_dtype": None if kv_dtype is None else dtype(kv_dtype).name,
+        "assumed": _assumed(model, context, lengths, source),
     }
     sequences = 1 if batch is None else parse_count(batch, "--batch")
     tokens = model.max_context or DEFAULT_CONTEXT
@@ -170,6 +152,16 @@ def read_workload(
     if phase == "train":
         return Workload.train(sequences, tokens, **given)
     raise AttncalcError(f"there is no phase '{shown(phase)}'", "known: prefill, decode, train")
+
+
+def _assumed(model: ModelSpec, context: str | None, lengths: str | None, source: str | None) -> tuple[str, ...]:
+    """What stands in for a maximum that the model does not name."""
+    found = []
+    if context is None and lengths is None and model.max_context is None:
+        found.append(f"The model names no longest context: {DEFAULT_CONTEXT} tokens are taken; -c sets it.")
+    if model.encoder and source is None and model.encoder.max_context is None:
+        found.append(f"The model names no longest source: {DEFAULT_CONTEXT} tokens are taken.")
+    return tuple(found)
 
 
 def _source(model: ModelSpec, source: str | None) -> int | None:
@@ -202,6 +194,4 @@ def show(
 
     if as_json and form not in (None, "json"):
         raise AttncalcError(f"--json and --format {shown(form)} do not agree", "give one of them")
-    if force and output is None:
-        raise AttncalcError("--force without --output", "name the file to overwrite with -o")
     write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..config import load, preset_names, preset_text
+from ..errors import AttncalcError
 from ..report.presets import presets_report
 from . import COMMANDS, command_app
 from . import options as o
@@ -26,6 +26,9 @@ def presets(
 ) -> None:
     if context.invoked_subcommand is None:
         _list(form=format, as_json=json, output=output, force=force)
+    elif format or json or output or force:
+        name = context.invoked_subcommand
+        raise AttncalcError(f"options before '{name}'", f"write them after it: 'attncalc presets {name} ...'")
 
 
 @app.command("list", help="List them all (the same as no command).")
@@ -38,14 +41,14 @@ def list_presets(
 @app.command(help="Print a preset's YAML: the file to start your own from.")
 def show(
     name: Annotated[str, typer.Argument(help="The preset's name.")],
-    output: o.Output = None,
+    output: o.PlainOutput = None,
     force: o.Force = False,
 ) -> None:
     _print(preset_text(name), output, force)
 
 
 @app.command(help="Print the JSON Schema of a model's YAML, for an editor.")
-def schema(output: o.Output = None, force: o.Force = False) -> None:
+def schema(output: o.PlainOutput = None, force: o.Force = False) -> None:
     import json
 
     from ..config.keys import SCHEMA
@@ -54,12 +57,9 @@ def schema(output: o.Output = None, force: o.Force = False) -> None:
 
 
 def _print(text: str, output: Path | None, force: bool) -> None:
-    if output is None:
-        sys.stdout.write(text)
-        return
-    from ..report.write import save
+    from ..report.write import deliver
 
-    save(text, output, force=force)
+    deliver(text, output, force=force)
 
 
 def _list(**how: Any) -> None:

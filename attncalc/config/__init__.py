@@ -52,6 +52,8 @@ def preset_text(name: str) -> str:
 
 def _document(model: str) -> tuple[Document, str]:
     if model == "-":
+        if sys.stdin is None:
+            raise AttncalcError("no standard input", "name a file, or write 'attncalc kv - < FILE'")
         return _checked(sys.stdin.buffer.read(LIMIT + 1), "<stdin>"), "stdin"
     compiled = _compiled().get(model)
     if compiled is not None:
@@ -61,7 +63,7 @@ def _document(model: str) -> tuple[Document, str]:
     path = _file(model)
     try:
         with path.open("rb") as file:
-            return _checked(file.read(LIMIT + 1), str(path)), path.stem
+            return _checked(file.read(LIMIT + 1), shown(path, 200)), shown(path.stem)
     except OSError as error:
         raise AttncalcError(
             f"{shown(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
@@ -109,6 +111,8 @@ def _file(model: str) -> Path:
             raise AttncalcError(f"{shown(model)}: a folder with {several} in it", "name a .yaml file")
         if model and path.exists():
             return path
+    except PermissionError:
+        raise AttncalcError(f"{shown(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # a name too long, or with a NUL in it
         pass
     hint = did_you_mean(model, preset_names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..attention import FULL, KINDS, Chunked, Cross, Matrix, Sliding, Span
+from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Matrix, Sliding, Span
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, Stack
@@ -85,9 +85,11 @@ def _stack(
         if "layer_kinds" in given:
             where = _Used(used.document, (*used.path, "layer_kinds", kind), given["layer_kinds"][kind])
         made[kind] = _layers(where, kind, keys, cross)
-        used.keys |= where.keys
-        where.refuse_unused(LAYER_KEYS, f"it belongs to another kind of layer than '{kind}'")
-    used.refuse_unused(LAYER_KEYS, "it belongs to another kind of attention or MLP; leave it out")
+        overridden = set(where.section) if where is not used else set()
+        used.keys |= where.keys - overridden
+        if where is not used:
+            where.refuse_unused(LAYER_KEYS, f"it belongs to another kind of attention or MLP than '{kind}' has")
+    used.refuse_unused(LAYER_KEYS, "it belongs to another kind of attention or MLP, or every layer kind overrides it")
     return Stack(
         name,
         tuple(Layers(**{**made[kind], "count": n}) for kind, n in runs),
@@ -126,9 +128,7 @@ def _laid_out(used: _Used, given: Mapping[str, Any], kinds: Mapping[str, Any]) -
             (*used.path, "layer_kinds", unused[0]), "is not in the pattern", "name it there, or leave it out"
         )
     if sum(n for _, n in period) > left:
-        raise used.error(
-            "pattern", f"is longer than n_layers, {left}", "a pattern repeats until n_layers are filled"
-        )
+        raise used.error("pattern", f"is longer than n_layers, {left}", "a pattern repeats until n_layers are filled")
     runs: list[tuple[str, int]] = []
     while left:
         for kind, n in period:
@@ -152,6 +152,8 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
             key, rest = "", error.message
         raise used.error(key, rest, error.tip) from None
     used.keys.add("norms_per_layer")
+    if cross and not isinstance(attention, Grouped):
+        raise used.error("attention", "an encoder-decoder's cross-attention is grouped here", "leave out 'encoder'")
     return {
         "name": name,
         "attention": attention,
@@ -187,9 +189,7 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
     if kind == "none":
         return None
     if "d_ff" not in given:
-        raise used.error(
-            "", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one"
-        )
+        raise used.error("", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one")
     keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts")
     used.keys |= {*keys, "mlp_bias"}
     if "n_experts" in given:
@@ -208,9 +208,7 @@ def _head(document: Document) -> Head | None:
     top = document.data
     for key in ("token_types", "tied_embeddings", "head_bias"):
         if key in top and "vocab_size" not in top:
-            raise document.error(
-                (key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out"
-            )
+            raise document.error((key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out")
     kind = top.get("head", "lm" if "vocab_size" in top else "none")
     if kind == "lm" and "vocab_size" not in top:
         raise document.error(("head",), "an lm head without 'vocab_size'", "give vocab_size, or 'head: none'")

@@ -13,11 +13,16 @@ from typing import Any
 from ..attention import KINDS, Chunked, Sliding
 from ..mlp import Mlp
 from ..model import ModelSpec, Stack
+from ..quantity import COUNT
 from ..units import DTYPES
 
 Schema = dict[str, Any]
 
-_COUNT: Schema = {"type": "integer", "minimum": 1}
+TEXT: Schema = {
+    "type": "string",
+    "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
+    "$comment": "is not one line of text",
+}
 _YES: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
 
@@ -44,15 +49,11 @@ LAYER_KEYS: dict[str, Schema] = {
     **{key: schema for keys in KIND_KEYS.values() for key, schema in keys.items()},
     **_fields(Sliding),
     **_fields(Chunked),
-    "mlp": _key(
-        {"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"
-    ),
+    "mlp": _key({"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"),
     **_fields(Mlp),
     "mlp_bias": _key(_YES, "biases in the MLP"),
     "router_bias": _key(_YES, "one more value an expert in the router: a bias or a score correction"),
-    "norms_per_layer": _key(
-        {"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"
-    ),
+    "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"),
 }
 
 STACK_KEYS: dict[str, Schema] = {
@@ -62,7 +63,11 @@ STACK_KEYS: dict[str, Schema] = {
         {
             "type": "array",
             "minItems": 1,
-            "items": {"type": "string", "pattern": f"^([1-9][0-9]{{0,4}} )?{_NAME}$"},
+            "items": {
+                "type": "string",
+                "pattern": f"^([1-9][0-9]{{0,4}} )?{_NAME}$",
+                "$comment": "does not name a kind of layer, as 'local' or '5 local' does",
+            },
         },
         "kinds of layers in order, repeated until n_layers are filled; '5 local' is five in a row",
     ),
@@ -77,7 +82,7 @@ STACK_KEYS: dict[str, Schema] = {
     "final_norm": _key(_YES, "a norm after the last layer", "true"),
     "embedding_norm": _key(_YES, "a norm after the embedding", "false"),
     **_fields(Stack, "learned_positions", "relative_position_buckets"),
-    "max_context": _key(_COUNT, "the longest context the model was made for", "learned_positions"),
+    "max_context": _key(COUNT, "the longest context the model was made for", "learned_positions"),
 }
 
 SCHEMA: Schema = {
@@ -88,13 +93,13 @@ SCHEMA: Schema = {
     "required": ["title", "sources", "d_model", "n_layers", "norm"],
     "additionalProperties": False,
     "properties": {
-        "title": _key({"type": "string", "minLength": 1}, "the model's name as people write it"),
+        "title": _key(TEXT, "the model's name as people write it"),
         "sources": _key(
-            {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            {"type": "array", "minItems": 1, "items": TEXT},
             "where its facts are from: a paper and its table, a config, a file of code",
         ),
         "notes": _key(
-            {"type": "array", "items": {"type": "string", "minLength": 1}},
+            {"type": "array", "items": TEXT},
             "what a reader of its figures must know: every screen prints it",
         ),
         **STACK_KEYS,
@@ -112,10 +117,8 @@ SCHEMA: Schema = {
         "extra_params": {
             "description": "parameter tensors outside all of this, by name and shape",
             "type": "object",
-            "additionalProperties": {"type": "array", "minItems": 1, "items": _COUNT},
+            "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
         },
-        "dtype": _key(
-            {"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"
-        ),
+        "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"),
     },
 }

@@ -38,9 +38,7 @@ def _check(document: Document, path: Path, value: Any, schema: Schema) -> None:
         raise document.error(path, f"{_shown(value)} is not {_TYPES[schema['type']][1]}", tip)
     if "enum" in schema and (not isinstance(value, str) or value not in schema["enum"]):
         hint = did_you_mean(str(value), schema["enum"])
-        raise document.error(
-            path, f"{_shown(value)} is not known", f"{hint}allowed: {', '.join(schema['enum'])}"
-        )
+        raise document.error(path, f"{_shown(value)} is not known", f"{hint}allowed: {', '.join(schema['enum'])}")
     if isinstance(value, int):
         _check_number(document, path, value, schema, tip)
     elif isinstance(value, str):
@@ -59,14 +57,8 @@ def _check_number(document: Document, path: Path, value: int, schema: Schema, ti
 
 
 def _check_text(document: Document, path: Path, value: str, schema: Schema, tip: str) -> None:
-    if len(value) < schema.get("minLength", 0):
-        raise document.error(path, "empty", tip)
     if not re.search(schema.get("pattern", ""), value):
-        raise document.error(
-            path,
-            f"{_shown(value)} does not name a kind of layer",
-            "as 'local', or '5 local' for five in a row",
-        )
+        raise document.error(path, f"{_shown(value)} {schema['$comment']}", tip)
 
 
 def _check_list(document: Document, path: Path, value: list[Any], schema: Schema, tip: str) -> None:
@@ -86,9 +78,7 @@ def _check_mapping(document: Document, path: Path, value: dict[str, Any], schema
             _check(document, (*path, key), item, properties[key])
         elif not isinstance(others, dict):
             hint = did_you_mean(key, properties) or "'attncalc presets show llama2-70b' prints an example; "
-            raise document.error(
-                (*path, key), "there is no such key", f"{hint}known here: {_some(properties)}"
-            )
+            raise document.error((*path, key), "there is no such key", f"{hint}known here: {_some(properties)}")
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
                 raise document.error(

@@ -10,6 +10,9 @@ from ..errors import AttncalcError
 from ..units import shown
 from .document import Document, Path
 
+DEEPEST = 20
+"""Levels of a file at the most."""
+
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -17,6 +20,7 @@ def read(content: bytes, file: str) -> Document:
     """The document in `content`. AttncalcError: not text, not YAML, empty, aliases, a key twice."""
     try:
         text = content.decode("utf-8-sig")
+        _refuse_depth_and_aliases(text, file)
         root = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError:
         raise AttncalcError(f"{file}: not a text file", "a model file is YAML in UTF-8") from None
@@ -27,8 +31,6 @@ def read(content: bytes, file: str) -> Document:
         raise AttncalcError(
             f"{where}: not YAML: {shown(problem, 80)}", "compare with 'attncalc presets show gpt2'"
         ) from None
-    except RecursionError:
-        raise AttncalcError(f"{file}: nested too deep", "a model file has two levels") from None
     if root is None:
         raise AttncalcError(f"{file}: empty", "'attncalc presets show gpt2' prints an example")
     if not isinstance(root, yaml.MappingNode):
@@ -36,21 +38,30 @@ def read(content: bytes, file: str) -> Document:
             f"{file}:1: not a mapping of keys to values", "'attncalc presets show gpt2' prints an example"
         )
     lines: dict[Path, int] = {}
-    data = _plain(root, (), file, lines, set())
+    data = _plain(root, (), file, lines)
     return Document(file, data, lines)
 
 
-def _plain(node: yaml.Node, path: Path, file: str, lines: dict[Path, int], seen: set[int]) -> Any:
+def _refuse_depth_and_aliases(text: str, file: str) -> None:
+    """Before anything is built: an alias is how a few lines grow to gigabytes, depth how a parser dies."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent):
+            raise AttncalcError(f"{file}:{line}: an alias", "write the values out; a model file has no aliases")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise AttncalcError(f"{file}:{line}: nested more than {DEEPEST} deep", "a model file has three levels")
+
+
+def _plain(node: yaml.Node, path: Path, file: str, lines: dict[Path, int]) -> Any:
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
-    if not isinstance(node, yaml.ScalarNode):
-        if id(node) in seen:  # an alias is the same node again: how a file of a few lines grows to gigabytes
-            raise AttncalcError(
-                f"{file}:{line}: an alias", "write the values out; a model file has no aliases"
-            )
-        seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, (*path, i), file, lines, seen) for i, item in enumerate(node.value)]
+        return [_plain(item, (*path, i), file, lines) for i, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
         return _scalar(node, file, line)
     found: dict[str, Any] = {}
@@ -62,15 +73,20 @@ def _plain(node: yaml.Node, path: Path, file: str, lines: dict[Path, int], seen:
         if key in found:
             raise AttncalcError(f"{file}:{key_line}: {shown(key)}: given twice", "keep one of them")
         lines[(*path, key)] = key_line
-        found[key] = _plain(value_node, (*path, key), file, lines, seen)
+        found[key] = _plain(value_node, (*path, key), file, lines)
     return found
 
 
 def _scalar(node: yaml.Node, file: str, line: int) -> Any:
     try:
-        return yaml.constructor.SafeConstructor().construct_object(node)
+        value = yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError, OverflowError):
+        value = None
+    plain = node.value.removeprefix("-").isdecimal() and not node.value.removeprefix("-").startswith("0")
+    # YAML 1.1 reads 0777 as 511 and 1:30 as 90: a number is decimal here, or refused.
+    if (value is None and node.value) or (type(value) is int and value and not plain):
         raise AttncalcError(
             f"{file}:{line}: '{shown(node.value)}' cannot be read as a value",
             "write a number, a word or true/false",
-        ) from None
+        )
+    return value

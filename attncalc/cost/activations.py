@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..attention import FULL, Attention, Latent
+from ..attention import FULL, Attention, Latent, refuse_past
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..units import dtype
-from ..workload import Workload
+from ..workload import Run, Workload
 from .parts import group_name
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
@@ -102,6 +102,7 @@ class _Shape(NamedTuple):
     d_model: int
     bytes: int
     mask: str
+    masks: int
 
     @property
     def half(self) -> bool:
@@ -116,19 +117,19 @@ class _Shape(NamedTuple):
         return self.B * self.n_heads * self.S * self.T
 
 
-def _shape(
-    model: ModelSpec, stack: Stack, attention: Attention, workload: Workload, cross: bool = False
-) -> _Shape:
+def _shape(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload, cross: bool = False) -> _Shape:
     in_dtype = dtype(workload.dtype or model.dtype, compute=True)
     encoder = stack.reads == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
+    mask = workload.mask if workload.mask and not encoder else stack.mask
+    if not cross:
+        refuse_past(Run(1, new, context), mask)
     if cross:
         context = workload.source or 0
     made = (0 if workload.past or workload.phase == "decode" else context) if cross else new
     around = attention.widths()
     if isinstance(attention, Latent) and new != context:
         around = attention.absorbed_widths()
-    mask = workload.mask if workload.mask and not encoder else stack.mask
     return _Shape(
         B=workload.batch,
         S=new,
@@ -143,6 +144,7 @@ def _shape(
         d_model=stack.d_model,
         bytes=symbol("bytes", in_dtype.bits // 8, f"bytes of an element in {in_dtype.name}"),
         mask=_mask(cross, bool(new == 1), mask.kind, attention.span != FULL or bool(workload.lengths)),
+        masks=workload.batch if workload.lengths and not encoder else 1,
     )
 
 
@@ -187,9 +189,12 @@ def _projected(s: _Shape) -> list[Live]:
             found.append(_live("v", "new values", s.B * s.new_keys * s.n_kv_heads * s.d_v * s.bytes))
         if s.extra:
             found.append(_live("latent", "the latent", s.B * s.new_keys * s.extra * s.bytes))
-    if s.mask == "matrix":
-        found.append(_live("mask", "the mask, a byte a pair", s.S * s.T))
     return found
+
+
+def _own_mask(s: _Shape) -> list[Live]:
+    """The mask that the caller makes where a flag does not say it."""
+    return [_live("mask", "the mask, a byte a pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
 
 
 def _output(s: _Shape) -> Live:
@@ -203,8 +208,14 @@ def _projection(s: _Shape, held: list[Live]) -> Moment:
 
 
 def _fused(s: _Shape, *, logsumexp: bool, repeats: bool) -> list[Moment]:
-    """Flash, efficient and cudnn: no S x T tensor. repeats: K and V are copied for every query head."""
+    """Flash, efficient and cudnn: no scores. repeats: K and V are copied for every query head.
+
+    Flash and cudnn are taken to know the mask (FlashAttention's window_size and varlen); torch's
+    efficient kernel is given it, as a bias in the layer's dtype.
+    """
     held = _projected(s)
+    if repeats and s.mask == "matrix":
+        held += [*_own_mask(s), _live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
     if repeats and s.grouped:  # torch's efficient kernel takes no fewer KV heads than query heads
         held.append(_live("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes))
     inside = [*held, _output(s)]
@@ -220,7 +231,7 @@ def _keys_and_values(s: _Shape) -> int:
 
 def _math(s: _Shape) -> list[Moment]:
     """The unfused kernel: scores and softmax as whole matrices, in fp32 whatever the dtype."""
-    base = _projected(s)
+    base = [*_projected(s), *_own_mask(s)]
     held = [*base, _live("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
     if s.half:
         held.append(
@@ -232,7 +243,7 @@ def _math(s: _Shape) -> list[Moment]:
         )
     if s.grouped:
         held.append(_live("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
-    matrix = _live("mask_fp32", "the mask in fp32", s.S * s.T * FP32)
+    matrix = _live("mask_fp32", "the mask in fp32", s.masks * s.S * s.T * FP32)
     masked = [*held, matrix] if s.mask != "none" else held
     scores = _live("scores", "fp32 scores", s.pairs * FP32)
     out = _live("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)

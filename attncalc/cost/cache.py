@@ -68,9 +68,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
         per_token=sum_of("kv_cache_per_token", "bytes of one more token", tokens),
         if_mha=_total(as_mha),
         recurrent_state=sum_of("state", "bytes of state", [Part(g.group, g.state) for g in groups]),
-        cross_attention_cache=sum_of(
-            "cross", "bytes kept of the source", [Part(g.group, g.source) for g in groups]
-        ),
+        cross_attention_cache=sum_of("cross", "bytes kept of the source", [Part(g.group, g.source) for g in groups]),
         groups=groups,
     )
 

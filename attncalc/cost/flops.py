@@ -9,17 +9,16 @@ matmul's input and one for its weights' (or other operand's); nothing is recompu
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, Ratio, least, named, quantity, ratio
+from ..quantity import Quantity, quantity
 from ..workload import Run, Workload
 from .params import matmul_weights
 from .parts import Part, group_name, sum_named, sum_of
 
 TRAIN_RULE = "training = 3 x the forward pass: a matmul's backward takes two products, nothing is recomputed"
-FAR = 2**62
-"""Tokens of context beyond which nobody asks where scores overtake projections."""
 
 
 class LayerFlops(NamedTuple):
@@ -70,7 +69,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "attention_scores": _sum_of("scores", groups),
         "attention_scores_dense": _sum_of("scores_dense", groups),
         "mlp": _sum_of("mlp", groups),
-        "head": quantity(_passes(asked) * _head(symbols, asked)),
+        "head": quantity(passes(asked) * _head(symbols, asked)),
     }
     return Flops(
         total=_sum({name: q for name, q in of.items() if name != "attention_scores_dense"}),
@@ -93,12 +92,13 @@ def _sum(of: dict[str, Quantity]) -> Quantity:
     return sum_named({f"flops_{name}": (q, f"FLOP of {name.replace('_', ' ')}") for name, q in of.items()})
 
 
-def _passes(workload: Workload) -> int:
+def passes(workload: Workload) -> int:
+    """Forward passes that the workload costs as much as."""
     return 3 if workload.phase == "train" else 1
 
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
-    repeated = _passes(workload) * layers.count
+    repeated = passes(workload) * layers.count
     return LayerFlops(
         group=group_name(model, stack, layers),
         layers=layers,
@@ -122,9 +122,7 @@ def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Worklo
     found = 2 * tokens * matmul_weights(layers.attention.matrices(stack.d_model, stack.d_model))
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
-        source = query_tokens(
-            model.stacks[0], workload
-        )  # keys and values are made once, with the encoder's output
+        source = query_tokens(model.stacks[0], workload)  # keys and values are made once, with the encoder's output
         found += 2 * tokens * sum(m.weights for m in matrices if m.reads == "queries")
         found += 2 * source * sum(m.weights for m in matrices if m.reads == "keys")
     return found
@@ -137,6 +135,8 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
     """
     own = workload.mask if workload.mask and stack.reads == "target" else stack.mask
     mask = None if dense else own
+    if dense:  # a padded batch is a rectangle too
+        workload = dataclasses.replace(workload, lengths=None)
     found = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
         for run in workload.runs:
@@ -160,54 +160,3 @@ def _head(model: ModelSpec, workload: Workload) -> int:
     if model.head.kind == "pooler":  # of the first token alone
         return 2 * workload.batch * d_model * d_model
     return 2 * workload.batch * workload.new * d_model * (model.vocab_size or 0)
-
-
-def growth(model: ModelSpec, workload: Workload) -> tuple[Ratio, Ratio]:
-    """How the whole and the scores grow when the context doubles, as (total, scores)."""
-    now, then = flops(model, workload), flops(model, workload.at(2 * workload.context))
-
-    def grown(name: str, before: Quantity, after: Quantity) -> Ratio:
-        return ratio(
-            named(after, f"{name}_at_2T", "the same at twice the context"),
-            named(before, name, "at this context"),
-        )
-
-    return grown("flops_total", now.total, then.total), grown(
-        "flops_attention_scores", now.scores, then.scores
-    )
-
-
-def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
-    """The least context at which exact scores cost more than attention's projections.
-
-    None where they never do (every layer has a window). A prefill or training step is taken with no
-    past, a decode step with one new token; scores a token grow with T, so there is one such context.
-    """
-    plain = model.plain()
-    fresh = Workload(workload.phase, workload.batch, 1, 1, workload.source, None, workload.mask)
-
-    def both(spec: ModelSpec, asked: Workload) -> tuple[int, int]:
-        groups = list(spec.groups())
-        return (
-            sum(layers.count * scores(stack, layers, asked) for stack, layers in groups),
-            sum(layers.count * projections(spec, stack, layers, asked) for stack, layers in groups),
-        )
-
-    def overtaken(context: int) -> bool:
-        of_scores, of_projections = both(plain, fresh.at(context))
-        return of_scores > of_projections
-
-    low, high = 0, 1
-    while not overtaken(high):
-        low, high = high, 2 * high
-        if high > FAR:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if overtaken(middle) else (middle, high)
-    if len(list(model.groups())) > 1:
-        of_scores, of_projections = both(plain, fresh.at(high))
-        a = named(of_scores, "flops_attention_scores_at_T", "FLOP of the scores at that context")
-        b = named(of_projections, "flops_attention_projections_at_T", "FLOP of the projections there")
-        return least("T", high, "tokens of context", a, b)
-    return least("T", high, "tokens of context", *both(model.symbolic(), fresh.at(high).symbolic()))

@@ -35,12 +35,8 @@ def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
     spent, cache = flops(model, workload), kv_cache(model, workload).total
     in_dtype = dtype(workload.dtype or model.dtype, compute=True)
     width = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
-    weights = quantity(
-        named(weights_read(model, workload), "params_read", "parameters read in a step") * width
-    )
-    read = sum_named(
-        {"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")}
-    )
+    weights = quantity(named(weights_read(model, workload), "params_read", "parameters read in a step") * width)
+    read = sum_named({"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")})
     return Intensity(
         weights=weights,
         cache=cache,
@@ -57,11 +53,11 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     symbols, asked = model.symbolic(), workload.symbolic()
     stack = symbols.main
     parts = [
-        Part(
-            group_name(symbols, stack, layers), quantity(layers.count * _layer(symbols, stack, layers, asked))
-        )
+        Part(group_name(symbols, stack, layers), quantity(layers.count * _layer(symbols, stack, layers, asked)))
         for layers in stack.distinct()
     ]
+    if stack.final_norm:
+        parts.append(Part("final_norm", quantity(stack.norm_vectors * stack.d_model)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
         parts.append(Part("head", quantity(stack.d_model * symbols.vocab_size)))
     return sum_of("params_read", "parameters read", parts)

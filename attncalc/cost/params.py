@@ -73,9 +73,7 @@ def params(model: ModelSpec) -> Params:
         "norm": _norm_params(symbols, groups),
         "other": total(matrix.params for matrix in symbols.extra),
     }
-    active = sum_of(
-        "params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups]
-    )
+    active = sum_of("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
     return Params(
         total=_sum(of),
         active=_sum({**of, "mlp": active}),

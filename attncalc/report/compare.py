@@ -4,144 +4,132 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-from ..attention import Grouped, Latent
+from ..attention import Latent
 from ..cost.cache import kv_cache
 from ..cost.flops import flops
 from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import named, quantity, ratio
+from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, count
 from ..workload import Workload
 from .layers import attention_source
 from .notes import compare_notes
-from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .report import Column, Figure, Report, Table, heading, number, unit_column, workload_facts
+from .text import WIDTH
 
-Variant = tuple[str, ModelSpec]
-"""A row of the table: its name and the model it stands for."""
+Row = tuple[str, ModelSpec, dict[str, Figure]]
+"""What is compared: its name, the model and its figures by name."""
 
 
-def variants(model: ModelSpec, latents: Sequence[str] = ()) -> list[Variant]:
-    """`model` as MHA, every GQA that divides its heads, MQA, each of `latents` ('mla:512'), and as it is.
+def variants(model: ModelSpec, more: Sequence[str] = ()) -> dict[str, ModelSpec]:
+    """`model` as MHA, every GQA that divides its heads, MQA, each of `more` ('mla:512'), and as it is.
 
     A number of KV heads that cannot be split over the model's devices is left out.
-
-    AttncalcError: one of `latents` is not a variant.
+    AttncalcError: one of `more` is not a variant.
     """
     heads = int(model.main.layers[0].attention.widths().n_heads)
-    found = []
+    found = {}
     for n in (n for n in range(heads, 0, -1) if heads % n == 0):
-        name = "MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"
         try:
-            found.append((name, model.with_attention(f"gqa:{n}").shard(model.tp)))
+            variant = model.with_attention(f"gqa:{n}").shard(model.tp)
         except AttncalcError:  # n does not divide another layer's heads, or the devices
             continue
-    for text in latents:
-        found.append((text.upper().replace(":", "-"), model.with_attention(text).shard(model.tp)))
-    if not any(_same(variant, model) for _, variant in found):
-        found.append((_name(model), model))
+        found["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
+    for text in more:
+        variant = model.with_attention(text).shard(model.tp)
+        if variant.stacks not in [known.stacks for known in found.values()]:
+            found[text.upper().replace(":", "-")] = variant
+    if model.stacks not in [known.stacks for known in found.values()]:
+        found[_name(model)] = model
     return found
 
 
-def _same(a: ModelSpec, b: ModelSpec) -> bool:
-    return a.stacks == b.stacks
-
-
 def _name(model: ModelSpec) -> str:
-    attention = model.main.layers[0].attention
-    if isinstance(attention, Latent):
-        return f"MLA-{attention.kv_lora_rank}"
-    kv_heads = attention.widths().n_kv_heads
-    return f"{attention.label}-{kv_heads}" if isinstance(attention, Grouped) else attention.label
+    """'MLA-512', 'GQA-8', 'MLA-512/GQA-8' where layers differ."""
+    names = []
+    for layers in model.main.layers:
+        kind = layers.attention
+        size = kind.kv_lora_rank if isinstance(kind, Latent) else kind.widths().n_kv_heads
+        names.append(f"{kind.label}-{size}")
+    return "/".join(dict.fromkeys(names))
 
 
-def compare_variants(model: ModelSpec, workload: Workload, latents: Sequence[str] = ()) -> Report:
-    """One model's attention as MHA, every GQA, MQA and each of `latents`; as released marked."""
-    rows = variants(model, latents)
-    measured = [(name, _measure(variant, workload, name, against=rows[0][1])) for name, variant in rows]
-    released = next(i for i, (_, variant) in enumerate(rows) if _same(variant, model))
-    facts = [
-        {"name": name, "released": i == released, "attention": variant.main.layers[0].attention.facts()}
-        for i, (name, variant) in enumerate(rows)
-    ]
+def compare_variants(model: ModelSpec, workload: Workload, more: Sequence[str] = ()) -> Report:
+    """One model's attention as MHA, every GQA, MQA and each of `more`; as released marked."""
+    named_models = variants(model, more)
+    first = next(iter(named_models.values()))
+    rows: list[Row] = [(name, each, _figures(each, workload, name, first)) for name, each in named_models.items()]
+    released = next(i for i, (_, each, _) in enumerate(rows) if each.stacks == model.stacks)
     return Report(
         "compare",
-        heading(model, *_asked(workload)),
+        heading(model, *_asked(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        measured[released][1],
-        tuple((fact, figures) for fact, (_, figures) in zip(facts, measured, strict=True)),
-        (_variant_table(measured, released),),
-        compare_notes([(variant, workload) for _, variant in [("", model), *rows]], variants=True),
+        tuple(rows[released][2].values()),
+        tuple((_facts(row, i == released), tuple(row[2].values())) for i, row in enumerate(rows)),
+        (_variant_table(rows, released),),
+        compare_notes([(model, workload), *((each, workload) for _, each, _ in rows)], variants=True),
     )
 
 
 def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -> Report:
     """Several models side by side, each with its own workload; ratios are to the first."""
-    first = kv_cache(models[0], workloads[0]).total
-    measured = [
-        (model.name, _measure(model, workload, model.name, first=int(first)))
-        for model, workload in zip(models, workloads, strict=True)
-    ]
+    asked = list(zip(models, workloads, strict=True))
+    base = int(kv_cache(*asked[0]).total)
+    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base=base)) for m, w in asked]
     title = ", ".join(model.title for model in models)
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _asked(workloads[0]) if fact)),
+        (f"{title}  side by side", ", ".join(fact for fact in _asked(models[0], workloads[0]) if fact)),
         models[0].facts(),
         workload_facts(models[0], workloads[0]),
-        measured[0][1],
-        tuple((model.facts(), figures) for model, (_, figures) in zip(models, measured, strict=True)),
-        tuple(_model_table(models, measured, start) for start in range(0, len(models), 3)),
-        compare_notes(list(zip(models, workloads, strict=True)), variants=False),
+        tuple(rows[0][2].values()),
+        tuple((_facts(row, True), tuple(row[2].values())) for row in rows),
+        _model_tables(rows),
+        compare_notes(asked, variants=False),
     )
 
 
-def _asked(workload: Workload) -> list[str]:
-    return [
-        f"batch {count(workload.batch)}",
-        f"context {count(workload.context)}",
-        f"source {count(workload.source)}" if workload.source else "",
-        "prefill of all of it, decode of one token at it",
-    ]
+def _asked(model: ModelSpec, workload: Workload) -> list[str]:
+    source = f"source {count(workload.source)}" if workload.source else ""
+    steps = "prefill of all of it" + (", decode of one token at it" if model.main.keeps_cache else "")
+    return [f"batch {count(workload.batch)}", f"context {count(workload.context)}", source, steps]
 
 
-def _measure(
-    model: ModelSpec, workload: Workload, name: str, *, against: ModelSpec | None = None, first: int = 0
-) -> tuple[Figure, ...]:
+def _facts(row: Row, released: bool) -> dict[str, Any]:
+    name, model, _ = row
+    return {**model.facts(), "name": name, "released": released, "attention": model.main.layers[0].attention.facts()}
+
+
+def _figures(
+    model: ModelSpec, workload: Workload, name: str, first: ModelSpec | None = None, *, base: int = 0
+) -> dict[str, Figure]:
+    """The figures of one row; the cache's ratio is to that of `first`, or to `base` bytes."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
-    cache = kv_cache(model, workload)
-    base = int(kv_cache(against, workload).total) if against else first
-    counted, source = params(model), attention_source(model)
-    encoder = not model.main.keeps_cache
-    figures = [
-        Figure("n_kv_heads", "KV heads", quantity(_kv_heads(model)), NO_UNIT),
-        Figure("params_total", "parameters", counted.total, PARAMS),
-        Figure("params_attention", "attention parameters", counted.attention, PARAMS, source),
-        Figure("kv_cache_per_token", "KV of one more token", cache.per_token, BYTES, source),
-        Figure("kv_cache", "KV cache", cache.total, BYTES, source),
-        Figure(
-            "kv_cache_ratio",
-            "KV cache over the first's",
-            ratio(
-                named(cache.total, "kv_cache", "bytes"), named(base, "kv_cache_first", "bytes of the first")
-            ),
-            NO_UNIT,
-        ),
-        Figure("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
+    cache, source = kv_cache(model, workload), attention_source(model)
+    base = int(kv_cache(first, workload).total) if first else base
+    decodes = model.main.keeps_cache
+    read = decode_intensity(model, decode) if decodes else None
+    counted = params(model)
+    over = named(cache.total, "kv_cache", "bytes of cache"), named(base, "kv_cache_first", "bytes of the first's")
+    found: list[tuple[str, str, Quantity | Ratio | None, str]] = [
+        ("n_kv_heads", "KV heads", quantity(_kv_heads(model)), NO_UNIT),
+        ("params_total", "parameters", counted.total, PARAMS),
+        ("params_attention", "attention parameters", counted.attention, PARAMS),
+        ("kv_cache_per_token", "KV of one more token", cache.per_token, BYTES),
+        ("kv_cache", "KV cache", cache.total, BYTES),
+        ("kv_cache_ratio", "KV cache over the first's", ratio(*over) if base else None, NO_UNIT),
+        ("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
+        ("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
+        ("decode_flop_per_byte", "FLOP per byte read in decode", read and read.per_byte, NO_UNIT),
+        ("decode_flop_per_cache_byte", "scores' FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
     ]
-    if not encoder:
-        read = decode_intensity(model, decode)
-        figures += [
-            Figure("flops_decode", "one decode step", flops(model, decode).total, FLOP),
-            Figure("decode_flop_per_byte", "FLOP per byte read in decode", read.per_byte, NO_UNIT),
-            Figure(
-                "decode_flop_per_cache_byte", "FLOP of scores per byte of cache", read.per_cache_byte, NO_UNIT
-            ),
-        ]
-    return tuple(f._replace(of=name) for f in figures)
+    return {key: Figure(key, label, value, unit, source, name) for key, label, value, unit in found}
 
 
 def _kv_heads(model: ModelSpec) -> int:
@@ -151,57 +139,56 @@ def _kv_heads(model: ModelSpec) -> int:
 
 
 _COLUMNS = (
-    ("params_attention", "attn.", PARAMS),
-    ("kv_cache_per_token", "KV/token", BYTES),
-    ("kv_cache", "KV cache", BYTES),
-    ("kv_cache_ratio", "of\nMHA", NO_UNIT),
-    ("flops_prefill", "prefill", FLOP),
-    ("flops_decode", "decode", FLOP),
-    ("decode_flop_per_byte", "FLOP\n/byte", NO_UNIT),
+    ("params_attention", "attn."),
+    ("kv_cache_per_token", "KV/token"),
+    ("kv_cache", "KV cache"),
+    ("kv_cache_ratio", "of\nMHA"),
+    ("flops_prefill", "prefill"),
+    ("flops_decode", "decode"),
+    ("decode_flop_per_byte", "FLOP\n/byte"),
 )
 
 
-def _variant_table(measured: Sequence[tuple[str, tuple[Figure, ...]]], released: int) -> Table:
+def _variant_table(rows: Sequence[Row], released: int) -> Table:
     columns = [Column("", "left"), Column("KV\nheads")]
     cells = [
-        [f"{name}{' *' if i == released else ''}" for i, (name, _) in enumerate(measured)],
-        [count(int(_of(figures, "n_kv_heads").value)) for _, figures in measured],  # type: ignore[union-attr]
+        [f"{name} *" if i == released else name for i, (name, _, _) in enumerate(rows)],
+        [figures["n_kv_heads"].human for _, _, figures in rows],
     ]
-    for name, header, unit in _COLUMNS:
-        found = [_of(figures, name) for _, figures in measured]
-        if not all(found):
+    for key, header in _COLUMNS:
+        found = [figures[key] for _, _, figures in rows]
+        if not any(figure.quantity for figure in found):  # an encoder has no cache and no decode step
             continue
-        if unit == NO_UNIT:
-            columns.append(Column(header))
-            cells.append([_short(f.value) for f in found if f])
+        if found[0].unit == NO_UNIT:
+            column, shown = Column(header), _ratios([figure.quantity for figure in found])
         else:
-            column, shown = unit_column(header, [int(f.value) for f in found if f], unit)
-            columns.append(column)
-            cells.append(shown)
+            column, shown = unit_column(header, [figure.whole for figure in found], found[0].unit)
+        columns.append(column)
+        cells.append(shown)
     return Table(tuple(columns), tuple(zip(*cells, strict=True)), strong=frozenset({released}))
 
 
-def _of(figures: Sequence[Figure], name: str) -> Figure | None:
-    return next((f for f in figures if f.name == name), None)
+def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:
+    """A column of ratios with the same digits behind the point: three where all are at most 1, else two."""
+    numbers = [float(value or 0) for value in values]
+    digits = 3 if max(numbers) <= 1 else 2
+    return [f"{value:,.{digits}f}" for value in numbers]
 
 
-def _short(value: float) -> str:
-    """A ratio in at most three digits behind the point: '0.125', '8', '36.1'."""
-    if value == int(value):
-        return count(int(value))
-    return f"{value:.3f}".rstrip("0") if value < 1 else f"{value:,.1f}"
-
-
-def _model_table(
-    models: Sequence[ModelSpec], measured: Sequence[tuple[str, tuple[Figure, ...]]], start: int
-) -> Table:
-    shown = list(zip(models, measured, strict=True))[start : start + 3]
-    columns = (Column("", "left"), *(Column(model.name) for model, _ in shown))
-    rows = [("attention", *(model.main.layers[0].attention.label for model, _ in shown))]
-    rows.append(("layers", *(count(model.main.n_layers) for model, _ in shown)))
-    labels = dict.fromkeys((f.name, f.label) for _, (_, figures) in shown for f in figures)
-    for name, label in labels:
-        found = [_of(figures, name) for _, (_, figures) in shown]
-        cells = [_short(f.value) if f and f.unit == NO_UNIT else f.human if f else "-" for f in found]
-        rows.append((label, *cells))
-    return Table(columns, tuple(rows))
+def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
+    """The models as columns, as many in a table as fit the width."""
+    labels = {key: figure.label for key, figure in rows[0][2].items()}
+    columns = []
+    for name, model, figures in rows:
+        kinds = "/".join(dict.fromkeys(g.attention.label for g in model.main.layers))
+        shown = [number(float(f.quantity or 0)) if f.unit == NO_UNIT else f.human for f in figures.values()]
+        columns.append([name, kinds, count(model.main.n_layers), *shown])
+    first = ["", "attention", "layers", *labels.values()]
+    room = WIDTH - 2 - max(map(len, first))
+    widths = [max(map(len, column)) + 2 for column in columns]
+    each = max(1, room // max(widths))
+    tables = []
+    for start in range(0, len(columns), each):
+        header, *body = zip(first, *columns[start : start + each], strict=True)
+        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
+    return tuple(tables)

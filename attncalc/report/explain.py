@@ -23,7 +23,9 @@ def working(figure: Figure, width: int = 80, said: set[Symbol | str] | None = No
     said = set() if said is None else said
     of = f", {figure.of}" if figure.of else ""
     rounded = f" = {figure.human}" if figure.human != figure.exact else ""
-    lines = [f"  {figure.label}{of} = {figure.exact}{rounded}"]
+    lines = textwrap.wrap(
+        f"{figure.label}{of} = {figure.exact}{rounded}", width, initial_indent="  ", subsequent_indent="    "
+    )
     lines += aligned(figure.formula.cells, width - 4, "    ")
     lines += _legend([s for s in figure.formula.symbols if s not in said], width)
     if figure.source and figure.source not in said:

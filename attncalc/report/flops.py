@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-from ..attention import Full, Sliding
-from ..cost.flops import TRAIN_RULE, Flops, LayerFlops, crossover, flops, growth, query_tokens
+from ..cost.flops import Flops, LayerFlops, flops
+from ..cost.growth import Growth, OneLayer, crossover, growth, one_attention_layer, one_recurrent_layer
 from ..model import ModelSpec
-from ..quantity import Quantity, ceil_div, named, quantity
+from ..quantity import Quantity
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import flops_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, times, unit_column, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, heading, times, tokens_asked, unit_column, workload_facts
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP a multiply-add: a matrix of n weights costs 2 n a token"
-_PHASES = {
-    "prefill": "prefill of",
-    "decode": "one decode step at a context of",
-    "train": "training step over",
-}
+OVERTAKE = "context at which scores overtake projections"
+_PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
 def flops_report(model: ModelSpec, workload: Workload) -> Report:
     """The FLOPs of `workload`: projections, scores exact and dense, MLP, head, and how they grow."""
     spent = flops(model, workload)
-    figures = _figures(model, workload, spent)
+    grown = growth(model, workload)
+    overtake = crossover(model, workload)
+    layers = (one_attention_layer(model, workload, spent), one_recurrent_layer(model, workload))
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), spent.groups, strict=True)
     )
+    tables = [_main_table(spent)]
+    if is_hybrid(model):
+        tables.append(_group_table(spent))
+    tables += [_recurrent_table(*layers), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_asked(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        figures,
+        (*_figures(model, spent), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
         groups,
-        _tables(model, spent, figures),
-        flops_notes(
-            model, workload, spent, next((f for f in figures if f.name == "scores_overtake_context"), None)
-        ),
+        tuple(tables),
+        flops_notes(model, workload, spent, overtake),
     )
 
 
 def _asked(model: ModelSpec, workload: Workload) -> list[str]:
-    lengths = f"lengths up to {count(workload.context)}" if workload.lengths else ""
     return [
-        f"{_PHASES[workload.phase]} {lengths or count(workload.context)} tokens",
-        f"{count(workload.past)} of them in the cache"
-        if workload.phase == "prefill" and workload.past
-        else "",
+        f"{_PHASES[workload.phase]}, {tokens_asked(workload)}",
+        f"{count(workload.past)} of it in the cache" if workload.phase == "prefill" and workload.past else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
         f"{workload.mask or model.main.mask} mask",
@@ -56,16 +54,13 @@ def _asked(model: ModelSpec, workload: Workload) -> list[str]:
     ]
 
 
-def _figures(model: ModelSpec, workload: Workload, spent: Flops) -> tuple[Figure, ...]:
+def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
     source = attention_source(model)
-    rule = f"; {TRAIN_RULE}" if workload.phase == "train" else ""
-    whole, of_scores = growth(model, workload)
-    figures = [
+    rule = f"; {spent.rule}" if spent.rule else ""
+    return (
         Figure("flops_total", "total", spent.total, FLOP),
         Figure("flops_total_dense", "total with dense scores", spent.total_dense, FLOP),
-        Figure(
-            "flops_attention_projections", "attention projections", spent.projections, FLOP, MATMUL + rule
-        ),
+        Figure("flops_attention_projections", "attention projections", spent.projections, FLOP, MATMUL + rule),
         Figure(
             "flops_attention_scores",
             "attention scores, exact for the mask",
@@ -73,73 +68,30 @@ def _figures(model: ModelSpec, workload: Workload, spent: Flops) -> tuple[Figure
             FLOP,
             source + rule,
         ),
-        Figure(
-            "flops_attention_scores_dense", "attention scores, dense", spent.scores_dense, FLOP, source + rule
-        ),
+        Figure("flops_attention_scores_dense", "attention scores, dense", spent.scores_dense, FLOP, source + rule),
         Figure("flops_mlp", "MLP", spent.mlp, FLOP, MATMUL + rule),
         Figure("flops_head", "head", spent.head, FLOP, MATMUL + rule),
-        Figure("growth_total", "twice the context: total grows by", whole, NO_UNIT),
-        Figure("growth_attention_scores", "twice the context: scores grow by", of_scores, NO_UNIT),
-        *_beside_recurrent(model, workload, spent),
-    ]
-    overtake = crossover(model, workload)
-    if overtake is not None:
-        figures.append(Figure("scores_overtake_context", "scores overtake projections at", overtake, TOKENS))
-    return tuple(figures)
-
-
-def _beside_recurrent(model: ModelSpec, workload: Workload, spent: Flops) -> list[Figure]:
-    """One attention layer beside one recurrent layer of the same width: FLOPs, steps, longest path."""
-    group = spent.groups[-1]
-    one = quantity(
-        named(group.projections, "flops_projections", "FLOP of these layers' projections")
-        + named(group.scores, "flops_scores", "FLOP of these layers' scores")
     )
-    per_layer = quantity(one // named(group.layers.count, "L", "such layers"))
-    symbols, asked = model.symbolic(), workload.symbolic()
-    d_model = symbols.main.d_model
-    times_three = 3 if workload.phase == "train" else 1
-    recurrent = quantity(
-        times_three * (2 * query_tokens(symbols.main, asked) * (d_model * d_model + d_model * d_model))
+
+
+def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
+    return (
+        Figure("growth_total", "twice the context: total grows by", grown.total, NO_UNIT),
+        Figure("growth_attention_scores", "twice the context: scores grow by", grown.scores, NO_UNIT),
+        Figure("scores_overtake_context", OVERTAKE, overtake, TOKENS),
     )
-    tokens = quantity(asked.context)
-    figures = [
-        Figure("attention_flops_per_layer", "one attention layer", per_layer, FLOP, VASWANI, ""),
-        Figure(
-            "recurrent_flops_per_layer",
-            "one recurrent layer as wide (two d_model x d_model)",
-            recurrent,
-            FLOP,
-            VASWANI,
-        ),
-        Figure("attention_sequential_steps", "sequential steps of attention", Quantity(1), NO_UNIT, VASWANI),
-        Figure(
-            "recurrent_sequential_steps",
-            "sequential steps of recurrence",
-            quantity(asked.new),
-            NO_UNIT,
-            VASWANI,
-        ),
-        Figure("recurrent_longest_path", "longest path through recurrence", tokens, NO_UNIT, VASWANI),
-    ]
-    path = _longest_path(symbols, tokens)
-    if path is not None:
-        figures.append(
-            Figure("attention_longest_path", "longest path through attention", path, NO_UNIT, VASWANI)
-        )
-    return figures
 
 
-def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
-    """Layers between the two tokens farthest apart: 1 with a full layer, more through windows.
-
-    None where they never meet (chunks).
-    """
-    found = [layers.attention.span for layers in model.main.layers]
-    if any(isinstance(span, Full) for span in found):
-        return Quantity(1)
-    reach = [span.window for span in found if isinstance(span, Sliding) and span.window > 1]
-    return quantity(ceil_div(tokens - 1, max(reach) - 1)) if reach and tokens > 1 else None
+def _layer_figures(attention: OneLayer, recurrent: OneLayer) -> tuple[Figure, ...]:
+    wide = "one recurrent layer as wide"
+    return (
+        Figure("attention_flops_per_layer", "one attention layer", attention.flops, FLOP, VASWANI),
+        Figure("attention_sequential_steps", "its sequential steps", attention.sequential_steps, NO_UNIT, VASWANI),
+        Figure("attention_longest_path", "its longest path", attention.longest_path, NO_UNIT, VASWANI),
+        Figure("recurrent_flops_per_layer", wide, recurrent.flops, FLOP, VASWANI),
+        Figure("recurrent_sequential_steps", "its sequential steps", recurrent.sequential_steps, NO_UNIT, VASWANI),
+        Figure("recurrent_longest_path", "its longest path", recurrent.longest_path, NO_UNIT, VASWANI),
+    )
 
 
 def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
@@ -154,8 +106,7 @@ def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
     return tuple(Figure(name, label, q, FLOP, of, group.group) for name, label, q, of in named_figures)
 
 
-def _tables(model: ModelSpec, spent: Flops, figures: tuple[Figure, ...]) -> tuple[Table, ...]:
-    by_name = {f.name: f for f in figures}
+def _main_table(spent: Flops) -> Table:
     rows = [
         ("attention projections", spent.projections),
         ("attention scores", spent.scores),
@@ -170,15 +121,10 @@ def _tables(model: ModelSpec, spent: Flops, figures: tuple[Figure, ...]) -> tupl
         shares += ["", ""]
     rounded, cells = unit_column("", [value for _, value in rows], FLOP)
     table = tuple(
-        (label, cell, count(value), share)
-        for (label, value), cell, share in zip(rows, cells, shares, strict=True)
+        (label, cell, count(value), share) for (label, value), cell, share in zip(rows, cells, shares, strict=True)
     )
     strong = frozenset(i for i, row in enumerate(rows) if row[0] == "total")
-    tables = [Table((LABEL, rounded, Column("FLOP"), Column("share")), table, strong=strong)]
-    if is_hybrid(model):
-        tables.append(_group_table(spent))
-    tables += [_recurrent_table(by_name), _growth_table(by_name)]
-    return tuple(tables)
+    return Table((LABEL, rounded, Column("FLOP"), Column("share")), table, strong=strong)
 
 
 def _group_table(spent: Flops) -> Table:
@@ -190,30 +136,25 @@ def _group_table(spent: Flops) -> Table:
     return Table(columns, tuple(zip(*zip(*names, strict=True), of_made, of_score, of_mlp, strict=True)))
 
 
-def _recurrent_table(by_name: dict[str, Figure]) -> Table:
-    kinds = ("attention", "recurrent")
-    one, cells = unit_column("", [int(by_name[f"{k}_flops_per_layer"].value) for k in kinds], FLOP)
-
-    def row(label: str, kind: str) -> tuple[str, ...]:
-        path = by_name.get(f"{kind}_longest_path")
-        return (
+def _recurrent_table(attention: OneLayer, recurrent: OneLayer) -> Table:
+    unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
+    labels = ("attention", "recurrent, as wide")
+    rows = tuple(
+        (
             label,
-            cells[kinds.index(kind)],
-            count(int(by_name[f"{kind}_sequential_steps"].value)),
-            count(int(path.value)) if path else "never",
+            cell,
+            count(one.sequential_steps),
+            "none" if one.longest_path is None else count(one.longest_path),
         )
+        for label, cell, one in zip(labels, cells, (attention, recurrent), strict=True)
+    )
+    return Table((Column("one layer", "left"), unit, Column("sequential\nsteps"), Column("longest\npath")), rows)
 
-    columns = (Column("one layer", "left"), one, Column("sequential\nsteps"), Column("longest\npath"))
-    return Table(columns, (row("attention", "attention"), row("recurrent, as wide", "recurrent")))
 
-
-def _growth_table(by_name: dict[str, Figure]) -> Table:
-    overtake = by_name.get("scores_overtake_context")
-    at = f"{overtake.human} tokens" if overtake else "never"
-    grown, of_scores = (by_name[f"growth_{name}"].quantity for name in ("total", "attention_scores"))
+def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:
     rows = (
-        ("scores overtake projections at a context of", at),
-        ("twice the context costs", times(grown)),  # type: ignore[arg-type]
-        ("  of it the scores", times(of_scores)),  # type: ignore[arg-type]
+        (OVERTAKE, "none" if overtake is None else count(overtake)),
+        ("twice the context costs", times(grown.total, 2)),
+        ("  of it the scores", times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)

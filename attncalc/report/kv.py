@@ -23,6 +23,7 @@ from .report import (
     figure_rows,
     heading,
     times,
+    tokens_asked,
     unit_column,
     workload_facts,
 )
@@ -50,14 +51,9 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
 
 def _asked(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
     stored = cache_dtype(model, workload)
-    lengths = (
-        f"lengths up to {count(workload.context)}"
-        if workload.lengths
-        else f"context {count(workload.context)}"
-    )
     return [
         f"batch {count(workload.batch)}",
-        lengths,
+        tokens_asked(workload),
         f"source {count(workload.source)}" if workload.source else "",
         f"cache in {stored.name} ({stored.note})",
         f"engine {engine}" if engine != "ideal" else "",
@@ -122,9 +118,7 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
     )
 
 
-def _tables(
-    model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache
-) -> tuple[Table, ...]:
+def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache) -> tuple[Table, ...]:
     by_name = {f.name: f for f in figures}
     shown = [("KV cache", by_name["kv_cache"])]
     if workload.batch > 1 or workload.lengths:
@@ -145,7 +139,7 @@ def _tables(
     scale = []
     for name in ("kv_cache_if_mha", "weights"):
         figure = by_name[name]
-        more = f"{times(ratio(int(figure.value), cache.total))} as much" if cache.total else ""
+        more = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total else ""
         scale.append((figure.label, figure.human, more))
     if cache.if_mha == cache.total:
         scale = scale[1:]

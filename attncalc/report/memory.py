@@ -5,11 +5,22 @@ from __future__ import annotations
 from ..cost.activations import KERNELS, LayerActivations, activations
 from ..model import ModelSpec
 from ..quantity import quantity
-from ..units import BYTES, NO_UNIT, count, human
+from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
 from .layers import attention_source
 from .notes import memory_notes
-from .report import LABEL, Column, Figure, Report, Table, compute_dtype, heading, unit_column, workload_facts
+from .report import (
+    LABEL,
+    Column,
+    Figure,
+    Report,
+    Table,
+    compute_dtype,
+    heading,
+    tokens_asked,
+    unit_column,
+    workload_facts,
+)
 
 
 def memory_report(model: ModelSpec, workload: Workload) -> Report:
@@ -22,11 +33,12 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     in_dtype = compute_dtype(model, workload)
     phase = "one decode step" if workload.phase == "decode" else "a forward pass"
     asked = (
-        f"{phase} at a context of {count(workload.context)}",
+        f"{phase}, {tokens_asked(workload)}",
         f"{count(workload.past)} of it in the cache" if workload.past and workload.phase != "decode" else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
         f"activations in {in_dtype.name} ({in_dtype.note})",
+        f"scores B x n_heads x S x T = {' x '.join(map(count, largest.score_shape))}",
     )
     return Report(
         "memory",
@@ -77,9 +89,7 @@ def _figures(model: ModelSpec, layer: LayerActivations, of: str) -> tuple[Figure
             of,
         ),
         *(
-            Figure(
-                f"peak_{kernel}", f"peak with {kernel}", layer.peaks[kernel].total, BYTES, _WHERE[kernel], of
-            )
+            Figure(f"peak_{kernel}", f"peak with {kernel}", layer.peaks[kernel].total, BYTES, _WHERE[kernel], of)
             for kernel in KERNELS
         ),
     )
@@ -93,22 +103,9 @@ _WHERE = {
 }
 
 
-def _tables(
-    model: ModelSpec, found: tuple[LayerActivations, ...], largest: LayerActivations
-) -> tuple[Table, ...]:
-    shape = " x ".join(count(n) for n in largest.score_shape)
-    rows = [
-        ("score matrix", largest.score_matrix, shape),
-        (
-            "  of one head",
-            largest.score_matrix_per_head,
-            " x ".join(count(n) for n in largest.score_shape[2:]),
-        ),
-    ]
-    matrix = Table(
-        (LABEL, Column(), Column("B"), Column("B x n_heads x S x T", "left")),
-        tuple((label, human(size, BYTES), count(size), what) for label, size, what in rows),
-    )
+def _tables(model: ModelSpec, found: tuple[LayerActivations, ...], largest: LayerActivations) -> tuple[Table, ...]:
+    rows = [("score matrix", largest.score_matrix), ("  of one head", largest.score_matrix_per_head)]
+    matrix = Table((LABEL, Column(), Column()), tuple((n, human(size, BYTES), exact(size, BYTES)) for n, size in rows))
     unit, cells = unit_column("peak", _peaks(largest), BYTES)
     peaks = tuple(
         (kernel, cell, count(size), largest.peaks[kernel].name)
@@ -132,9 +129,7 @@ def _live_table(layer: LayerActivations) -> Table:
         moment = layer.peaks[kernel]
         live = sorted((t for t in moment.live if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
         for i, tensor in enumerate(live):
-            rows.append(
-                (f"{kernel}, {moment.name}" if i == 0 else "", human(tensor.size, BYTES), tensor.what)
-            )
+            rows.append((f"{kernel}, {moment.name}" if i == 0 else "", human(tensor.size, BYTES), tensor.what))
     return Table((Column("alive at the peak", "left"), Column(), Column("", "left")), tuple(rows))
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ..attention import FULL, Latent
 from ..cost.cache import KVCache, kv_cache
 from ..model import ModelSpec, plural
-from ..quantity import ratio
+from ..quantity import Quantity, ratio
 from ..units import count, human
 from ..workload import Workload
-from .report import Figure, cache_dtype, times
+from .report import cache_dtype, times
 
 if TYPE_CHECKING:
     from ..cost.activations import LayerActivations
@@ -37,10 +37,10 @@ def model_notes(model: ModelSpec) -> list[str]:
 def shape_notes(model: ModelSpec) -> list[str]:
     """Heads that are narrow, or whose widths do not add up to d_model."""
     notes = []
-    for _, layers in model.groups():
+    for stack, layers in model.groups():
         around = layers.attention.widths()
         width = int(around.n_heads) * int(around.d_qk)
-        d_model = int(model.main.d_model)
+        d_model = int(stack.d_model)
         if around.d_qk < NARROW:
             notes.append(
                 f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
@@ -55,8 +55,8 @@ def shape_notes(model: ModelSpec) -> list[str]:
 
 
 def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
-    """A context, or a source, beyond what the model was made for."""
-    notes = []
+    """What was taken where the question was silent; a context, or a source, beyond the model's own."""
+    notes = list(workload.assumed)
     sides = [("context", model.main, int(workload.context))]
     if model.encoder and workload.source:
         sides.append(("source", model.encoder, int(workload.source)))
@@ -67,9 +67,7 @@ def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
                 f"{count(stack.learned_positions)}: this model cannot run there."
             )
         elif stack.max_context and asked > stack.max_context:
-            notes.append(
-                f"warning: {what} {count(asked)} is beyond the model's own {count(stack.max_context)}."
-            )
+            notes.append(f"warning: {what} {count(asked)} is beyond the model's own {count(stack.max_context)}.")
     return notes
 
 
@@ -81,9 +79,7 @@ def device_notes(model: ModelSpec) -> list[str]:
             continue
         around = layers.attention.widths()
         if isinstance(layers.attention, Latent):
-            notes.append(
-                f"MLA's latent is whole on each of the {model.tp} devices: the cache does not shrink."
-            )
+            notes.append(f"MLA's latent is whole on each of the {model.tp} devices: the cache does not shrink.")
         elif around.n_kv_heads < model.tp:
             copies = model.tp // int(around.n_kv_heads)
             heads = plural(int(around.n_kv_heads), "KV head")
@@ -101,12 +97,10 @@ def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str,
         notes.append("An encoder sees all tokens at once and keeps nothing: it has no KV cache.")
     notes += _window_note(model, workload, cache)
     if model.encoder:
-        notes.append(
-            "The encoder keeps nothing; the decoder keeps K and V of the source, made once for its tokens."
-        )
+        notes.append("The encoder keeps nothing; the decoder keeps K and V of the source, made once for its tokens.")
     stored = cache_dtype(model, workload)
     if stored.group is not None:
-        notes.append(f"{stored.name}: {stored.meaning}. Its scales are counted.")
+        notes.append(f"{stored.name}: {stored.meaning}. Scales are counted.")
     elif stored.name == "fp8":
         notes.append(f"fp8: {stored.meaning}.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
@@ -140,46 +134,34 @@ def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
         f"parameters, {share}; its matrices without biases and norms hold {count(counted.attention_weights)}."
     ]
     if counted.active != counted.total:
-        notes.append(
-            f"A token uses {human(counted.active, 'parameters')} of them: the router picks its experts."
-        )
+        notes.append(f"A token uses {human(counted.active, 'parameters')} of them: the router picks its experts.")
     if model.head and model.head.tied:
         notes.append("The lm head is tied: it uses the embedding's matrix and adds none.")
     if model.vocab_size and model.vocab_size % model.tp:
         notes.append(f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}.")
     if model.tp > 1:
-        notes.append(
-            "Attention, MLP, embedding and head are split; norms, routers and output biases are not."
-        )
+        notes.append("Attention, MLP, embedding and head are split; norms, routers and output biases are not.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 
-def flops_notes(
-    model: ModelSpec, workload: Workload, spent: Flops, overtake: Figure | None
-) -> tuple[str, ...]:
+def flops_notes(model: ModelSpec, workload: Workload, spent: Flops, overtake: Quantity | None) -> tuple[str, ...]:
     """The notes of `flops`."""
     notes = context_notes(model, workload)
     if workload.phase == "train":
         notes.append(f"{spent.rule[:1].upper()}{spent.rule[1:]}.")
     if overtake is None:
-        notes.append(
-            "Scores never overtake projections: every layer has a window, so they grow as fast as the tokens."
-        )
+        notes.append("Scores never overtake projections: every layer has a window, so they grow as fast as the tokens.")
     if spent.scores * 2 < spent.scores_dense and any(g.attention.span != FULL for g in model.main.layers):
         notes.append(
             "Windows make this context cheap: dense scores would cost "
             f"{times(ratio(spent.scores_dense, spent.scores))} as much as the exact ones."
         )
     if any(isinstance(g.attention, Latent) for g in model.main.layers):
-        how = (
-            "absorbed into queries and outputs"
-            if workload.past
-            else "used to expand K and V of the new tokens"
-        )
+        how = "absorbed into queries and outputs" if workload.past else "used to expand K and V of the new tokens"
         notes.append(f"MLA's up-projection of the latent (W_kv_b) is {how}.")
     if workload.lengths:
         notes.append("Projections and MLP run over the padded batch; exact scores count real tokens alone.")
-    if workload.phase == "decode" and model.encoder:
+    if workload.past and model.encoder:
         notes.append("The encoder has run: cross-attention reads its cached K and V.")
     notes.append("Matrix products only: softmax, norms, activations and table look-ups are not counted.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
@@ -190,9 +172,7 @@ def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) ->
     notes = []
     if variants:
         notes += context_notes(*rows[0])
-        notes.append(
-            "* as released. attn.: attention's parameters; FLOP/byte: a decode step's, weights and cache."
-        )
+        notes.append("* as released. attn.: attention's parameters; FLOP/byte: a decode step's, weights and cache.")
     for model, workload in () if variants else rows:
         for note in context_notes(model, workload):
             notes.append(note.replace("warning: ", f"warning: {model.title}: "))
@@ -201,9 +181,17 @@ def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) ->
         notes.append("MLA keeps one latent for all heads; its decode step is taken with W_kv_b absorbed.")
     if any(g.mlp and g.mlp.n_experts for g in groups):
         notes.append("A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer.")
-    for model, _ in rows[:1] if variants else rows:
-        notes += device_notes(model)
-        notes += [note if variants else f"{model.title}: {note}" for note in model_notes(model)]
+    if variants:
+        notes += [note for model, _ in rows for note in model_notes(model)]
+        replicated = [model for model, _ in rows if device_notes(model)]
+        if replicated:
+            tp = replicated[0].tp
+            notes.append(
+                f"With {tp} devices, KV heads fewer than {tp} are held by several of them, and MLA's latent by all."
+            )
+    else:
+        for model, _ in rows:
+            notes += [f"{model.title}: {note}" for note in (*device_notes(model), *model_notes(model))]
     return tuple(dict.fromkeys(notes))
 
 

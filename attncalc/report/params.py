@@ -20,8 +20,7 @@ def params_report(model: ModelSpec) -> Report:
     counted = params(model)
     figures = _figures(model, counted)
     groups = tuple(
-        (facts, _group_figures(group))
-        for facts, group in zip(layer_facts(model), counted.groups, strict=True)
+        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
     context = model.max_context or 1
     return Report(

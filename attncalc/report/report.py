@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
-from ..units import DType, column, dtype, exact, human
+from ..units import DType, column, count, dtype, exact, human
 from ..workload import Workload
 
 
 class Figure(NamedTuple):
     """One number: its name in JSON, its label on screens, its unit and where its formula is from.
 
-    of: what it is a figure of: '' for the whole model, else a layer group or a variant.
+    of: what it is a figure of: '' for the whole model, else a layer group or a variant. quantity is
+    None for a figure that there is not: an encoder's decode step.
     """
 
     name: str
     label: str
-    quantity: Quantity | Ratio
+    quantity: Quantity | Ratio | None
     unit: str
     source: str = ""
     of: str = ""
@@ -27,35 +28,50 @@ class Figure(NamedTuple):
     @property
     def formula(self) -> Formula:
         """How it came about."""
-        return self.quantity.formula
+        return Formula(()) if self.quantity is None else self.quantity.formula
 
     @property
-    def value(self) -> int | float:
+    def value(self) -> int | float | None:
         """The number as JSON has it: an integer in base units; a ratio is the nearest float."""
+        if self.quantity is None:
+            return None
         if isinstance(self.quantity, Ratio):
             whole, rest = divmod(self.quantity.numerator, self.quantity.denominator)
             return float(self.quantity) if rest else whole
         return int(self.quantity)
 
     @property
+    def whole(self) -> int:
+        """A figure that is a whole number, as one; 0 for a ratio, or where there is none."""
+        return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
+
+    @property
     def exact(self) -> str:
         """'1,342,177,280 B'."""
-        if isinstance(self.quantity, Ratio):
-            return times(self.quantity)
-        return exact(self.quantity, self.unit)
+        return self._shown(exact)
 
     @property
     def human(self) -> str:
         """'1.25 GiB'."""
-        return times(self.quantity) if isinstance(self.quantity, Ratio) else human(self.quantity, self.unit)
+        return self._shown(human)
+
+    def _shown(self, as_text: Callable[[int, str], str]) -> str:
+        if self.quantity is None:
+            return "-"
+        return number(float(self.quantity)) if isinstance(self.quantity, Ratio) else as_text(self.quantity, self.unit)
+
+
+def number(value: float) -> str:
+    """A ratio in three digits: '8', '2.08', '0.125', '1,024'."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def times(quotient: Ratio, digits: int = 1) -> str:
-    """'8.0 x'; three digits where one would hide what is there ('1.003 x', '0.031 x')."""
+    """'8.0 x', '102.8 x'; below one two digits that say something: '0.42 x'."""
     value = float(quotient)
-    if value and abs(value - round(value, digits)) > 0.02 * value:
-        digits = 3
-    return f"{value:,.{digits}f} x"
+    return f"{value:,.{digits}f} x" if value >= 1 else f"{value:.2g} x"
 
 
 class Column(NamedTuple):
@@ -115,6 +131,17 @@ def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, l
 def figure_rows(figures: Sequence[tuple[str, Figure]]) -> tuple[tuple[str, ...], ...]:
     """Rows of (label, rounded, exact), for figures with the labels that a screen gives them."""
     return tuple((label, f.human, f.exact) for label, f in figures)
+
+
+def tokens_asked(workload: Workload) -> str:
+    """'context 4,096', or the lengths of a padded batch: 'lengths 512, 300 and 128'."""
+    if workload.lengths is None:
+        return f"context {count(workload.context)}"
+    if len(workload.lengths) > 6:
+        return (
+            f"{count(len(workload.lengths))} lengths from {count(min(workload.lengths))} to {count(workload.context)}"
+        )
+    return f"lengths {', '.join(map(count, workload.lengths))}"
 
 
 def heading(model: ModelSpec, *facts: str) -> tuple[str, ...]:

@@ -23,18 +23,14 @@ def render(report: Report, *, explain: bool = False) -> str:
 
 def wrapped(text: str, hanging: str = "  ") -> list[str]:
     """`text` in lines of at most 80 columns, those after the first indented."""
-    return textwrap.wrap(
-        text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(table: Table) -> list[str]:
     """The table with two spaces between columns, numbers to the right, no rules."""
     headers = [column.header.split("\n") for column in table.columns]
     height = max(map(len, headers))
-    head = [
-        tuple(h[i - height + len(h)] if i >= height - len(h) else "" for h in headers) for i in range(height)
-    ]
+    head = [tuple(h[i - height + len(h)] if i >= height - len(h) else "" for h in headers) for i in range(height)]
     rows = [*(row for row in head if any(row)), *table.rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
     lines = []

@@ -23,21 +23,33 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
     chosen = form or _BY_SUFFIX.get(output.suffix.lower() if output else "", "table")
     if chosen not in FORMATS:
         raise AttncalcError(f"there is no format '{shown(chosen)}'", f"known: {', '.join(FORMATS)}")
-    if output is None and chosen == "table" and sys.stdout.isatty():
+    if output is None and not force and chosen == "table" and sys.stdout.isatty():
         from .table import render as print_table
 
         print_table(report, explain=explain)
         return
-    text = _rendered(report, chosen, explain)
-    if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        save(text, output, force=force)
+    deliver(_rendered(report, chosen, explain), output, force=force)
     if output is not None or chosen in ("json", "csv"):  # where a warning would go unread
         for note in report.notes:
-            if note.startswith("warning"):
+            if note.startswith("warning") and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
+
+
+def deliver(text: str, output: Path | None, *, force: bool) -> None:
+    """Print `text`, or save it to `output`; '-' is standard output too.
+
+    AttncalcError: force without a file, and what `save` refuses.
+    """
+    if output is not None and str(output) != "-":
+        save(text, output, force=force)
+    elif force:
+        raise AttncalcError("--force without --output", "name the file to overwrite with -o")
+    else:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has what it wanted, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _rendered(report: Report, chosen: str, explain: bool) -> str:
@@ -63,14 +75,15 @@ def save(text: str, output: Path, *, force: bool) -> None:
     import tempfile
 
     target = Path(os.path.realpath(output))
-    if target.exists() and not target.is_file():
-        raise AttncalcError(f"{shown(output)}: not a file that can be written", "name a new file after -o")
     try:
+        if target.exists() and not target.is_file():
+            raise AttncalcError(f"{shown(output)}: not a file that can be written", "name a new file after -o")
+        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(temporary, 0o666 & ~_umask())
+            os.chmod(temporary, mode)
             if force:
                 os.replace(temporary, target)
             else:

@@ -1,0 +1,115 @@
+"""How cost grows with the context, and what a recurrent layer of the same width would cost instead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..attention import Full, Sliding
+from ..model import ModelSpec
+from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio
+from ..workload import Workload
+from .flops import Flops, flops, passes, projections, query_tokens, scores
+
+FAR = 2**62
+"""Tokens of context beyond which nobody asks where scores overtake projections."""
+
+
+class Growth(NamedTuple):
+    """The cost at twice the context over the cost at this one."""
+
+    total: Ratio
+    scores: Ratio
+
+
+def growth(model: ModelSpec, workload: Workload) -> Growth:
+    """How all FLOPs and the exact scores grow when the context doubles."""
+    now, then = flops(model, workload), flops(model, workload.doubled())
+
+    def grown(name: str, before: Quantity, after: Quantity) -> Ratio:
+        return ratio(
+            named(after, f"{name}_at_2T", "the same at twice the context"),
+            named(before, name, "at this context"),
+        )
+
+    return Growth(
+        grown("flops_total", now.total, then.total),
+        grown("flops_attention_scores", now.scores, then.scores),
+    )
+
+
+def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
+    """The least context at which exact scores cost more than attention's projections.
+
+    None where they never do (every layer has a window). Sequences are taken as full, what is in the
+    past as given; scores a token grow with T, so there is one such context.
+    """
+    plain = model.plain()
+
+    def both(spec: ModelSpec, asked: Workload) -> tuple[int, int]:
+        groups = list(spec.groups())
+        return (
+            sum(layers.count * scores(stack, layers, asked) for stack, layers in groups),
+            sum(layers.count * projections(spec, stack, layers, asked) for stack, layers in groups),
+        )
+
+    def overtaken(context: int) -> bool:
+        of_scores, of_projections = both(plain, workload.at(context))
+        return of_scores > of_projections
+
+    past = 0 if workload.phase == "decode" else workload.past
+    low, high = past, past + 1
+    while not overtaken(high):
+        low, high = high, 2 * high
+        if high > FAR:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if overtaken(middle) else (middle, high)
+    if len(list(model.groups())) > 1:
+        of_scores, of_projections = both(plain, workload.at(high))
+        a = named(of_scores, "flops_attention_scores_at_T", "FLOP of the scores at that context")
+        b = named(of_projections, "flops_attention_projections_at_T", "FLOP of the projections there")
+        return least("T", high, "tokens of context", a, b)
+    return least("T", high, "tokens of context", *both(model.symbolic(), workload.at(high).symbolic()))
+
+
+class OneLayer(NamedTuple):
+    """One layer over the workload: its FLOPs on one device, the steps that must follow each other, and
+    the layers between the two tokens farthest apart (None: they never meet).
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, Table 1.
+    """
+
+    flops: Quantity
+    sequential_steps: Quantity
+    longest_path: Quantity | None
+
+
+def one_attention_layer(model: ModelSpec, workload: Workload, spent: Flops) -> OneLayer:
+    """An attention layer of the last group: its projections and exact scores."""
+    group = spent.groups[-1]
+    both = named(group.projections, "flops_projections", "FLOP of these layers' projections") + named(
+        group.scores, "flops_scores", "FLOP of these layers' scores"
+    )
+    one = quantity(both // named(group.layers.count, "L", "such layers"))
+    return OneLayer(one, Quantity(1), _longest_path(model, workload.symbolic().context))
+
+
+def one_recurrent_layer(model: ModelSpec, workload: Workload) -> OneLayer:
+    """A plain recurrent layer as wide: two d_model x d_model matrices a token, one token after another."""
+    symbols, asked = model.symbolic(), workload.symbolic()
+    d_model = symbols.main.d_model
+    weights = d_model * d_model + d_model * d_model
+    if model.tp > 1:
+        weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
+    spent = passes(asked) * (2 * query_tokens(symbols.main, asked) * weights)
+    return OneLayer(quantity(spent), quantity(asked.new), quantity(asked.context))
+
+
+def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
+    """1 with a full layer, more through windows, None through chunks."""
+    found = [layers.attention.span for layers in model.symbolic().main.layers]
+    if any(isinstance(span, Full) for span in found) or tokens == 1:
+        return Quantity(1)
+    reach = max((span.window for span in found if isinstance(span, Sliding)), default=1)
+    return quantity(ceil_div(tokens - 1, reach - 1)) if reach > 1 else None
