@@ -10,6 +10,7 @@ from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.memory import memory_report
 from attncalc.report.params import params_report
+from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
 
 CONTEXT = 512
@@ -47,3 +48,4 @@ def all_reports() -> Iterator[Report]:
     yield from reports_of(load("llama2-70b").shard(16))
     models = [load(name) for name in ("llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b")]
     yield compare_models(models, [Workload.decode(1, 4096)] * 4)
+    yield presets_report([load(name) for name in preset_names()])

@@ -8,41 +8,46 @@ from ..cost.cache import kv_cache
 from ..cost.params import params
 from ..model import ModelSpec
 from ..quantity import quantity
-from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, human
+from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count
 from ..workload import Workload
-from .report import Column, Figure, Report, Table
+from .report import Column, Figure, Report, Table, unit_column
 
 
 def presets_report(models: Sequence[ModelSpec]) -> Report:
-    """Name, attention, layers, parameters and KV bytes of a first token, of each preset."""
-    layers, rows = [], []
-    for model in models:
-        total = params(model).total
-        token = kv_cache(model, Workload.decode(1, 1, source=1 if model.encoder else None)).per_token
-        figures = (
-            Figure("params_total", "parameters", total, PARAMS, of=model.name),
-            Figure("kv_cache_per_token", "KV of a token", token, BYTES, of=model.name),
-            Figure("max_context", "longest context", quantity(model.max_context or 0), TOKENS, of=model.name),
+    """Name, attention, longest context, parameters and KV bytes of a first token, of each preset."""
+    totals = [params(model).total for model in models]
+    tokens = [kv_cache(m, Workload.decode(1, 1, source=1 if m.encoder else None)).per_token for m in models]
+    longest = [quantity(model.max_context) if model.max_context else None for model in models]
+    layers = tuple(
+        (
+            model.facts(),
+            (
+                Figure("params_total", "parameters", total, PARAMS, of=model.name),
+                Figure("kv_cache_per_token", "KV of a first token", token, BYTES, of=model.name),
+                Figure("max_context", "longest context", context, TOKENS, of=model.name),
+            ),
         )
-        layers.append((model.facts(), figures))
-        kinds = dict.fromkeys(g.attention.label for g in model.main.layers)
-        spans = dict.fromkeys(g.attention.span.label for g in model.main.layers)
-        label = "/".join(kinds) + ("" if list(spans) == ["full"] else ", " + " and ".join(spans))
-        longest = count(model.max_context) if model.max_context else "-"
-        rows.append((model.name, label, human(total, PARAMS), human(token, BYTES), longest))
-    columns = (
-        Column("name", "left"),
-        Column("attention", "left"),
-        Column("parameters"),
-        Column("KV a token"),
-        Column("context"),
+        for model, total, token, context in zip(models, totals, tokens, longest, strict=True)
     )
+    size, of_totals = unit_column("parameters", totals, PARAMS)
+    cache, of_tokens = unit_column("KV/token", tokens, BYTES)
+    names = [(model.name, _attention(model)) for model in models]
+    contexts = [count(context) if context else "-" for context in longest]
+    columns = (Column("name", "left"), Column("attention", "left"), Column("context"), size, cache)
+    rows = tuple(zip(*zip(*names, strict=True), contexts, of_totals, of_tokens, strict=True))
     return Report(
         "presets",
         (f"{count(len(models))} presets  'attncalc presets show NAME' prints one, with its sources",),
         {},
         {},
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
-        tuple(layers),
-        (Table(columns, tuple(rows)),),
+        layers,
+        (Table(columns, rows),),
     )
+
+
+def _attention(model: ModelSpec) -> str:
+    """'GQA', 'GQA, window 1,024 and full'."""
+    kinds = dict.fromkeys(g.attention.label for g in model.main.layers)
+    spans = dict.fromkeys(g.attention.span.label for g in model.main.layers)
+    return "/".join(kinds) + ("" if list(spans) == ["full"] else ", " + " and ".join(spans))
