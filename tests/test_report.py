@@ -97,9 +97,11 @@ def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> 
 
 
 def test_csv_has_a_row_for_every_figure() -> None:
-    for report in REPORTS[:40]:
+    for report in REPORTS:
         rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
         assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
+        names = [(row["of"], row["name"]) for row in rows]
+        assert len(names) == len(set(names))
 
 
 def test_markdown_tables_have_as_many_cells_as_columns() -> None:
@@ -146,6 +148,13 @@ def test_an_explanation_stands_symbol_over_number() -> None:
         "    L  * B * T    * 2 * n_kv_heads * d_head * bytes",
         "    80 * 8 * 4096 * 2 * 8          * 128    * 2",
     ]
+
+
+def test_a_symbol_is_explained_once_and_again_when_it_changes() -> None:
+    lines = text.render(kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True).splitlines()
+    layers = [line.split()[1] for line in lines if line.startswith("    L  ") and "layers" in line]
+    assert layers == ["10", "52", "10"]  # of one more token, of the local layers, of the global ones
+    assert sum("source: Vaswani" in line for line in lines) == 1
 
 
 def test_a_long_formula_folds_in_pairs() -> None:

@@ -9,29 +9,34 @@ from ..quantity import Symbol
 from .report import Figure, Report
 
 
+Said = dict[str, Symbol | None]
+"""What needs no line any more: each symbol by its name, and each source."""
+
+
 def workings(report: Report, width: int = 80) -> list[list[str]]:
     """The working of every figure of `report`; what a symbol is and a source are said once."""
-    said: set[Symbol | str] = set()
+    said: Said = {}
     return [working(figure, width, said) for figure in report.workings]
 
 
-def working(figure: Figure, width: int = 80, said: set[Symbol | str] | None = None) -> list[str]:
+def working(figure: Figure, width: int = 80, said: Said | None = None) -> list[str]:
     """The lines that explain `figure`, no wider than `width` where a name allows it.
 
-    said: the symbols and sources that need no line any more; those of `figure` are added.
+    said: what needs no line; what `figure` says is added. A symbol that has another value now (the
+    layers of another group) is said again.
     """
-    said = set() if said is None else said
+    said = {} if said is None else said
     of = f", {figure.of}" if figure.of else ""
     rounded = f" = {figure.human}" if figure.human != figure.exact else ""
     lines = textwrap.wrap(
         f"{figure.label}{of} = {figure.exact}{rounded}", width, initial_indent="  ", subsequent_indent="    "
     )
     lines += aligned(figure.formula.cells, width - 4, "    ")
-    lines += _legend([s for s in figure.formula.symbols if s not in said], width)
+    lines += _legend([s for s in figure.formula.symbols if said.get(s.name) != s], width)
     if figure.source and figure.source not in said:
         source = f"source: {figure.source}"
         lines += textwrap.wrap(source, width, initial_indent="    ", subsequent_indent="      ")
-    said |= {*figure.formula.symbols, figure.source}
+    said.update({s.name: s for s in figure.formula.symbols}, **{figure.source: None})
     return lines
 
 

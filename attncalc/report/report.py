@@ -106,8 +106,8 @@ class Report(NamedTuple):
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
-        """The figures of the whole, then those of each part."""
-        return (*self.figures, *(figure for _, figures in self.layers for figure in figures))
+        """The figures of the whole, then those of each part; one that stands in both is named once."""
+        return tuple(dict.fromkeys((*self.figures, *(figure for _, figures in self.layers for figure in figures))))
 
     @property
     def workings(self) -> tuple[Figure, ...]:

@@ -1,0 +1,104 @@
+"""Attention kinds: their matrices by name, and what they become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Cross, Grouped, Latent
+from attncalc.attention import Cached, Variant
+from attncalc.workload import Run
+
+
+def params(kind: Any, d_model: int, d_source: int = 0) -> dict[str, int]:
+    return {m.name: int(m.params) for m in kind.matrices(d_model, d_source or d_model)}
+
+
+def test_every_feature_adds_what_it_is() -> None:
+    every = ("q", "k", "v", "o")
+    kind = Grouped(8, 2, 16, 24, bias=every, qk_norm="full", sinks=True, gate=True)
+    assert params(kind, 100) == {
+        "W_q": 100 * 8 * 16 + 8 * 16,
+        "W_k": 100 * 2 * 16 + 2 * 16,
+        "W_v": 100 * 2 * 24 + 2 * 24,
+        "W_gate": 100 * 8 * 24,
+        "W_o": 8 * 24 * 100 + 100,
+        "q_norm": 8 * 16,
+        "k_norm": 2 * 16,
+        "sinks": 8,
+    }
+
+
+@given(st.sampled_from([(), ("q",), ("k", "v"), ("q", "v", "o"), ("q", "k", "v", "o")]))
+def test_fused_or_apart_the_count_is_the_same(bias: tuple[str, ...]) -> None:
+    fused, apart = (params(Grouped(8, 2, 16, 24, bias=bias, fused=f), 64) for f in (True, False))
+    assert sum(fused.values()) == sum(apart.values())
+    assert set(fused) == {"W_qkv", "W_o"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "d_model", "measured"),
+    [
+        # Measured on the models' own classes: see tests/data/oracle.json for how.
+        (Grouped(16, 2, 256, qk_norm="head", gate=True), 2048, 27_263_488),  # Qwen3-Next, full layers
+        (Grouped(32, 32, 128, qk_norm="full"), 4096, 4 * 4096**2 + 8192),  # OLMo 2 7B
+        (Grouped(64, 8, 64, bias=("q", "k", "v", "o"), sinks=True), 2880, 26_550_144),  # gpt-oss
+        (Latent(16, 512, 128, 64, 128), 2048, 13_763_072),  # DeepSeek-V2-Lite: queries not compressed
+        (Latent(128, 512, 128, 64, 128, q_lora_rank=1536), 7168, 187_107_328),  # DeepSeek-V3
+    ],
+)
+def test_attention_of_released_models(kind: Any, d_model: int, measured: int) -> None:
+    assert sum(params(kind, d_model).values()) == measured
+
+
+def test_keys_of_cross_attention_read_the_sources_width() -> None:
+    kind = Cross(Grouped(4, 4, 8, fused=True))
+    assert params(kind, 32, 100) == {"W_q": 32 * 32, "W_k": 100 * 32, "W_v": 100 * 32, "W_o": 32 * 32}
+
+
+def test_values_wider_than_keys_are_cached_as_they_are() -> None:
+    kind = Grouped(8, 2, 16, 24)
+    assert kind.cache() == (Cached("K", 2, 16), Cached("V", 2, 24))
+    # QK of 16 and PV of 24, 2 FLOP each, 8 heads, 5 * 7 pairs
+    assert kind.score_flops(Run(1, 5, 7), None) == 2 * 8 * 5 * 7 * (16 + 24)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mha", Grouped(8, 8, 16)),
+        ("mqa", Grouped(8, 1, 16)),
+        ("gqa:4", Grouped(8, 4, 16)),
+        ("mla:32", Latent(8, 32, 16, 8, 16)),
+    ],
+)
+def test_what_grouped_attention_becomes(text: str, expected: Any) -> None:
+    assert Variant.parse(text).of(Grouped(8, 2, 16)) == expected
+
+
+def test_what_latent_attention_becomes() -> None:
+    kind = Latent(8, 32, 16, 4, 12)
+    # every head keeps a key of 16 + 4 and a value of 12
+    assert Variant.parse("mha").of(kind) == Grouped(8, 8, 20, 12)
+    assert Variant.parse("mla:64").of(kind) == Latent(8, 64, 16, 4, 12)
+
+
+def test_cross_attention_stays_grouped() -> None:
+    kind = Cross(Grouped(8, 8, 16))
+    assert Variant.parse("mqa").of(kind) == Cross(Grouped(8, 1, 16))
+    assert Variant.parse("mla:64").of(kind) == kind
+
+
+@pytest.mark.parametrize("text", ["", "gqa", "gqa:", "gqa:0", "gqa:x", "mla", "mha:3", "swa:4"])
+def test_what_is_no_variant_is_refused(text: str) -> None:
+    with pytest.raises(AttncalcError, match="--attention"):
+        Variant.parse(text)
+
+
+def test_kv_heads_must_divide_query_heads() -> None:
+    with pytest.raises(AttncalcError, match="3 does not divide n_heads 8") as caught:
+        Grouped(8, 3, 16)
+    assert "1, 2, 4, 8" in caught.value.tip
