@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from attncalc import Workload, flops, kv_cache, load, params
+from attncalc import (
+    Chunked,
+    Grouped,
+    Layers,
+    ModelSpec,
+    Sliding,
+    Stack,
+    Workload,
+    flops,
+    kv_cache,
+    load,
+    params,
+)
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "oracle.json").read_text())["models"]
 NAMES = sorted(ORACLE)
@@ -93,3 +105,32 @@ def test_flops_of_the_whole_model(name: str) -> None:
     measured = ORACLE[name]["flops"]["prefill"]
     spent = flops(load(name), Workload.prefill(1, measured["seq"]))
     assert spent.total_dense == measured["total_all_modules"]
+
+
+def test_layers_that_differ_in_kv_heads_values_window_and_sinks() -> None:
+    """A small model of the MiMo-V2-Flash class: d_qk 192 and d_v 128, 2 KV heads or 4 with a window of 128."""
+    full = Grouped(8, 2, 192, 128)
+    sliding = Grouped(8, 4, 192, 128, span=Sliding(128), sinks=True)
+    groups = [Layers("full", 1, attention=full), Layers("sliding", 4, attention=sliding)]
+    layers = (*groups, Layers("full", 1, attention=full))
+    model = ModelSpec("mimo", "mimo", (Stack("decoder", layers, 1024),), dtype="bf16")
+    counted = {g.group: int(g.attention_one_layer) for g in params(model).groups}
+    assert counted == {"full": 3_276_800, "sliding": 3_932_168}
+    for tokens, measured in ((128, 3_276_800), (4096, 23_592_960), (40_000, 207_421_440)):
+        assert kv_cache(model, Workload.decode(2, tokens)).total == measured
+    spent = {g.group: g for g in flops(model, Workload.prefill(1, 2048)).groups}
+    assert (spent["full"].projections, spent["full"].scores_dense) == (2 * 13_421_772_800, 2 * 21_474_836_480)
+    assert (spent["sliding"].projections, spent["sliding"].scores_dense) == (4 * 16_106_127_360, 4 * 21_474_836_480)
+    step = {g.group: g for g in flops(model, Workload.decode(1, 2049)).groups}
+    assert (step["full"].scores, step["sliding"].scores) == (2 * 10_490_880, 4 * 655_360)
+
+
+def test_chunked_layers_keep_at_most_a_chunk() -> None:
+    """Llama 4 Scout: 36 of 48 layers attend within chunks of 8,192."""
+    heads = Grouped(40, 8, 128)
+    chunked = Grouped(40, 8, 128, span=Chunked(8192))
+    layers = tuple(Layers(*kind, attention=a) for kind, a in ((("chunked", 36), chunked), (("full", 12), heads)))
+    model = ModelSpec("scout", "scout", (Stack("decoder", layers, 5120),), dtype="bf16")
+    assert params(model).attention == 48 * 62_914_560
+    for tokens, measured in ((128, 50_331_648), (4096, 1_610_612_736), (40_000, 6_348_079_104)):
+        assert kv_cache(model, Workload.decode(2, tokens)).total == measured

@@ -41,7 +41,7 @@ class Cross(NamedTuple):
         return apart.matrices(d_model, d_source)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return dataclasses.replace(self.heads, span=FULL).score_flops(run, None)
+        return self.heads.score_flops(run, None)  # a rectangle, whatever the mask and the heads' own span
 
     def cache(self) -> tuple[Cached, ...]:
         return tuple(c._replace(grows="source", span=FULL) for c in self.heads.cache())

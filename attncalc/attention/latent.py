@@ -84,7 +84,7 @@ class Latent:
             return expanded
         # QK over the latent and the rotary key, PV over the latent
         absorbed = 2 * self.n_heads * seen * (2 * self.kv_lora_rank + self.d_rope)
-        if run.new == 1:
+        if run.new == 1:  # one query never pays for expanding the past again: the formula need not say so
             return absorbed
         past = run.context - run.new
         again = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)

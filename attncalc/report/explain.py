@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from ..quantity import Symbol
 from .report import Figure, Report
 
-
 Said = dict[str, Symbol | None]
 """What needs no line any more: each symbol by its name, and each source."""
 
