@@ -73,6 +73,8 @@ def test_json_answers_the_design_by_name(ask: Ask) -> None:
     document = json.loads(answer.out)
     assert document["schema"] == "attncalc.kv/1"
     assert document["attncalc"] == __version__
+    facts = {"d_model": 8192, "n_layers": 80, "vocab_size": 32_000, "max_context": 4096, "dtype": "fp16", "tp": 1}
+    assert facts.items() <= document["model"].items()
     assert results(answer)["kv_cache"] == 10_737_418_240
     assert results(answer)["kv_cache_per_token"] == 327_680
     assert results(answer)["kv_cache_if_mha"] == 8 * 10_737_418_240

@@ -251,12 +251,34 @@ def test_decode_reads_weights_once_and_the_cache() -> None:
     assert float(read.per_cache_byte) == 8.0
 
 
+def test_a_decode_step_reads_no_encoder_and_makes_no_keys_of_the_source() -> None:
+    # 12 layers: 4 + 2 matrices of 768 x 768, an MLP of 2 * 768 * 3,072, 3 norms; the last norm; the tied head
+    read = weights_read(load("t5-base"), Workload.decode(1, 10, source=20))
+    assert read == 12 * (6 * 768**2 + 2 * 768 * 3072 + 3 * 768) + 768 + 768 * 32_128
+
+
 def test_a_mixture_reads_at_most_all_its_experts() -> None:
     model = load("mixtral-8x7b")
     one, many = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
     expert = 3 * 4096 * 14_336
     assert many - one == 32 * (8 - 2) * expert
     assert one == params(model).active - 32_000 * 4096
+
+
+def test_a_mask_that_is_asked_for_is_the_decoders() -> None:
+    spent = flops(load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10)))
+    # 12 layers of 12 heads * 64, QK and PV: the encoder's 30 * 30 pairs; 20 causal ones, the upper
+    # triangle of 10, and 20 * 30 of the source
+    pairs_seen = {"encoder": 30 * 30, "decoder": 20 * 21 // 2 + 10 * 9 // 2 + 20 * 30}
+    assert {g.group: g.scores for g in spent.groups} == {k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()}
+
+
+def test_a_heads_bias_counts_whether_it_is_tied_or_not() -> None:
+    def head(tied: bool) -> int:
+        stack = Stack("decoder", (Layers("layers", 1, attention=Grouped(2, 2, 8)),), 16)
+        return int(params(ModelSpec("m", "m", (stack,), vocab_size=11, head=Head("lm", tied, bias=True))).head)
+
+    assert (head(True), head(False)) == (11, 11 * 16 + 11)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,3 +83,38 @@ def test_a_padded_batch_has_a_mask_for_each_sequence() -> None:
     found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
     sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
     assert (sizes["mask"], sizes["mask_fp32"]) == (3 * 512 * 512, 3 * 512 * 512 * 4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "kv_heads", "d_head", "d_model", "dtype", "causal", "measured"),
+    [
+        (2, 16, 4, 128, 64, "fp32", True, 467_968),
+        (2, 24, 6, 128, 8, "fp16", True, 1_283_328),
+        (2, 1, 4, 64, 32, "fp32", False, 10_272),
+    ],
+)
+def test_short_sequences_peak_while_keys_are_copied(
+    batch: int, tokens: int, kv_heads: int, d_head: int, d_model: int, dtype: str, causal: bool, measured: int
+) -> None:
+    """Measured as above, with as many query heads as KV heads."""
+    mask = Mask("causal" if causal else "bidirectional")
+    heads = Layers("layers", 1, attention=Grouped(kv_heads, kv_heads, d_head))
+    model = ModelSpec("m", "m", (Stack("s", (heads,), d_model, mask=mask),), dtype=dtype)
+    peak = activations(model, Workload.prefill(batch, tokens))[0].peaks["math"]
+    assert (peak.name, peak.size) == ("QK", measured)
+
+
+def test_flash_peaks_in_its_kernel_where_the_model_is_narrow() -> None:
+    heads = Layers("layers", 1, attention=Grouped(8, 8, 64))
+    model = ModelSpec("m", "m", (Stack("s", (heads,), 8),), dtype="fp16")
+    peak = activations(model, Workload.prefill(1, 100))[0].peaks["flash"]
+    # q, k, v and the output of 8 heads * 64 * 2 B a token, and an fp32 logsumexp a query and head
+    assert peak.size == 100 * (4 * 8 * 64 * 2 + 8 * 4)
+
+
+def test_cross_attention_makes_the_sources_keys_once() -> None:
+    model = load("whisper-large-v3")
+    first = activations(model, Workload.prefill(1, 4, source=1500))[2].peaks["flash"]
+    later = activations(model, Workload.decode(1, 5, source=1500))[1].peaks["flash"]
+    assert {t.name: int(t.size) for t in first.live}["k"] == 1500 * 1280 * 2
+    assert "k" not in {t.name for t in later.live}

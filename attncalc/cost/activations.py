@@ -248,30 +248,40 @@ def _math(s: _Shape) -> list[Moment]:
     scores = _live("scores", "fp32 scores", s.pairs * FP32)
     out = _live("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
     scaled = _live("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
-    moments = [
-        Moment("QK", (*masked, scaled, scores)),
-        Moment(
-            "softmax",
-            (
-                *masked,
-                scores,
-                _live("softmax", "fp32 softmax", s.pairs * FP32),
-                _live("is_masked", "masked pairs, a byte each", s.pairs),
-                _live("row_masked", "masked queries, a byte each", s.B * s.n_heads * s.S),
-                _live("scalar", "a constant", FP32),
-            ),
-        ),
-        Moment("PV", (*masked, _live("softmax", "fp32 softmax", s.pairs * FP32), *_half_weights(s), out)),
+    softmax = _live("softmax", "fp32 softmax", s.pairs * FP32)
+    rows = [
+        _live("is_masked", "masked pairs, a byte each", s.pairs),
+        _live("row_masked", "masked queries, a byte each", s.B * s.n_heads * s.S),
+        _live("scalar", "a constant", FP32),
+    ]
+    # Making the mask's matrix never is the peak: it holds 5 bytes a pair of one head, softmax 9 of each.
+    return [
+        Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
+        Moment("softmax", (*masked, scores, softmax, *rows)),
+        Moment("PV", (*masked, softmax, *_half_weights(s), *_copied_for_pv(s), out)),
         _projection(s, base),
     ]
-    if s.mask == "causal":  # the matrix is made from a matrix of booleans
-        made = (
-            _live("mask_bool", "the mask, a byte a pair", s.S * s.T),
-            matrix,
-            _live("scalar", "a constant", FP32),
-        )
-        moments.append(Moment("the mask", (*held, *made)))
-    return moments
+
+
+def _copied_for_qk(s: _Shape) -> list[Live]:
+    """A batched matmul of several sequences and heads wants its operands contiguous; repeated keys are."""
+    if s.B == 1 or s.n_heads == 1:
+        return []
+    found = []
+    if s.S > 1:
+        found.append(_live("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
+    if s.T > 1 and not s.grouped:
+        found.append(_live("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
+    return found
+
+
+def _copied_for_pv(s: _Shape) -> list[Live]:
+    """The values, for the same reason; or the output in the layer's dtype, if that is more."""
+    values = s.B * s.T * s.n_heads * s.d_v * FP32 if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped else 0
+    output = s.B * s.S * s.n_heads * s.d_v * s.bytes if s.half else 0
+    if values >= output:
+        return [_live("v_copied", "values, contiguous", values)]
+    return [_live("out_half", "the output in the layer's dtype", output)]
 
 
 def _half_weights(s: _Shape) -> list[Live]:
