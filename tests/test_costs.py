@@ -158,9 +158,9 @@ def test_a_recurrent_layer_is_split_over_devices_too() -> None:
 
 
 def test_the_longest_path_through_windows() -> None:
-    # Mistral's window reaches 4,095 tokens back: 8 layers for the 31,999 steps between the ends of 32,000
-    model, workload = load("mistral-7b"), Workload.prefill(1, 32_000)
-    assert one_attention_layer(model, workload, flops(model, workload)).longest_path == 8
+    # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
+    model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
+    assert one_attention_layer(model, workload, flops(model, workload)).longest_path == 3
     full = load("llama2-7b")
     assert one_attention_layer(full, workload, flops(full, workload)).longest_path == 1
 

@@ -86,20 +86,28 @@ def test_a_padded_batch_has_a_mask_for_each_sequence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "tokens", "kv_heads", "d_head", "d_model", "dtype", "causal", "measured"),
+    ("batch", "tokens", "heads", "d_head", "d_model", "dtype", "causal", "measured"),
     [
-        (2, 16, 4, 128, 64, "fp32", True, 467_968),
-        (2, 24, 6, 128, 8, "fp16", True, 1_283_328),
-        (2, 1, 4, 64, 32, "fp32", False, 10_272),
+        (2, 16, (4, 4), 128, 64, "fp32", True, 467_968),
+        (3, 40, (8, 2), 64, 128, "bf16", False, 1_935_360),
+        (2, 24, (6, 6), 128, 8, "fp16", True, 1_283_328),
+        (2, 1, (4, 4), 64, 32, "fp32", False, 10_272),
     ],
 )
 def test_short_sequences_peak_while_keys_are_copied(
-    batch: int, tokens: int, kv_heads: int, d_head: int, d_model: int, dtype: str, causal: bool, measured: int
+    batch: int,
+    tokens: int,
+    heads: tuple[int, int],
+    d_head: int,
+    d_model: int,
+    dtype: str,
+    causal: bool,
+    measured: int,
 ) -> None:
-    """Measured as above, with as many query heads as KV heads."""
+    """Measured as above; heads are query and KV heads."""
     mask = Mask("causal" if causal else "bidirectional")
-    heads = Layers("layers", 1, attention=Grouped(kv_heads, kv_heads, d_head))
-    model = ModelSpec("m", "m", (Stack("s", (heads,), d_model, mask=mask),), dtype=dtype)
+    layers = Layers("layers", 1, attention=Grouped(*heads, d_head))
+    model = ModelSpec("m", "m", (Stack("s", (layers,), d_model, mask=mask),), dtype=dtype)
     peak = activations(model, Workload.prefill(batch, tokens))[0].peaks["math"]
     assert (peak.name, peak.size) == ("QK", measured)
 
