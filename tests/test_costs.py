@@ -300,7 +300,7 @@ class Recurrent:
     def cache(self) -> tuple[Cached, ...]:
         return (Cached("state", 1, self.d_state, grows="never", dtype="fp32"),)
 
-    def widths(self) -> Widths:
+    def widths(self, run: Run | None = None) -> Widths:
         return Widths(1, 1, self.d_state, self.d_state)
 
     def shard(self, tp: int) -> Recurrent:

@@ -46,8 +46,8 @@ class Cross(NamedTuple):
     def cache(self) -> tuple[Cached, ...]:
         return tuple(c._replace(grows="source", span=FULL) for c in self.heads.cache())
 
-    def widths(self) -> Widths:
-        return self.heads.widths()
+    def widths(self, run: Run | None = None) -> Widths:
+        return self.heads.widths(run)
 
     def shard(self, tp: int) -> Cross:
         return Cross(self.heads.shard(tp))

@@ -149,7 +149,7 @@ class Grouped:
             Cached("V", self.n_kv_heads, self.d_v, span=self.span),
         )
 
-    def widths(self) -> Widths:
+    def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v)
 
     def shard(self, tp: int) -> Grouped:

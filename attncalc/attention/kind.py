@@ -99,8 +99,8 @@ class Attention(Protocol):
     def cache(self) -> tuple[Cached, ...]:
         """What it keeps for later tokens; () for nothing."""
 
-    def widths(self) -> Widths:
-        """The tensors around the attention kernel."""
+    def widths(self, run: Run | None = None) -> Widths:
+        """The tensors around the attention kernel; of `run`, where a past changes them (MLA)."""
 
     def shard(self, tp: int) -> Attention:
         """The part one of `tp` tensor-parallel devices holds. AttncalcError: where it does not divide."""

@@ -93,14 +93,11 @@ class Latent:
     def cache(self) -> tuple[Cached, ...]:
         return (Cached("latent and rotary key", 1, self.kv_lora_rank + self.d_rope, span=self.span),)
 
-    def widths(self) -> Widths:
+    def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
+        if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
+            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, values_in_keys=True)
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra=latent)
-
-    def absorbed_widths(self) -> Widths:
-        """The tensors around the kernel once W_kv_b is absorbed: one KV head, the latent itself."""
-        latent = self.kv_lora_rank + self.d_rope
-        return Widths(self.n_heads, 1, latent, self.kv_lora_rank, values_in_keys=True)
 
     def shard(self, tp: int) -> Latent:
         # Heads are split; W_q_a, W_kv_a and the latent are whole on every device (vLLM, SGLang).

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..attention import FULL, Attention, Latent, refuse_past
+from ..attention import FULL, Attention, refuse_past
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..units import dtype
@@ -61,6 +61,7 @@ class LayerActivations(NamedTuple):
     layers: Layers
     attention: str
     score_shape: tuple[int, int, int, int]
+    score_elements: Quantity
     score_matrix_per_head: Quantity
     score_matrix: Quantity
     output_shape: tuple[int, int, int]
@@ -127,9 +128,7 @@ def _shape(model: ModelSpec, stack: Stack, attention: Attention, workload: Workl
     if cross:
         context = workload.source or 0
     made = (0 if workload.past or workload.phase == "decode" else context) if cross else new
-    around = attention.widths()
-    if isinstance(attention, Latent) and new != context:
-        around = attention.absorbed_widths()
+    around = attention.widths(Run(workload.batch, new, context))
     return _Shape(
         B=workload.batch,
         S=new,
@@ -169,6 +168,7 @@ def _layer(group: str, layers: Layers, attention: str, s: _Shape) -> LayerActiva
         layers=layers,
         attention=attention,
         score_shape=(int(s.B), int(s.n_heads), int(s.S), int(s.T)),
+        score_elements=quantity(s.pairs),
         score_matrix_per_head=quantity(s.S * s.T * s.bytes),
         score_matrix=quantity(s.pairs * s.bytes),
         output_shape=(int(s.B), int(s.S), int(s.d_model)),

@@ -15,7 +15,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, count
-from ..workload import Workload
+from ..workload import Run, Workload
 from .layers import attention_source
 from .notes import compare_notes
 from .report import Column, Figure, Report, Table, heading, number, unit_column, workload_facts
@@ -133,9 +133,8 @@ def _figures(
 
 
 def _kv_heads(model: ModelSpec) -> int:
-    """KV heads whose K and V are kept; MLA keeps one latent for all."""
-    attention = model.symbolic().main.layers[0].attention
-    return 1 if isinstance(attention, Latent) else attention.widths().n_kv_heads
+    """KV heads that a decode step reads; MLA's is the one latent for all."""
+    return model.symbolic().main.layers[0].attention.widths(Run(1, 1, 2)).n_kv_heads
 
 
 _COLUMNS = (

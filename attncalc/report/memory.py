@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..cost.activations import KERNELS, LayerActivations, activations
 from ..model import ModelSpec
-from ..quantity import quantity
 from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
 from .layers import attention_source
@@ -69,25 +68,10 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
 
 def _figures(model: ModelSpec, layer: LayerActivations, of: str) -> tuple[Figure, ...]:
     source = attention_source(model)
-    batch, heads, new, context = layer.score_shape
     return (
         Figure("score_matrix", "score matrix of one layer", layer.score_matrix, BYTES, source, of),
-        Figure(
-            "score_matrix_per_head",
-            "score matrix of one head",
-            layer.score_matrix_per_head,
-            BYTES,
-            source,
-            of,
-        ),
-        Figure(
-            "score_elements",
-            "scores of one layer",
-            quantity(batch * heads * new * context),
-            NO_UNIT,
-            source,
-            of,
-        ),
+        Figure("score_matrix_per_head", "score matrix of one head", layer.score_matrix_per_head, BYTES, source, of),
+        Figure("score_elements", "scores of one layer", layer.score_elements, NO_UNIT, source, of),
         *(
             Figure(f"peak_{kernel}", f"peak with {kernel}", layer.peaks[kernel].total, BYTES, _WHERE[kernel], of)
             for kernel in KERNELS
