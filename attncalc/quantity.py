@@ -122,6 +122,8 @@ class Quantity(int):
         return self
 
     def __add__(self, other: int) -> Quantity:
+        if _is_plain(self, 0):
+            return quantity(other)
         return self if _is_plain(other, 0) else Quantity(int(self) + int(other), _joined("+", self, other))
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
@@ -134,8 +136,10 @@ class Quantity(int):
         return Quantity(int(other) - int(self), _joined("-", other, self))
 
     def __mul__(self, other: int) -> Quantity:
-        if _is_plain(other, 0):
+        if _is_plain(other, 0) or _is_plain(self, 0):
             return Quantity(0)
+        if _is_plain(self, 1):
+            return quantity(other)
         return self if _is_plain(other, 1) else Quantity(int(self) * int(other), _joined("*", self, other))
 
     def __rmul__(self, other: int) -> Quantity:

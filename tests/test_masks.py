@@ -80,11 +80,16 @@ def test_a_bidirectional_mask_has_no_decode_step() -> None:
         pairs(Full(), Run(1, 1, 7), Mask("bidirectional"))
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), SPANS)
-def test_a_padded_batch_counts_real_tokens_alone(lengths: list[int], span: Span) -> None:
-    workload = Workload.prefill(lengths=tuple(lengths))
-    found = sum(run.sequences * pairs(span, run, Mask()) for run in workload.runs)
-    assert found == sum(counted(span, Mask(), length, length) for length in lengths)
+MASKS = st.sampled_from([Mask(), Mask("bidirectional"), Mask("prefix", 3), Mask("prefix", 10)])
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), SPANS, MASKS)
+def test_a_padded_batch_counts_real_tokens_alone(lengths: list[int], span: Span, mask: Mask) -> None:
+    if mask.prefix > max(lengths):
+        return
+    workload = Workload.prefill(lengths=tuple(lengths), mask=mask)
+    found = sum(run.sequences * pairs(span, run, mask) for run in workload.runs)
+    assert found == sum(counted(span, mask, length, length) for length in lengths)
     assert (workload.batch, workload.context) == (len(lengths), max(lengths))
 
 

@@ -38,9 +38,7 @@ class Span(Protocol):
         """Pairs among n tokens in which the key comes after the query: square(n) - triangle(n)."""
 
     def kept(self, n: int) -> int:
-        """Tokens an ideal cache holds after n tokens: those that a later query can still see, and
-        never more than the span.
-        """
+        """Tokens a cache without pages holds after n tokens: as many as the span reaches."""
 
 
 class Full:
@@ -158,7 +156,7 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
         return span.square(context)
     if new == context:
         below = span.triangle(context)
-        return below + span.upper(mask.prefix) if mask.prefix else below
+        return below + span.upper(minimum(mask.prefix, context)) if mask.prefix else below
     if new == 1:
         return span.visible(context)
     return span.triangle(context) - span.triangle(context - new)

@@ -18,9 +18,8 @@ from typing import NamedTuple
 from ..attention import FULL, Attention, refuse_past
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, symbol, total
-from ..units import dtype
 from ..workload import Run, Workload
-from .parts import group_name
+from .parts import compute_dtype, group_name
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
 FP32 = 4
@@ -119,7 +118,7 @@ class _Shape(NamedTuple):
 
 
 def _shape(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload, cross: bool = False) -> _Shape:
-    in_dtype = dtype(workload.dtype or model.dtype, compute=True)
+    in_dtype = compute_dtype(model, workload)
     encoder = stack.reads == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from ..engines import Engine, engine
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
-from ..units import DType, dtype
+from ..units import DType
 from ..workload import Workload
-from .parts import Part, group_name, sum_of
+from .parts import Part, cache_dtype, group_name, sum_of
 
 
 class LayerCache(NamedTuple):
@@ -56,7 +56,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     AttncalcError: for a dtype or an engine that there is not.
     """
     store = engine(engine_name)
-    stored = dtype(workload.kv_dtype or model.dtype)
+    stored = cache_dtype(model, workload)
     symbols, asked = model.symbolic(), workload.symbolic()
     groups = _groups(symbols, asked, store, stored)
     alone = _groups(symbols, dataclasses.replace(asked, batch=1, lengths=None), store, stored)

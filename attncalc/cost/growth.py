@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from math import lcm
 from typing import NamedTuple
 
-from ..attention import Full, Sliding
+from ..attention import Chunked, Full, Sliding
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio
 from ..workload import Workload
-from .flops import Flops, flops, passes, projections, query_tokens, scores
+from .flops import flops, passes, projections, query_tokens, scores
 
 FAR = 2**62
 """Tokens of context beyond which nobody asks where scores overtake projections."""
@@ -40,8 +43,8 @@ def growth(model: ModelSpec, workload: Workload) -> Growth:
 def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
     """The least context at which exact scores cost more than attention's projections.
 
-    None where they never do (every layer has a window). Sequences are taken as full, what is in the
-    past as given; scores a token grow with T, so there is one such context.
+    None where they never do (every layer has a window or a chunk). Sequences are taken as full, what
+    is in the past as given.
     """
     plain = model.plain()
 
@@ -57,20 +60,48 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
         return of_scores > of_projections
 
     past = 0 if workload.phase == "decode" else workload.past
-    low, high = past, past + 1
-    while not overtaken(high):
-        low, high = high, 2 * high
-        if high > FAR:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if overtaken(middle) else (middle, high)
+    spans = [layers.attention.span for layers in model.main.layers]
+    found = _first(overtaken, past, {int(span.chunk) for span in spans if isinstance(span, Chunked)})
+    if found is None:
+        return None
     if len(list(model.groups())) > 1:
-        of_scores, of_projections = both(plain, workload.at(high))
+        of_scores, of_projections = both(plain, workload.at(found))
         a = named(of_scores, "flops_attention_scores_at_T", "FLOP of the scores at that context")
         b = named(of_projections, "flops_attention_projections_at_T", "FLOP of the projections there")
-        return least("T", high, "tokens of context", a, b)
-    return least("T", high, "tokens of context", *both(model.symbolic(), workload.at(high).symbolic()))
+        return least("T", found, "tokens of context", a, b)
+    return least("T", found, "tokens of context", *both(model.symbolic(), workload.at(found).symbolic()))
+
+
+def _first(overtaken: Callable[[int], bool], past: int, chunks: set[int]) -> int | None:
+    """The least context above `past` that is overtaken; None beyond FAR.
+
+    Between the ends of chunks, scores less projections are convex in the context: they become positive
+    once at the most, and only if they are at the stretch's end. At the multiples of all chunks, once
+    overtaken is always overtaken. Without chunks every context is such a multiple.
+    """
+    period = lcm(*chunks)
+    origin = past - past % period
+    high = 1
+    while not overtaken(origin + high * period):
+        high *= 2
+        if high * period > FAR:
+            return None
+    end = origin + period * _bisect(lambda k: overtaken(origin + k * period), high // 2, high)
+    start = max(past, end - period)
+    stops = {n for chunk in chunks for n in range(start - start % chunk + chunk, end, chunk)}
+    for stop in (*sorted(stops), end):
+        if overtaken(stop):
+            return _bisect(overtaken, start, stop)
+        start = stop
+    return end
+
+
+def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The least number above `low` that holds, where `high` does and numbers hold from one on."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 class OneLayer(NamedTuple):
@@ -85,14 +116,13 @@ class OneLayer(NamedTuple):
     longest_path: Quantity | None
 
 
-def one_attention_layer(model: ModelSpec, workload: Workload, spent: Flops) -> OneLayer:
-    """An attention layer of the last group: its projections and exact scores."""
-    group = spent.groups[-1]
-    both = named(group.projections, "flops_projections", "FLOP of these layers' projections") + named(
-        group.scores, "flops_scores", "FLOP of these layers' scores"
-    )
-    one = quantity(both // named(group.layers.count, "L", "such layers"))
-    return OneLayer(one, Quantity(1), _longest_path(model, workload.symbolic().context))
+def one_attention_layer(model: ModelSpec, workload: Workload) -> OneLayer:
+    """The self-attention of one layer, the one whose scores cost most: projections and exact scores."""
+    symbols, asked = model.symbolic(), workload.symbolic()
+    alone = [dataclasses.replace(layers, cross=None) for layers in symbols.main.layers]
+    most = max(alone, key=lambda layers: int(scores(symbols.main, layers, asked)))
+    one = projections(symbols, symbols.main, most, asked) + scores(symbols.main, most, asked)
+    return OneLayer(quantity(passes(asked) * one), Quantity(1), _longest_path(model, asked.context))
 
 
 def one_recurrent_layer(model: ModelSpec, workload: Workload) -> OneLayer:

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
-from ..units import dtype
 from ..workload import Workload
 from .cache import kv_cache
 from .flops import flops
-from .parts import Part, group_name, sum_named, sum_of
+from .parts import Part, compute_dtype, group_name, sum_named, sum_of
 
 
 class Intensity(NamedTuple):
@@ -33,7 +32,7 @@ def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
     that bound is taken. Embedding rows looked up are not counted.
     """
     spent, cache = flops(model, workload), kv_cache(model, workload).total
-    in_dtype = dtype(workload.dtype or model.dtype, compute=True)
+    in_dtype = compute_dtype(model, workload)
     width = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     weights = quantity(named(weights_read(model, workload), "params_read", "parameters read in a step") * width)
     read = sum_named({"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")})
@@ -56,10 +55,12 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
         Part(group_name(symbols, stack, layers), quantity(layers.count * _layer(symbols, stack, layers, asked)))
         for layers in stack.distinct()
     ]
-    if stack.final_norm:
-        parts.append(Part("final_norm", quantity(stack.norm_vectors * stack.d_model)))
+    outside = int(stack.final_norm) + int(stack.embedding_norm)
+    if outside:
+        parts.append(Part("norms", quantity(outside * stack.norm_vectors * stack.d_model)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
-        parts.append(Part("head", quantity(stack.d_model * symbols.vocab_size)))
+        bias = symbols.vocab_size if symbols.head.bias else 0
+        parts.append(Part("head", quantity(stack.d_model * symbols.vocab_size + bias)))
     return sum_of("params_read", "parameters read", parts)
 
 

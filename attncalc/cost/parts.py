@@ -1,4 +1,4 @@
-"""How parts become a whole: a total of several layer groups reads as the sum of its named parts."""
+"""What cost functions share: dtypes, names of layer groups, and totals that read as sums of named parts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, named, quantity, total
+from ..quantity import Quantity, named, total
+from ..units import DType, dtype
+from ..workload import Workload
 
 
 class Part(NamedTuple):
-    """A figure of one layer group; `name` is the figure's ('kv_cache'), `group` the layers'."""
+    """A figure of one layer group, by the group's name."""
 
     group: str
     value: Quantity
@@ -37,6 +39,11 @@ def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:
     return nonzero[0] if len(nonzero) == 1 else total(nonzero)
 
 
-def times(count: int, value: int) -> Quantity:
-    """`value` of each of `count` layers."""
-    return quantity(count * value)
+def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
+    """The dtype of weights and activations: the workload's, or the model's own."""
+    return dtype(workload.dtype or model.dtype, compute=True)
+
+
+def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
+    """The dtype of the cache: its own, that of the activations, or the model's."""
+    return dtype(workload.kv_dtype or workload.dtype or model.dtype)

@@ -1,7 +1,7 @@
-"""The ideal engine: exactly what a later token can still need, and nothing else.
+"""The ideal engine: the tokens that a layer's span can reach, and nothing else.
 
-No pages, no padding: min(T, W) tokens of a window, true lengths in a ragged batch. It is the lower
-bound that every real engine is measured against.
+No pages, no padding: min(T, W) tokens of a window or a chunk, true lengths in a ragged batch. Every
+real engine keeps at least about this much (transformers' own cache one token less of a window).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ NAME = "ideal"
 
 def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one layer keeps of `cached` for the whole batch."""
-    stored = dtype(cached.dtype) if cached.dtype else kv_dtype
-    row = cached.rows * stored.row_bytes(cached.width)
+    row = _token(cached, kv_dtype)
     if cached.grows == "never":
         return workload.batch * row
     if cached.grows == "source":
@@ -31,4 +30,10 @@ def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
     now, then = int(workload.context), int(workload.context) + 1
     if cached.grows != "context" or cached.span.kept(then) == cached.span.kept(now):
         return quantity(0)
-    return cached.rows * kv_dtype.row_bytes(cached.width)
+    return _token(cached, kv_dtype)
+
+
+def _token(cached: Cached, kv_dtype: DType) -> int:
+    """Bytes of one token's rows, or of a state."""
+    stored = dtype(cached.dtype) if cached.dtype else kv_dtype
+    return cached.rows * stored.row_bytes(cached.width)

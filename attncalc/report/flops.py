@@ -23,7 +23,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     spent = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
-    layers = (one_attention_layer(model, workload, spent), one_recurrent_layer(model, workload))
+    layers = (one_attention_layer(model, workload), one_recurrent_layer(model, workload))
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), spent.groups, strict=True)
     )

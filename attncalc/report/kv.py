@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.params import params
+from ..cost.parts import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
 from ..units import BYTES, NO_UNIT, count
@@ -18,8 +17,6 @@ from .report import (
     Figure,
     Report,
     Table,
-    cache_dtype,
-    compute_dtype,
     figure_rows,
     heading,
     times,
@@ -31,7 +28,6 @@ from .report import (
 
 def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:
     """The KV cache of `model`: in all, of a sequence, of a token, and what MHA would keep."""
-    workload = dataclasses.replace(workload, kv_dtype=cache_dtype(model, workload).name)
     cache = kv_cache(model, workload, engine_name=engine)
     figures = _figures(model, workload, cache)
     groups = tuple(

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from ..cost.activations import KERNELS, LayerActivations, activations
+from ..cost.parts import compute_dtype
 from ..model import ModelSpec
 from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
 from .layers import attention_source
 from .notes import memory_notes
-from .report import (
-    LABEL,
-    Column,
-    Figure,
-    Report,
-    Table,
-    compute_dtype,
-    heading,
-    tokens_asked,
-    unit_column,
-    workload_facts,
-)
+from .report import LABEL, Column, Figure, Report, Table, heading, tokens_asked, unit_column, workload_facts
 
 
 def memory_report(model: ModelSpec, workload: Workload) -> Report:

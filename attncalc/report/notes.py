@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from ..attention import FULL, Latent
 from ..cost.cache import KVCache, kv_cache
+from ..cost.parts import cache_dtype
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, ratio
 from ..units import count, human
 from ..workload import Workload
-from .report import cache_dtype, times
+from .report import times
 
 if TYPE_CHECKING:
     from ..cost.activations import LayerActivations

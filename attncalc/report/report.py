@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ..cost.parts import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
-from ..units import DType, column, count, dtype, exact, human
+from ..units import column, count, exact, human
 from ..workload import Workload
 
 
@@ -165,13 +166,3 @@ def workload_facts(model: ModelSpec, workload: Workload, engine: str = "ideal") 
         "kv_dtype": cache_dtype(model, workload).name,
         "engine": engine,
     }
-
-
-def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
-    """The dtype of weights and activations: the workload's, or the model's own."""
-    return dtype(workload.dtype or model.dtype, compute=True)
-
-
-def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
-    """The dtype of the cache: its own, that of the activations, or the model's."""
-    return dtype(workload.kv_dtype or workload.dtype or model.dtype)
