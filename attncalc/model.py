@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .attention import Attention, Cached, Matrix, Variant
+from .attention import FULL, Attention, Cached, Matrix, Variant
+from .errors import AttncalcError
 from .mlp import Mlp
 from .quantity import Quantity, ceil_div, named, symbol, symbolic, term
-from .units import count
+from .units import count, shown
 from .workload import CAUSAL, Mask, Run, Workload
 
 
@@ -47,6 +48,10 @@ class Layers:
         """Itself with its attentions as `variant`. AttncalcError: its heads do not allow it."""
         cross = variant.of(self.cross) if self.cross else None
         return dataclasses.replace(self, attention=variant.of(self.attention), cross=cross)
+
+    def widened(self) -> Layers:
+        """Itself without a window or a chunk."""
+        return dataclasses.replace(self, attention=self.attention.with_span(FULL))
 
     def shard(self, tp: int) -> Layers:
         return dataclasses.replace(
@@ -210,14 +215,29 @@ class ModelSpec:
         AttncalcError: for another text, or a number that its heads do not allow.
         """
         variant = Variant.parse(text)
+        kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
+        if not any(variant.changes(kind) for kind in kinds):
+            raise AttncalcError(
+                f"--attention {shown(text)}: {kinds[0].label} has no heads of keys to exchange", "leave it out"
+            )
+        assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
+        notes = (*self.notes, f"What if {variant.name.upper()}: {assumed}.") if assumed else self.notes
+        return dataclasses.replace(self.exchanged(variant), notes=notes)
+
+    def exchanged(self, variant: Variant) -> ModelSpec:
+        """Itself with every attention that has heads of keys as `variant`."""
         stacks = tuple(
             dataclasses.replace(stack, layers=tuple(group.exchanged(variant) for group in stack.layers))
             for stack in self.stacks
         )
-        kinds = (kind for stack in self.stacks for group in stack.layers for kind in group.attentions)
-        assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
-        notes = (*self.notes, f"What if {text}: {assumed}.") if assumed else self.notes
-        return dataclasses.replace(self, stacks=stacks, notes=notes)
+        return dataclasses.replace(self, stacks=stacks)
+
+    def with_full_attention(self) -> ModelSpec:
+        """Itself without windows and chunks."""
+        stacks = tuple(
+            dataclasses.replace(stack, layers=tuple(group.widened() for group in stack.layers)) for stack in self.stacks
+        )
+        return dataclasses.replace(self, stacks=stacks)
 
     def facts(self) -> dict[str, Any]:
         """Itself as plain data, for JSON."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import Recurrent
 
 from attncalc import (
     AttncalcError,
@@ -29,7 +29,7 @@ from attncalc import (
     load,
     params,
 )
-from attncalc.attention import Cached, Matrix, Span, Widths, pairs
+from attncalc.attention import pairs
 from attncalc.cost.growth import one_attention_layer, one_recurrent_layer
 from attncalc.cost.intensity import decode_intensity, weights_read
 from attncalc.report.compare import compare_variants
@@ -329,35 +329,6 @@ def test_a_heads_bias_counts_whether_it_is_tied_or_not() -> None:
         return int(params(ModelSpec("m", "m", (stack,), vocab_size=11, head=Head("lm", tied, bias=True))).head)
 
     assert (head(True), head(False)) == (11, 11 * 16 + 11)
-
-
-@dataclasses.dataclass(frozen=True)
-class Recurrent:
-    """A toy linear attention: what a kind with a state that does not grow looks like to the costs."""
-
-    d_state: int
-    span: Span = dataclasses.field(default_factory=Full)
-    source = "a test"
-    label = "toy"
-    headline = "toy recurrence"
-
-    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        return (Matrix("W", d_model, self.d_state, reads="queries"),)
-
-    def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return 4 * run.new * self.d_state
-
-    def cache(self) -> tuple[Cached, ...]:
-        return (Cached("state", 1, self.d_state, grows="never", dtype="fp32"),)
-
-    def widths(self, run: Run | None = None) -> Widths:
-        return Widths(1, 1, self.d_state, self.d_state)
-
-    def shard(self, tp: int) -> Recurrent:
-        return self
-
-    def facts(self) -> dict[str, Any]:
-        return {"kind": "toy"}
 
 
 def test_there_is_room_for_states_that_do_not_grow_and_layers_that_keep_nothing() -> None:

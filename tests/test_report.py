@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from evaluate import evaluate
 from reports import all_reports, reports_of
+from toy import Recurrent
 
-from attncalc import Workload, load
+from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
 from attncalc.quantity import Ratio
 from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
+from attncalc.report.compare import compare_variants
 from attncalc.report.explain import aligned, working
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
@@ -112,6 +114,22 @@ def test_markdown_tables_have_as_many_cells_as_columns() -> None:
         for first, second in pairwise(tables):
             if "---" in second:
                 assert first.count("|") == second.count("|")
+
+
+def test_a_kind_that_no_report_knows_gets_every_report() -> None:
+    layers = (Layers("toy", 3, attention=Recurrent(10)), Layers("own", 2, attention=Grouped(4, 4, 8)))
+    mixed = model_of(*layers)
+    found = list(reports_of(mixed))
+    assert {f.name: f.value for f in found[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
+    alone = model_of(layers[0])
+    with pytest.raises(AttncalcError, match="toy has no heads of keys"):
+        alone.with_attention("mqa")
+    assert [facts["name"] for facts, _ in compare_variants(alone, Workload.decode(1, 64)).layers] == ["toy"]
+    assert "toy as released" in " ".join(mixed.with_attention("mqa").notes)
+
+
+def model_of(*layers: Layers) -> ModelSpec:
+    return ModelSpec("m", "m", (Stack("decoder", layers, 32),), vocab_size=9)
 
 
 def notes(report: Report) -> str:

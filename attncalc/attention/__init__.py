@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .cross import Cross
 from .grouped import Grouped
-from .kind import Attention, Cached, Matrix, Widths
+from .kind import Attention, Cached, Kind, Matrix, Widths
 from .latent import Latent
 from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
 
-KINDS: dict[str, type[Any]] = {
+KINDS: dict[str, type[Kind]] = {
     "grouped": Grouped,
     "latent": Latent,
 }
@@ -26,6 +24,7 @@ __all__ = [
     "Cross",
     "Full",
     "Grouped",
+    "Kind",
     "Latent",
     "Matrix",
     "Sliding",

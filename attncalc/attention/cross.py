@@ -33,6 +33,10 @@ class Cross(NamedTuple):
         return f"cross-{self.heads.label}"
 
     @property
+    def tag(self) -> str:
+        return f"cross-{self.heads.tag}"
+
+    @property
     def headline(self) -> str:
         return f"cross-attention, {self.heads.headline}"
 
@@ -48,6 +52,12 @@ class Cross(NamedTuple):
 
     def widths(self, run: Run | None = None) -> Widths:
         return self.heads.widths(run)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ("Cross-attention reads the cached K and V of the source: the encoder has run.",) if past else ()
+
+    def with_span(self, span: Span) -> Cross:
+        return self
 
     def shard(self, tp: int) -> Cross:
         return Cross(self.heads.shard(tp))

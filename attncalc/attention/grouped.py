@@ -96,6 +96,10 @@ class Grouped:
         return "MQA" if self.n_kv_heads == 1 else "GQA"
 
     @property
+    def tag(self) -> str:
+        return self.label if self.n_kv_heads in (1, self.n_heads) else f"GQA-{self.n_kv_heads}"
+
+    @property
     def headline(self) -> str:
         words = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
         plural = "" if self.n_kv_heads == 1 else "s"
@@ -151,6 +155,12 @@ class Grouped:
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ()
+
+    def with_span(self, span: Span) -> Grouped:
+        return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> Grouped:
         # vLLM's rule, model_executor/models/llama.py: query heads are split, KV heads are split and,

@@ -1,12 +1,13 @@
 """What every attention kind answers, and the plain records it answers with.
 
 A kind knows no engine, no model family and no unit: it says which matrices it has, how many FLOPs
-its scores take, what it caches and what is live while it runs. A new kind is one new file beside
+its scores take, what it caches and how wide the tensors around its kernel are. A new kind is one new file beside
 this one and one line in the table of `attention/__init__.py`; the YAML keys are its fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ..workload import Mask, Run
@@ -84,6 +85,10 @@ class Attention(Protocol):
         """Its short name: 'GQA'."""
 
     @property
+    def tag(self) -> str:
+        """Its short name with its size: 'GQA-8', 'MLA-512'."""
+
+    @property
     def headline(self) -> str:
         """Itself in words: 'grouped-query attention, 64 query and 8 KV heads x 128'."""
 
@@ -102,8 +107,26 @@ class Attention(Protocol):
     def widths(self, run: Run | None = None) -> Widths:
         """The tensors around the attention kernel; of `run`, where a past changes them (MLA)."""
 
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        """What a reader of its FLOPs and activations must know, with tokens in the past or without."""
+
+    def with_span(self, span: Span) -> Attention:
+        """Itself seeing as far as `span`."""
+
     def shard(self, tp: int) -> Attention:
         """The part one of `tp` tensor-parallel devices holds. AttncalcError: where it does not divide."""
 
     def facts(self) -> dict[str, Any]:
         """Its fields as plain data, for JSON."""
+
+
+class Kind(Attention, Protocol):
+    """A kind that the YAML key `attention` can name."""
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """The keys a preset must give."""
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Attention:
+        """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""

@@ -52,6 +52,10 @@ class Latent:
         return "MLA"
 
     @property
+    def tag(self) -> str:
+        return f"MLA-{self.kv_lora_rank}"
+
+    @property
     def headline(self) -> str:
         return (
             f"multi-head latent attention, {self.n_heads} heads x {self.d_nope} + {self.d_rope}, "
@@ -98,6 +102,14 @@ class Latent:
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
             return Widths(self.n_heads, 1, latent, self.kv_lora_rank, values_in_keys=True)
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra=latent)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        if past:
+            return ("MLA's up-projection of the latent (W_kv_b) is absorbed: all heads read the latent itself.",)
+        return ("MLA's up-projection of the latent (W_kv_b) expands K and V of the new tokens.",)
+
+    def with_span(self, span: Span) -> Latent:
+        return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> Latent:
         # Heads are split; W_q_a, W_kv_a and the latent are whole on every device (vLLM, SGLang).

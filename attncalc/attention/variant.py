@@ -32,6 +32,10 @@ class Variant(NamedTuple):
             "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
         )
 
+    def changes(self, kind: Attention) -> bool:
+        """`kind` has heads of keys that this variant exchanges; what has none stays as it is."""
+        return isinstance(kind, Grouped | Latent)
+
     def of(self, kind: Attention) -> Attention:
         """`kind` as this variant; a kind that has no heads of keys stays as it is.
 
@@ -51,9 +55,9 @@ class Variant(NamedTuple):
         if isinstance(kind, Grouped) and self.name == "mla":
             rope = self._latent(kind).d_rope
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
-        if isinstance(kind, Cross) and self.name == "mla":
-            return "cross-attention as released"
-        return ""
+        if isinstance(kind, Cross):
+            return "cross-attention as released" if self.name == "mla" else ""
+        return "" if self.changes(kind) else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from ..attention import Variant
 from ..engines import Engine, engine
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
@@ -60,7 +61,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     symbols, asked = model.symbolic(), workload.symbolic()
     groups = _groups(symbols, asked, store, stored)
     alone = _groups(symbols, dataclasses.replace(asked, batch=1, lengths=None), store, stored)
-    as_mha = _groups(symbols.with_attention("mha"), asked, store, stored)
+    as_mha = _groups(symbols.exchanged(Variant("mha")), asked, store, stored)
     tokens = [Part(g.group, quantity(g.layers.count * g.one_token)) for g in groups]
     return KVCache(
         total=_total(groups),

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..attention import Latent
 from ..cost.cache import kv_cache
 from ..cost.flops import flops
 from ..cost.intensity import decode_intensity
@@ -49,13 +48,8 @@ def variants(model: ModelSpec, more: Sequence[str] = ()) -> dict[str, ModelSpec]
 
 
 def _name(model: ModelSpec) -> str:
-    """'MLA-512', 'GQA-8', 'MLA-512/GQA-8' where layers differ."""
-    names = []
-    for layers in model.main.layers:
-        kind = layers.attention
-        size = kind.kv_lora_rank if isinstance(kind, Latent) else kind.widths().n_kv_heads
-        names.append(f"{kind.label}-{size}")
-    return "/".join(dict.fromkeys(names))
+    """'MLA-512', 'MLA-512/GQA-8' where layers differ."""
+    return "/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))
 
 
 def compare_variants(model: ModelSpec, workload: Workload, more: Sequence[str] = ()) -> Report:

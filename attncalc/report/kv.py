@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.params import params
 from ..cost.parts import cache_dtype, compute_dtype
@@ -61,7 +62,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
     in_dtype = compute_dtype(model, workload)
     weight = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     held = named(params(model).total, "params_total", "parameters on the device")
-    mha = model.with_attention("mha").symbolic().main.layers[0].attention.widths()
+    mha = model.symbolic().exchanged(Variant("mha")).main.layers[0].attention.widths()
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     alone = "the longest sequence" if workload.lengths else "one sequence"
     return (

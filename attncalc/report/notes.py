@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..attention import FULL, Latent
+from ..attention import FULL, Attention
 from ..cost.cache import KVCache, kv_cache
 from ..cost.parts import cache_dtype
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, ratio
-from ..units import count, human
-from ..workload import Workload
+from ..units import BYTES, PARAMS, count, human
+from ..workload import Run, Workload
 from .report import times
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from ..cost.flops import Flops
     from ..cost.params import Params
 
+WARNING = "warning: "
+"""What a note starts with that says the answer may not be what was meant."""
 NARROW = 32
 """Query-key products over fewer elements than this discriminate poorly (Michel et al., arXiv:1905.10650,
 prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
@@ -47,7 +48,7 @@ def shape_notes(model: ModelSpec) -> list[str]:
                 f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
                 "suffers (arXiv:2002.07028); fewer, wider heads cost the same."
             )
-        if width != d_model and not isinstance(layers.attention, Latent):
+        if width != d_model and "d_head" in layers.attention.facts():
             notes.append(
                 f"n_heads * d_head is {count(width)}, not d_model {count(d_model)}: "
                 "the query and output projections are not square."
@@ -64,11 +65,11 @@ def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
     for what, stack, asked in sides:
         if stack.learned_positions and asked > stack.learned_positions:
             notes.append(
-                f"warning: {what} {count(asked)} is beyond the learned position table of "
+                f"{WARNING}{what} {count(asked)} is beyond the learned position table of "
                 f"{count(stack.learned_positions)}: this model cannot run there."
             )
         elif stack.max_context and asked > stack.max_context:
-            notes.append(f"warning: {what} {count(asked)} is beyond the model's own {count(stack.max_context)}.")
+            notes.append(f"{WARNING}{what} {count(asked)} is beyond the model's own {count(stack.max_context)}.")
     return notes
 
 
@@ -76,19 +77,28 @@ def device_notes(model: ModelSpec) -> list[str]:
     """What tensor parallelism replicates."""
     notes = []
     for _, layers in model.groups():
-        if model.tp == 1:
-            continue
-        around = layers.attention.widths()
-        if isinstance(layers.attention, Latent):
-            notes.append(f"MLA's latent is whole on each of the {model.tp} devices: the cache does not shrink.")
-        elif around.n_kv_heads < model.tp:
-            copies = model.tp // int(around.n_kv_heads)
-            heads = plural(int(around.n_kv_heads), "KV head")
+        heads, copies = _kv_heads(layers.attention), 1
+        if heads:
+            copies = _kv_heads(layers.attention.shard(model.tp)) * model.tp // heads
+        if copies > 1 and heads == 1:
+            kept = layers.attention.cache()[0].name
+            notes.append(f"{layers.attention.label}: {kept} are whole on each of the {model.tp} devices.")
+        elif copies > 1:
             notes.append(
-                f"{heads} on {model.tp} devices: each is held by {copies}, so all devices together keep "
-                f"{copies} x the cache."
+                f"{plural(heads, 'KV head')} on {model.tp} devices: each is held by {copies}, so all devices "
+                f"together keep {copies} x the cache."
             )
     return list(dict.fromkeys(notes))
+
+
+def _kv_heads(kind: Attention) -> int:
+    """KV heads that a decode step reads: MLA's one latent, no kind's nothing."""
+    return int(kind.widths(Run(1, 1, 2)).n_kv_heads)
+
+
+def _remarks(model: ModelSpec, past: bool) -> list[str]:
+    kinds = (kind for _, layers in model.groups() for kind in layers.attentions)
+    return list(dict.fromkeys(remark for kind in kinds for remark in kind.remarks(past)))
 
 
 def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str, ...]:
@@ -109,21 +119,14 @@ def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str,
 
 def _window_note(model: ModelSpec, workload: Workload, cache: KVCache) -> list[str]:
     narrow = [layers for layers in model.main.distinct() if layers.attention.span != FULL]
-    if not narrow or not cache.total:
-        return []
-    layers = tuple(
-        dataclasses.replace(g, attention=dataclasses.replace(g.attention, span=FULL))  # type: ignore[type-var]
-        for g in model.main.layers
-    )
-    stack = dataclasses.replace(model.main, layers=layers)
-    full = kv_cache(dataclasses.replace(model, stacks=(*model.stacks[:-1], stack)), workload).total
-    if full == cache.total:
+    full = kv_cache(model.with_full_attention(), workload).total
+    if not narrow or not cache.total or full == cache.total:
         return []
     number = sum(int(g.count) for g in narrow)
     spans = " or ".join(dict.fromkeys(g.attention.span.words for g in narrow))
     return [
         f"{number} of {model.main.n_layers} layers see {spans} and keep no more: with full attention "
-        f"everywhere the cache would be {human(full, 'B')}, {times(ratio(full, cache.total))} as much."
+        f"everywhere the cache would be {human(full, BYTES)}, {times(ratio(full, cache.total))} as much."
     ]
 
 
@@ -131,11 +134,11 @@ def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
     """The notes of `params`."""
     share = f"{100 * int(counted.attention) / int(counted.total):.0f} %" if counted.total else "nothing"
     notes = [
-        f"Attention holds {human(counted.attention, 'parameters')} of {human(counted.total, 'parameters')} "
+        f"Attention holds {human(counted.attention, PARAMS)} of {human(counted.total, PARAMS)} "
         f"parameters, {share}; its matrices without biases and norms hold {count(counted.attention_weights)}."
     ]
     if counted.active != counted.total:
-        notes.append(f"A token uses {human(counted.active, 'parameters')} of them: the router picks its experts.")
+        notes.append(f"A token uses {human(counted.active, PARAMS)} of them: the router picks its experts.")
     if model.head and model.head.tied:
         notes.append("The lm head is tied: it uses the embedding's matrix and adds none.")
     if model.vocab_size and model.vocab_size % model.tp:
@@ -157,13 +160,9 @@ def flops_notes(model: ModelSpec, workload: Workload, spent: Flops, overtake: Qu
             "Windows make this context cheap: dense scores would cost "
             f"{times(ratio(spent.scores_dense, spent.scores))} as much as the exact ones."
         )
-    if any(isinstance(g.attention, Latent) for g in model.main.layers):
-        how = "absorbed into queries and outputs" if workload.past else "used to expand K and V of the new tokens"
-        notes.append(f"MLA's up-projection of the latent (W_kv_b) is {how}.")
+    notes += _remarks(model, bool(workload.past))
     if workload.lengths:
         notes.append("Projections and MLP run over the padded batch; exact scores count real tokens alone.")
-    if workload.past and model.encoder:
-        notes.append("The encoder has run: cross-attention reads its cached K and V.")
     notes.append("Matrix products only: softmax, norms, activations and table look-ups are not counted.")
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
@@ -176,10 +175,9 @@ def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) ->
         notes.append("* as released. attn.: attention's parameters; FLOP/byte: a decode step's, weights and cache.")
     for model, workload in () if variants else rows:
         for note in context_notes(model, workload):
-            notes.append(note.replace("warning: ", f"warning: {model.title}: "))
+            notes.append(_of(model, note))
     groups = [group for model, _ in rows for group in model.main.layers]
-    if any(isinstance(g.attention, Latent) for g in groups):
-        notes.append("MLA keeps one latent for all heads; its decode step is taken with W_kv_b absorbed.")
+    notes += [remark for model, _ in rows for remark in _remarks(model, True) if model.encoder is None]
     if any(g.mlp and g.mlp.n_experts for g in groups):
         notes.append("A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer.")
     if variants:
@@ -192,8 +190,14 @@ def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) ->
             )
     else:
         for model, _ in rows:
-            notes += [f"{model.title}: {note}" for note in (*device_notes(model), *model_notes(model))]
+            notes += [_of(model, note) for note in (*device_notes(model), *model_notes(model))]
     return tuple(dict.fromkeys(notes))
+
+
+def _of(model: ModelSpec, note: str) -> str:
+    """A note that says which model it is of; a warning stays one."""
+    words = note.removeprefix(WARNING)
+    return f"{WARNING if words != note else ''}{model.title}: {words}"
 
 
 def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> tuple[str, ...]:
@@ -206,11 +210,5 @@ def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations
     )
     if workload.past:
         notes.append("K and V of the past are in the cache, which 'attncalc kv' counts.")
-    if any(isinstance(g.attention, Latent) for g in model.main.layers):
-        how = (
-            "the latent itself is the one KV head (W_kv_b absorbed)"
-            if workload.past
-            else "K and V are expanded from the latent"
-        )
-        notes.append(f"MLA: {how}.")
+    notes += _remarks(model, bool(workload.past))
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .explain import workings
+from .notes import WARNING
 from .report import Report, Table
 from .text import WIDTH, table_lines, wrapped
 
@@ -32,7 +33,7 @@ def render(report: Report, *, explain: bool = False) -> None:
     for note in report.notes:
         console.print()
         for line in wrapped(note):
-            console.print(Text(line, style="yellow" if note.startswith("warning") else ""))
+            console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
 
 
 def _print_table(console: Console, table: Table) -> None:

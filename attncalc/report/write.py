@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import AttncalcError
 from ..units import shown
+from .notes import WARNING
 from .report import Report
 
 FORMATS = ("table", "json", "csv", "markdown")
@@ -31,7 +32,7 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
     deliver(_rendered(report, chosen, explain), output, force=force)
     if output is not None or chosen in ("json", "csv"):  # where a warning would go unread
         for note in report.notes:
-            if note.startswith("warning") and sys.stderr is not None:
+            if note.startswith(WARNING) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
 
 

@@ -1,0 +1,46 @@
+"""A toy kind with a state that does not grow: what a linear attention looks like to the costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from attncalc import Full
+from attncalc.attention import Cached, Matrix, Span, Widths
+from attncalc.workload import Mask, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrent:
+    """A toy linear attention: what a kind with a state that does not grow looks like to the costs."""
+
+    d_state: int
+    span: Span = dataclasses.field(default_factory=Full)
+    source = "a test"
+    label = "toy"
+    tag = "toy"
+    headline = "toy recurrence"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (Matrix("W", d_model, self.d_state, reads="queries"),)
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 4 * run.new * self.d_state
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (Cached("state", 1, self.d_state, grows="never", dtype="fp32"),)
+
+    def widths(self, run: Run | None = None) -> Widths:
+        return Widths(1, 1, self.d_state, self.d_state)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ()
+
+    def with_span(self, span: Span) -> Recurrent:
+        return self
+
+    def shard(self, tp: int) -> Recurrent:
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": "toy"}
