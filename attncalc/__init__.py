@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .cost.cache import kv_cache
     from .cost.flops import flops
     from .cost.growth import crossover, growth
+    from .cost.intensity import decode_intensity
     from .cost.params import params
     from .errors import AttncalcError
     from .mlp import Mlp
@@ -35,6 +36,7 @@ _HOMES = {
     "cost.cache": ("kv_cache",),
     "cost.flops": ("flops",),
     "cost.growth": ("crossover", "growth"),
+    "cost.intensity": ("decode_intensity",),
     "cost.params": ("params",),
     "errors": ("AttncalcError",),
     "mlp": ("Mlp",),
@@ -63,6 +65,7 @@ __all__ = [
     "Workload",
     "activations",
     "crossover",
+    "decode_intensity",
     "flops",
     "growth",
     "kv_cache",
@@ -72,12 +75,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'attncalc' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # or a type checker would take any name for one that is here
 
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'attncalc' has no attribute '{name}'")
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

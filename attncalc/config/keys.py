@@ -42,11 +42,28 @@ def _fields(spec: type, *only: str) -> dict[str, Schema]:
     return {name: found[name] for name in only or found}
 
 
+def _of_kinds(kinds: Mapping[str, dict[str, Schema]]) -> dict[str, Schema]:
+    """The keys of all kinds; one that means something else to another kind says both."""
+    found: dict[str, Schema] = {}
+    for name, keys in kinds.items():
+        for key, schema in keys.items():
+            known = found.get(key, schema)
+            if known == schema:
+                found[key] = schema
+                continue
+            if {**known, "description": ""} != {**schema, "description": ""}:
+                raise TypeError(f"'{key}' allows other values in {name} attention than in another kind")
+            first = next(n for n in kinds if key in kinds[n])
+            found[key] = {**schema, "description": f"{first}: {known['description']}; {name}: {schema['description']}"}
+    return found
+
+
 KIND_KEYS = {name: _fields(kind) for name, kind in KINDS.items()}
+_KINDS_IN_WORDS = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0]}" for name, kind in KINDS.items())
 
 LAYER_KEYS: dict[str, Schema] = {
-    "attention": _key({"enum": list(KINDS)}, "kind of attention: grouped is MHA, GQA and MQA", "grouped"),
-    **{key: schema for keys in KIND_KEYS.values() for key, schema in keys.items()},
+    "attention": _key({"enum": list(KINDS)}, f"kind of attention. {_KINDS_IN_WORDS}", "grouped"),
+    **_of_kinds(KIND_KEYS),
     **_fields(Sliding),
     **_fields(Chunked),
     "mlp": _key({"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"),

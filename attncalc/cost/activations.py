@@ -47,7 +47,7 @@ class Moment(NamedTuple):
     @property
     def total(self) -> Quantity:
         """Bytes alive, as the sum of the named tensors with their own formulas in the legend."""
-        return total(named(t.size, t.name, f"{t.what}: {t.size.formula.text}") for t in self.live if t.size)
+        return total(named(t.size, t.name, f"bytes of {t.what}") for t in self.live if t.size)
 
 
 class LayerActivations(NamedTuple):

@@ -22,13 +22,16 @@ TRAIN_RULE = "training = 3 x the forward pass: a matmul's backward takes two pro
 
 
 class LayerFlops(NamedTuple):
-    """FLOPs of one layer group, in all its layers together; scores exact for the mask, and dense."""
+    """FLOPs of one layer group, in all its layers together; scores exact for the mask, and dense; qk_dense
+    is the dense scores' part before PV.
+    """
 
     group: str
     layers: Layers
     projections: Quantity
     scores: Quantity
     scores_dense: Quantity
+    qk_dense: Quantity
     mlp: Quantity
 
     @property
@@ -54,6 +57,7 @@ class Flops(NamedTuple):
     projections: Quantity
     scores: Quantity
     scores_dense: Quantity
+    qk_dense: Quantity
     mlp: Quantity
     head: Quantity
     groups: tuple[LayerFlops, ...]
@@ -77,6 +81,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         projections=of["attention_projections"],
         scores=of["attention_scores"],
         scores_dense=of["attention_scores_dense"],
+        qk_dense=_sum_of("qk_dense", groups),
         mlp=of["mlp"],
         head=of["head"],
         groups=groups,
@@ -105,6 +110,7 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
         projections=quantity(repeated * projections(model, stack, layers, workload)),
         scores=quantity(repeated * scores(stack, layers, workload)),
         scores_dense=quantity(repeated * scores(stack, layers, workload, dense=True)),
+        qk_dense=quantity(repeated * qk_dense(stack, layers, workload)),
         mlp=quantity(repeated * _mlp(stack, layers, workload)),
     )
 
@@ -142,6 +148,18 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
         for run in workload.runs:
             rectangle = Run(run.sequences, run.new, workload.source or 0)
             found += run.sequences * layers.cross.score_flops(rectangle, None)
+    return found
+
+
+def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
+    """FLOPs of one layer's query-key products, of all pairs: the part of dense scores before PV."""
+    found = 0
+    for run in stack.runs(dataclasses.replace(workload, lengths=None)):
+        around = layers.attention.widths(run)
+        found += run.sequences * 2 * around.n_heads * around.d_qk * run.new * run.context
+        if layers.cross:
+            across = layers.cross.widths(run)
+            found += run.sequences * 2 * across.n_heads * across.d_qk * run.new * (workload.source or 0)
     return found
 
 

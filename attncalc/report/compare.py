@@ -13,11 +13,11 @@ from ..cost.params import params
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
-from ..units import BYTES, FLOP, NO_UNIT, PARAMS, count
+from ..units import BYTES, FLOP, NO_UNIT, PARAMS, column, count
 from ..workload import Run, Workload
 from .layers import attention_source
 from .notes import compare_notes
-from .report import Column, Figure, Report, Table, heading, number, unit_column, workload_facts
+from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .text import WIDTH
 
 Row = tuple[str, ModelSpec, dict[str, Figure]]
@@ -169,19 +169,26 @@ def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:
 
 
 def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
-    """The models as columns, as many in a table as fit the width."""
-    labels = {key: figure.label for key, figure in rows[0][2].items()}
-    columns = []
-    for name, model, figures in rows:
-        kinds = "/".join(dict.fromkeys(g.attention.label for g in model.main.layers))
-        shown = [number(float(f.quantity or 0)) if f.unit == NO_UNIT else f.human for f in figures.values()]
-        columns.append([name, kinds, count(model.main.n_layers), *shown])
-    first = ["", "attention", "layers", *labels.values()]
-    room = WIDTH - 2 - max(map(len, first))
-    widths = [max(map(len, column)) + 2 for column in columns]
-    each = max(1, room // max(widths))
+    """The models as columns, as many in a table as fit the width; one unit a row."""
+    kinds = ["/".join(dict.fromkeys(g.attention.label for g in model.main.layers)) for _, model, _ in rows]
+    lines = [
+        ("", *(name for name, _, _ in rows)),
+        ("attention", *kinds),
+        ("layers", *(count(model.main.n_layers) for _, model, _ in rows)),
+    ]
+    for key, first in rows[0][2].items():
+        found = [figures[key] for _, _, figures in rows]
+        if first.unit == NO_UNIT:
+            lines.append((first.label, *(figure.human for figure in found)))
+            continue
+        unit, cells = column([figure.whole for figure in found], first.unit)
+        shown = (cell if figure.quantity is not None else "-" for cell, figure in zip(cells, found, strict=True))
+        lines.append((f"{first.label}, {unit}", *shown))
+    labels, *columns = zip(*lines, strict=True)
+    room = WIDTH - 2 - max(map(len, labels))
+    each = max(1, room // (2 + max(len(cell) for column_cells in columns for cell in column_cells)))
     tables = []
     for start in range(0, len(columns), each):
-        header, *body = zip(first, *columns[start : start + each], strict=True)
+        header, *body = zip(labels, *columns[start : start + each], strict=True)
         tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
     return tuple(tables)

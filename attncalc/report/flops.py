@@ -10,7 +10,20 @@ from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import flops_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, times, tokens_asked, unit_column, workload_facts
+from .report import (
+    LABEL,
+    QUOTIENT,
+    SUM,
+    Column,
+    Figure,
+    Report,
+    Table,
+    heading,
+    times,
+    tokens_asked,
+    unit_column,
+    workload_facts,
+)
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP a multiply-add: a matrix of n weights costs 2 n a token"
@@ -58,8 +71,8 @@ def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
     source = attention_source(model)
     rule = f"; {spent.rule}" if spent.rule else ""
     return (
-        Figure("flops_total", "total", spent.total, FLOP),
-        Figure("flops_total_dense", "total with dense scores", spent.total_dense, FLOP),
+        Figure("flops_total", "total", spent.total, FLOP, SUM),
+        Figure("flops_total_dense", "total with dense scores", spent.total_dense, FLOP, SUM),
         Figure("flops_attention_projections", "attention projections", spent.projections, FLOP, MATMUL + rule),
         Figure(
             "flops_attention_scores",
@@ -69,6 +82,7 @@ def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
             source + rule,
         ),
         Figure("flops_attention_scores_dense", "attention scores, dense", spent.scores_dense, FLOP, source + rule),
+        Figure("flops_attention_qk_dense", "of it QK alone, dense", spent.qk_dense, FLOP, source + rule),
         Figure("flops_mlp", "MLP", spent.mlp, FLOP, MATMUL + rule),
         Figure("flops_head", "head", spent.head, FLOP, MATMUL + rule),
     )
@@ -76,9 +90,15 @@ def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
 
 def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
     return (
-        Figure("growth_total", "twice the context: total grows by", grown.total, NO_UNIT),
-        Figure("growth_attention_scores", "twice the context: scores grow by", grown.scores, NO_UNIT),
-        Figure("scores_overtake_context", OVERTAKE, overtake, TOKENS),
+        Figure("growth_total", "twice the context: total grows by", grown.total, NO_UNIT, QUOTIENT),
+        Figure("growth_attention_scores", "twice the context: scores grow by", grown.scores, NO_UNIT, QUOTIENT),
+        Figure(
+            "scores_overtake_context",
+            OVERTAKE,
+            overtake,
+            TOKENS,
+            "found by halving: the condition holds there and not at one token less",
+        ),
     )
 
 
@@ -97,7 +117,7 @@ def _layer_figures(attention: OneLayer, recurrent: OneLayer) -> tuple[Figure, ..
 def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
     source = group.layers.attention.source
     named_figures = (
-        ("flops_total", "all", group.total, ""),
+        ("flops_total", "all", group.total, SUM),
         ("flops_attention_projections", "attention projections", group.projections, MATMUL),
         ("flops_attention_scores", "attention scores, exact for the mask", group.scores, source),
         ("flops_attention_scores_dense", "attention scores, dense", group.scores_dense, source),

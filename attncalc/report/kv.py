@@ -14,6 +14,8 @@ from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import kv_notes
 from .report import (
     LABEL,
+    QUOTIENT,
+    SUM,
     Column,
     Figure,
     Report,
@@ -85,6 +87,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
             if model.tp > 1
             else cache.total,
             BYTES,
+            "what tensor parallelism replicates is counted on every device",
         ),
         Figure(
             "kv_cache_ratio_if_mha",
@@ -94,8 +97,9 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
                 named(cache.total, "kv_cache", "bytes of the cache"),
             ),
             NO_UNIT,
+            QUOTIENT,
         ),
-        Figure("weights", f"weights in {in_dtype.name}, for scale", quantity(held * weight), BYTES),
+        Figure("weights", f"weights in {in_dtype.name}, for scale", quantity(held * weight), BYTES, SUM),
     )
 
 

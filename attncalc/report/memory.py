@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..cost.activations import KERNELS, LayerActivations, activations
+from ..cost.activations import KERNELS, LayerActivations, Live, activations
 from ..cost.parts import compute_dtype
 from ..model import ModelSpec
 from ..units import BYTES, NO_UNIT, count, exact, human
@@ -38,7 +38,14 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         tuple((_facts(layer), _figures(model, layer, _name(layer))) for layer in found),
         _tables(model, found, largest),
         memory_notes(model, workload, largest),
+        _parts(largest),
     )
+
+
+def _parts(layer: LayerActivations) -> tuple[Figure, ...]:
+    """The tensors alive at a peak, which the peaks' formulas name."""
+    live = {tensor.name: (kernel, tensor) for kernel in KERNELS for tensor in layer.peaks[kernel].live if tensor.size}
+    return tuple(Figure(n, f"{n}: {t.what}", t.size, BYTES, _WHERE[kernel]) for n, (kernel, t) in live.items())
 
 
 def _name(layer: LayerActivations) -> str:
@@ -49,7 +56,10 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
     return {
         "name": _name(layer),
         "layers": int(layer.layers.count),
-        "attention": layer.attention,
+        "part": layer.attention,
+        "attention": (
+            layer.layers.cross if layer.attention == "cross" and layer.layers.cross else layer.layers.attention
+        ).facts(),
         "score_shape": list(layer.score_shape),
         "output_shape": list(layer.output_shape),
         "live_at_peak": {k: [t.name for t in moment.live if t.size] for k, moment in layer.peaks.items()},
@@ -98,13 +108,14 @@ def _peaks(layer: LayerActivations) -> list[int]:
 
 def _live_table(layer: LayerActivations) -> Table:
     """What is alive at the peak of the math kernel and of flash, largest first."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str, Live]] = []
     for kernel in ("math", "flash"):
         moment = layer.peaks[kernel]
         live = sorted((t for t in moment.live if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
-        for i, tensor in enumerate(live):
-            rows.append((f"{kernel}, {moment.name}" if i == 0 else "", human(tensor.size, BYTES), tensor.what))
-    return Table((Column("alive at the peak", "left"), Column(), Column("", "left")), tuple(rows))
+        rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(live)]
+    unit, cells = unit_column("", [tensor.size for _, tensor in rows], BYTES)
+    body = tuple((when, cell, tensor.what) for (when, tensor), cell in zip(rows, cells, strict=True))
+    return Table((Column("alive at the peak", "left"), unit, Column("", "left")), body)
 
 
 def _layer_table(found: tuple[LayerActivations, ...]) -> Table:

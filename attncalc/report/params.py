@@ -10,9 +10,16 @@ from ..units import NO_UNIT, PARAMS, count
 from ..workload import Workload
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import params_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
 
 _PARTS = (("mlp", "MLP"), ("embedding", "embedding"), ("head", "head"), ("norm", "norms"), ("other", "other"))
+_SOURCES = {
+    "mlp": "arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: arXiv:2401.04088, arXiv:2401.06066",
+    "embedding": "arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: arXiv:1910.10683, 2.1",
+    "head": "arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805",
+    "norm": "LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467",
+    "other": "the model file's extra_params",
+}
 
 
 def params_report(model: ModelSpec) -> Report:
@@ -52,16 +59,16 @@ def _key(matrix: str) -> str:
 def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
     source = attention_source(model)
     matrices = [Figure(_key(n), n, q, PARAMS, source) for n, q in by_matrix(counted).items()]
-    parts = [Figure(f"params_{name}", label, getattr(counted, name), PARAMS) for name, label in _PARTS]
+    parts = [Figure(f"params_{name}", label, getattr(counted, name), PARAMS, _SOURCES[name]) for name, label in _PARTS]
     share = ratio(
         named(counted.attention, "params_attention", "parameters of attention"),
         named(counted.total, "params_total", "all parameters"),
     )
     return (
-        Figure("params_total", "total", counted.total, PARAMS),
+        Figure("params_total", "total", counted.total, PARAMS, SUM),
         Figure("params_attention", "attention", counted.attention, PARAMS, source),
         *parts,
-        Figure("params_active", "used by one token", counted.active, PARAMS),
+        Figure("params_active", "used by one token", counted.active, PARAMS, SUM),
         Figure(
             "params_attention_weights",
             "attention without biases and norms",
@@ -69,7 +76,7 @@ def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
             PARAMS,
             source,
         ),
-        Figure("params_attention_share", "attention's share of all", share, NO_UNIT),
+        Figure("params_attention_share", "attention's share of all", share, NO_UNIT, QUOTIENT),
         *matrices,
     )
 
@@ -77,7 +84,7 @@ def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
 def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
     source = group.layers.attention.source
     return (
-        Figure("params_total", "parameters", group.total, PARAMS, "", group.group),
+        Figure("params_total", "parameters", group.total, PARAMS, SUM, group.group),
         Figure("params_attention", "attention", group.attention_total, PARAMS, source, group.group),
         Figure(
             "params_attention_per_layer",
@@ -96,8 +103,8 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
             group.group,
         ),
         *(Figure(_key(name), name, value, PARAMS, source, group.group) for name, value in group.attention),
-        Figure("params_mlp", "MLP", group.mlp, PARAMS, "", group.group),
-        Figure("params_norm", "norms", group.norm, PARAMS, "", group.group),
+        Figure("params_mlp", "MLP", group.mlp, PARAMS, _SOURCES["mlp"], group.group),
+        Figure("params_norm", "norms", group.norm, PARAMS, _SOURCES["norm"], group.group),
     )
 
 

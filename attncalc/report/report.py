@@ -11,6 +11,9 @@ from ..quantity import Formula, Quantity, Ratio
 from ..units import column, count, exact, human
 from ..workload import Workload
 
+SUM = "the sum of its parts"
+QUOTIENT = "one figure over another"
+
 
 class Figure(NamedTuple):
     """One number: its name in JSON, its label on screens, its unit and where its formula is from.
@@ -94,7 +97,10 @@ class Table(NamedTuple):
 
 
 class Report(NamedTuple):
-    """An answer. figures: of the whole; layers: of each layer group or variant, with its facts."""
+    """An answer. figures: of the whole; layers: of each layer group or variant, with its facts.
+
+    parts: what only an explanation shows: the parts that a figure's formula names.
+    """
 
     command: str
     heading: tuple[str, ...]
@@ -104,6 +110,7 @@ class Report(NamedTuple):
     layers: tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    parts: tuple[Figure, ...] = ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
@@ -115,7 +122,7 @@ class Report(NamedTuple):
         """The figures that --explain prints: each formula once, nothing that is a plain zero or one."""
         seen: set[tuple[str, str]] = set()
         found = []
-        for figure in self.all_figures:
+        for figure in (*self.all_figures, *self.parts):
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and key not in seen:
                 found.append(figure)
