@@ -17,7 +17,7 @@ PARAMS = "parameters"
 TOKENS = "tokens"
 NO_UNIT = ""
 
-_BINARY = (("EiB", 2**60), ("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+_BINARY = tuple((f"{p}iB" if p else "B", 1024 ** (10 - i)) for i, p in enumerate([*"QRYZEPTGMK", ""]))
 _DECIMAL = (
     ("Z", 10**21),
     ("E", 10**18),
@@ -69,7 +69,7 @@ def _given(width: int, name: str, value: int, meaning: str) -> int:
     return symbol(name, value, meaning) if isinstance(width, Quantity) else value
 
 
-_A_ROW = "a row (a head's K or V of a token)"
+_PER_HEAD = "per_token_head, an fp32 scale a row (a head's K or V of a token)"
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
@@ -77,20 +77,8 @@ DTYPES: dict[str, DType] = {
         DType("fp16", 16, "IEEE half precision"),
         DType("bf16", 16, "bfloat16"),
         DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes a layer, are not counted"),
-        DType(
-            "int8",
-            8,
-            "vLLM's int8_per_token_head, an fp32 scale a row (a head's K or V of a token)",
-            group=0,
-            scale_bytes=4,
-        ),
-        DType(
-            "int4",
-            4,
-            "vLLM's int4_per_token_head, an fp32 scale a row (a head's K or V of a token)",
-            group=0,
-            scale_bytes=4,
-        ),
+        DType("int8", 8, f"vLLM's int8_{_PER_HEAD}", group=0, scale_bytes=4),
+        DType("int4", 4, f"vLLM's int4_{_PER_HEAD}", group=0, scale_bytes=4),
         DType("fp4", 4, "NVFP4, an fp8 scale per 16 elements", group=16, scale_bytes=1),
         DType("mxfp4", 4, "OCP MXFP4, an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
         DType("q8_0", 8, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),

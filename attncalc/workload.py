@@ -34,8 +34,10 @@ class Mask(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Mask:
         """'causal', 'bidirectional' or 'prefix:N'. AttncalcError: for anything else."""
-        if text in ("causal", "bidirectional"):
-            return cls(text)  # type: ignore[arg-type]
+        if text == "causal":
+            return cls()
+        if text == "bidirectional":
+            return cls("bidirectional")
         name, _, number = text.partition(":")
         if name == "prefix" and number:
             return cls("prefix", parse_count(number, "--mask prefix"))

@@ -5,7 +5,6 @@ Exit codes: 0 yes, 1 the answer is no, 2 the question is wrong, 3 it cannot be c
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -103,11 +102,12 @@ def run() -> int:
         return _refused(*_words(error))
     except typer.Abort:
         return 130
-    except BrokenPipeError:  # the reader has what it wanted, as `head` does
-        _drop_output()
-        return 0
     except OSError as error:
-        _drop_output()
+        from ..report.write import drop_output
+
+        drop_output()
+        if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
+            return 0
         return _refused(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
     return code if isinstance(code, int) else 0
 
@@ -119,11 +119,6 @@ def _words(error: Exception) -> tuple[str, str]:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
     return shown(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is"
-
-
-def _drop_output() -> None:
-    """Send what is still in the buffer nowhere, or Python would try to write it again on its way out."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(message: str, tip: str) -> int:

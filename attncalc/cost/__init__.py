@@ -1,0 +1,1 @@
+"""What a model costs: cache, parameters, FLOPs, activations; a ModelSpec and a Workload give Quantities."""

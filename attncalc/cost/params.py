@@ -13,8 +13,9 @@ from .parts import Part, group_name, sum_named, sum_of
 class LayerParams(NamedTuple):
     """Parameters of one layer group, in all its layers together.
 
-    attention: by matrix, cross-attention's with 'cross ' before their names. weights: attention's
-    matrices without biases and vectors. active: of the MLP, those that one token passes through.
+    attention: by matrix, cross-attention's with 'cross ' before their names. attention_weights, and
+    weights_one_layer of one of them: attention's matrices without biases and vectors. mlp_active: of
+    the MLP, those that one token passes through.
     """
 
     group: str

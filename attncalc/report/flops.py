@@ -97,7 +97,7 @@ def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, .
             OVERTAKE,
             overtake,
             TOKENS,
-            "found by halving: the condition holds there and not at one token less",
+            "the condition holds there and at no context before",
         ),
     )
 

@@ -53,13 +53,12 @@ def _name(layer: LayerActivations) -> str:
 
 
 def _facts(layer: LayerActivations) -> dict[str, object]:
+    across = layer.layers.cross if layer.attention == "cross" else None
     return {
         "name": _name(layer),
         "layers": int(layer.layers.count),
         "part": layer.attention,
-        "attention": (
-            layer.layers.cross if layer.attention == "cross" and layer.layers.cross else layer.layers.attention
-        ).facts(),
+        "attention": (across or layer.layers.attention).facts(),
         "score_shape": list(layer.score_shape),
         "output_shape": list(layer.output_shape),
         "live_at_peak": {k: [t.name for t in moment.live if t.size] for k, moment in layer.peaks.items()},

@@ -10,7 +10,8 @@ from ..model import ModelSpec
 from ..quantity import quantity
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count
 from ..workload import Workload
-from .report import Column, Figure, Report, Table, unit_column
+from .layers import attention_source
+from .report import SUM, Column, Figure, Report, Table, unit_column
 
 
 def presets_report(models: Sequence[ModelSpec]) -> Report:
@@ -22,8 +23,8 @@ def presets_report(models: Sequence[ModelSpec]) -> Report:
         (
             model.facts(),
             (
-                Figure("params_total", "parameters", total, PARAMS, of=model.name),
-                Figure("kv_cache_per_token", "KV of a first token", token, BYTES, of=model.name),
+                Figure("params_total", "parameters", total, PARAMS, SUM, model.name),
+                Figure("kv_cache_per_token", "KV of a first token", token, BYTES, attention_source(model), model.name),
                 Figure("max_context", "longest context", context, TOKENS, of=model.name),
             ),
         )

@@ -50,7 +50,12 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has what it wanted, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
+
+
+def drop_output() -> None:
+    """Send what is still in the buffer nowhere, or Python would try to write it again on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _rendered(report: Report, chosen: str, explain: bool) -> str:
