@@ -43,9 +43,13 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
 
 
 def _parts(layer: LayerActivations) -> tuple[Figure, ...]:
-    """The tensors alive at a peak, which the peaks' formulas name."""
-    live = {tensor.name: (kernel, tensor) for kernel in KERNELS for tensor in layer.peaks[kernel].live if tensor.size}
-    return tuple(Figure(n, f"{n}: {t.what}", t.size, BYTES, _WHERE[kernel]) for n, (kernel, t) in live.items())
+    """The tensors alive at a peak, which the peaks' formulas name; each as the first kernel has it."""
+    found: dict[str, Figure] = {}
+    for kernel in KERNELS:
+        for tensor in layer.peaks[kernel].live:
+            label = f"{tensor.name}: {tensor.what}"
+            found.setdefault(tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _WHERE[kernel]))
+    return tuple(found.values())
 
 
 def _name(layer: LayerActivations) -> str:

@@ -160,7 +160,7 @@ def flops_notes(model: ModelSpec, workload: Workload, spent: Flops, overtake: Qu
             "Windows make this context cheap: dense scores would cost "
             f"{times(ratio(spent.scores_dense, spent.scores))} as much as the exact ones."
         )
-    notes += _remarks(model, bool(workload.past))
+    notes += _remarks(model, past=bool(workload.past))
     if workload.lengths:
         notes.append("Projections and MLP run over the padded batch; exact scores count real tokens alone.")
     notes.append("Matrix products only: softmax, norms, activations and table look-ups are not counted.")
@@ -177,7 +177,7 @@ def compare_notes(rows: Sequence[tuple[ModelSpec, Workload]], variants: bool) ->
         for note in context_notes(model, workload):
             notes.append(_of(model, note))
     groups = [group for model, _ in rows for group in model.main.layers]
-    notes += [remark for model, _ in rows for remark in _remarks(model, True) if model.encoder is None]
+    notes += [f"Decode: {remark}" for model, _ in rows for remark in _remarks(model, past=True)]
     if any(g.mlp and g.mlp.n_experts for g in groups):
         notes.append("A decode step reads at most min(n_experts, B * n_experts_per_token) experts a layer.")
     if variants:
@@ -210,5 +210,5 @@ def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations
     )
     if workload.past:
         notes.append("K and V of the past are in the cache, which 'attncalc kv' counts.")
-    notes += _remarks(model, bool(workload.past))
+    notes += _remarks(model, past=bool(workload.past))
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
