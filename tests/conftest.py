@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
+
+from asking import Answer, Ask  # noqa: E402
+
+from attncalc.cli import run  # noqa: E402
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Run a command line in this process: ask("kv", "gpt2", stdin="...")."""
+
+    def asked(*arguments: str, stdin: str = "") -> Answer:
+        monkeypatch.setattr(sys, "argv", ["attncalc", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = run()
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return asked

@@ -2,71 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import CONTEXTS, latent, models
 from toy import Recurrent
 
 from attncalc import (
     AttncalcError,
-    Chunked,
-    Full,
     Grouped,
     Head,
     Latent,
     Layers,
-    Mlp,
     ModelSpec,
-    Sliding,
     Stack,
     Workload,
-    crossover,
     flops,
-    growth,
     kv_cache,
     load,
     params,
 )
 from attncalc.attention import pairs
-from attncalc.cost.growth import one_attention_layer, one_recurrent_layer
 from attncalc.cost.intensity import decode_intensity, weights_read
 from attncalc.report.compare import compare_variants
 from attncalc.report.kv import kv_report
 from attncalc.units import DTYPES, dtype
 from attncalc.workload import Mask, Run
-
-SPANS = st.one_of(st.just(Full()), st.builds(Sliding, st.integers(1, 64)), st.builds(Chunked, st.integers(1, 64)))
-
-
-@st.composite
-def grouped(draw: st.DrawFn) -> Grouped:
-    kv, share = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 3]))
-    d_v = draw(st.sampled_from([None, 4, 24]))
-    return Grouped(kv * share, kv, draw(st.sampled_from([8, 16, 40])), d_v, span=draw(SPANS))
-
-
-@st.composite
-def latent(draw: st.DrawFn) -> Latent:
-    q = draw(st.sampled_from([None, 12]))
-    return Latent(draw(st.sampled_from([1, 4])), 16, 8, 4, 8, q_lora_rank=q, span=draw(SPANS))
-
-
-KINDS = st.one_of(grouped(), latent())
-
-
-@st.composite
-def models(draw: st.DrawFn) -> ModelSpec:
-    """Small models of one to three kinds of layers."""
-    groups = tuple(
-        Layers(f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)])))
-        for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=3)))
-    )
-    return ModelSpec("m", "m", (Stack("decoder", groups, 32),), vocab_size=11, head=Head("lm"))
-
-
-CONTEXTS = st.integers(1, 200)
 
 
 @given(models(), CONTEXTS, st.integers(1, 3))
@@ -108,56 +69,6 @@ def test_a_prefill_in_two_parts_costs_the_same(model: ModelSpec, context: int, d
     assert first + parts == flops(model, Workload.prefill(1, context)).scores
 
 
-@st.composite
-def wide_or_narrow(draw: st.DrawFn) -> ModelSpec:
-    """Models of grouped layers, some so narrow that scores overtake projections within a few tokens."""
-    kinds = draw(st.lists(grouped(), min_size=1, max_size=3))
-    layers = tuple(Layers(f"kind{i}", 1, attention=kind) for i, kind in enumerate(kinds))
-    return ModelSpec("m", "m", (Stack("decoder", layers, draw(st.integers(1, 60))),))
-
-
-@given(
-    wide_or_narrow(), st.sampled_from([Workload.prefill(1, 9), Workload.decode(1, 9), Workload.prefill(1, 9, past=7)])
-)
-def test_scores_overtake_projections_first_where_crossover_says(model: ModelSpec, workload: Workload) -> None:
-    found = crossover(model, workload)
-    first = workload.past + 1 if workload.phase == "prefill" else 1
-
-    def overtaken(context: int) -> bool:
-        spent = flops(model, workload.at(context))
-        return spent.scores > spent.projections
-
-    by_scan = next((n for n in range(first, 400) if overtaken(n)), None)
-    if (found is not None and found < 400) or by_scan is not None:
-        assert found == by_scan
-    elif found is not None:
-        assert overtaken(int(found))
-
-
-def test_a_chunks_first_crossing_is_found() -> None:
-    # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP a key overtake
-    # 2 * 62,914,560 where more than 6,144 keys are seen, first within the first chunk
-    kind = Grouped(40, 8, 128, span=Chunked(8000))
-    model = ModelSpec("m", "m", (Stack("decoder", (Layers("layers", 1, attention=kind),), 5120),))
-    assert crossover(model, Workload.decode(1, 100)) == 6145
-
-
-def test_the_layer_beside_recurrence_is_the_one_with_the_most_scores() -> None:
-    gemma, workload = load("gemma3-27b"), Workload.prefill(1, 8192)
-    reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
-    other = dataclasses.replace(gemma, stacks=(reordered,))
-    one = one_attention_layer(gemma, workload)
-    # a global layer: 2 FLOP a weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
-    assert one.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
-    assert one_attention_layer(other, workload).flops == one.flops
-
-
-def test_the_layer_beside_recurrence_projects_no_source() -> None:
-    # 4 matrices of 1,280 x 1,280; 448 * 449 / 2 pairs of 20 heads * 64, QK and PV
-    one = one_attention_layer(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
-    assert one.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
-
-
 @pytest.mark.parametrize(
     "given_dtypes", [{}, {"dtype": "fp32"}, {"kv_dtype": "fp8"}, {"dtype": "fp32", "kv_dtype": "int4"}]
 )
@@ -166,20 +77,6 @@ def test_every_report_takes_the_same_dtype_of_the_cache(given_dtypes: dict[str, 
     by_kv = {f.name: f.value for f in kv_report(model, workload).figures}["kv_cache"]
     by_compare = {f.name: f.value for f in compare_variants(model, workload).figures}["kv_cache"]
     assert by_kv == by_compare == kv_cache(model, workload).total
-
-
-def test_the_crossover_counts_from_the_past() -> None:
-    # LLaMA-2 70B, 4,000 tokens in the cache: n new ones see n (n + 1) / 2 + 4,000 n keys, and
-    # 2 * 64 * 2 * 128 FLOP a key overtake 2 * 150,994,944 a token where (n + 1) / 2 + 4,000 > 9,216
-    assert crossover(load("llama2-70b"), Workload.prefill(1, 4096, past=4000)) == 4000 + 10_432
-
-
-def test_twice_the_context_of_a_padded_batch_is_twice_each_length() -> None:
-    model, workload = load("llama2-7b"), Workload.prefill(lengths=(512, 300))
-    grown = growth(model, workload)
-    # n (n + 1) / 2 pairs of each length
-    before, after = (sum(n * (n + 1) // 2 for n in lengths) for lengths in ((512, 300), (1024, 600)))
-    assert float(grown.scores) == after / before
 
 
 def test_dense_scores_of_a_padded_batch_are_padded() -> None:
@@ -199,20 +96,6 @@ def test_mla_after_a_past_takes_the_cheaper_way(kind: Latent, context: int, data
         assert found == expanded
     else:
         assert found == (absorbed if new == 1 else min(absorbed, expanded))
-
-
-def test_a_recurrent_layer_is_split_over_devices_too() -> None:
-    # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
-    one = one_recurrent_layer(load("llama2-70b").shard(8), Workload.prefill(1, 100))
-    assert one.flops == 2 * 100 * 2 * 8192**2 // 8
-
-
-def test_the_longest_path_through_windows() -> None:
-    # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
-    model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
-    assert one_attention_layer(model, workload).longest_path == 3
-    full = load("llama2-7b")
-    assert one_attention_layer(full, workload).longest_path == 1
 
 
 def test_eight_devices_hold_an_eighth_each_and_all_norms() -> None:

@@ -1,0 +1,145 @@
+"""Where answers go: files, pipes, terminals, and streams that are closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from asking import REPOSITORY, Ask, shell
+
+
+def test_a_file_keeps_its_mode_when_it_is_overwritten(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "kv.json"
+    ask("kv", "gpt2", "-o", str(file))
+    file.chmod(0o640)
+    ask("kv", "gpt2", "-o", str(file), "--force")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_a_dash_after_o_is_standard_output(ask: Ask) -> None:
+    assert ask("kv", "gpt2", "-o", "-", "--json") == ask("kv", "gpt2", "--json")
+
+
+def test_a_file_is_written_whole_and_kept(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "kv.json"
+    assert ask("kv", "gpt2", "-o", str(file)) == (0, "", "")
+    first = file.read_text()
+    assert json.loads(first)["schema"] == "attncalc.kv/1"
+    assert "is there already" in ask("kv", "gpt3", "-o", str(file)).err
+    assert file.read_text() == first
+    assert ask("kv", "gpt3", "-o", str(file), "--force").code == 0
+    assert file.read_text() != first
+    assert os.listdir(tmp_path) == ["kv.json"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("md", "**GPT-2"), ("csv", "of,name,value"), ("txt", "GPT-2 (124M)  multi")]
+)
+def test_a_files_suffix_picks_its_format(ask: Ask, tmp_path: Path, suffix: str, start: str) -> None:
+    file = tmp_path / f"x.{suffix}"
+    ask("kv", "gpt2", "-o", str(file))
+    assert file.read_text().startswith(start)
+
+
+def test_a_link_is_followed_and_stays(ask: Ask, tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "real.json")
+    assert ask("kv", "gpt2", "-o", str(link)).code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "real.json").exists()
+
+
+def test_a_device_is_not_overwritten(ask: Ask) -> None:
+    answer = ask("kv", "gpt2", "-o", "/dev/null", "--force")
+    assert answer.code == 2
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    answer = shell("attncalc flops llama2-70b --explain | head -1")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("LLaMA-2 70B")
+    assert shell("attncalc flops llama2-70b --explain | true").returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(closed: str) -> None:
+    answer = shell(f"attncalc kv - {closed}")
+    assert answer.returncode == 2
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_line() -> None:
+    answer = shell("attncalc kv gpt2 > /dev/full")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: cannot write the answer: no space left")
+    assert len(answer.stderr.splitlines()) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_a_file_without_permission(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "secret.yaml"
+    file.write_text("title: x")
+    file.chmod(0)
+    assert "permission denied" in ask("kv", str(file)).err
+
+
+def test_a_pipe_gets_plain_text_whatever_the_terminal_says() -> None:
+    plain = shell("attncalc kv llama2-70b | cat", FORCE_COLOR="", TERM="xterm-256color").stdout
+    assert "\x1b" not in plain
+    assert shell("attncalc kv llama2-70b | cat", NO_COLOR="1", TERM="dumb").stdout == plain
+
+
+def on_a_terminal(command: str, **env: str) -> str:
+    """What a command prints to a terminal of its own."""
+    import pty
+
+    screen, terminal = pty.openpty()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        **env,
+    }
+    subprocess.run([sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment, check=True)
+    os.close(terminal)
+    printed = b""
+    while True:
+        try:
+            block = os.read(screen, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        printed += block
+    os.close(screen)
+    return printed.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_the_same_rows_with_emphasis(ask: Ask) -> None:
+    environment = {key: "" for key in ("NO_COLOR",) if key in os.environ}
+    screen = on_a_terminal("kv gemma3-27b", **environment)
+    plain = ask("kv", "gemma3-27b").out
+    import re
+
+    assert re.sub(r"\x1b\[[0-9;]*m", "", screen).rstrip() == plain.rstrip()
+    assert "\x1b[1m" in screen
+
+
+def test_no_color_and_dumb_terminals_get_no_colour() -> None:
+    assert "\x1b[3" not in on_a_terminal("kv gpt2 -c 4096", NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal("kv gpt2", TERM="dumb")
