@@ -113,7 +113,7 @@ class Workload:
                 )
 
     @classmethod
-    def prefill(cls, batch: int = 1, context: int = 1, *, past: int = 0, **given: Unpack[Given]) -> Workload:
+    def prefill(cls, batch: int = 1, context: int | None = None, *, past: int = 0, **given: Unpack[Given]) -> Workload:
         """Process a context at once; `past` of its tokens are in the cache already.
 
         With `lengths`, batch and context follow from them. AttncalcError: for what cannot be.
@@ -129,13 +129,13 @@ class Workload:
         return cls("prefill", batch, context - past, context, **given)
 
     @classmethod
-    def decode(cls, batch: int = 1, context: int = 1, **given: Unpack[Given]) -> Workload:
+    def decode(cls, batch: int = 1, context: int | None = None, **given: Unpack[Given]) -> Workload:
         """One step: one new token a sequence, which attends to `context` tokens, itself included."""
         batch, context = _padded(batch, context, given.get("lengths"))
         return cls("decode", batch, 1, context, **given)
 
     @classmethod
-    def train(cls, batch: int = 1, context: int = 1, **given: Unpack[Given]) -> Workload:
+    def train(cls, batch: int = 1, context: int | None = None, **given: Unpack[Given]) -> Workload:
         """A forward and a backward pass over the whole context."""
         batch, context = _padded(batch, context, given.get("lengths"))
         return cls("train", batch, context, context, **given)
@@ -183,8 +183,13 @@ class Workload:
         return dataclasses.replace(self.at(2 * self.context), lengths=lengths)
 
 
-def _padded(batch: int, context: int, lengths: tuple[int, ...] | None) -> tuple[int, int]:
+def _padded(batch: int, context: int | None, lengths: tuple[int, ...] | None) -> tuple[int, int]:
+    """The batch and its padded context, from what is given of the three."""
     if lengths is None:
+        if context is None:
+            raise AttncalcError("a workload without a context", "give context, or the lengths of its sequences")
+        if context < 1:
+            raise AttncalcError(f"context: {context} is not above zero", "give at least 1")
         return batch, context
     if not lengths or min(lengths) < 1:
         raise AttncalcError("lengths must be whole numbers above zero", "for example 512,300,128")

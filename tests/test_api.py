@@ -8,7 +8,7 @@ import pytest
 
 import attncalc
 import attncalc.quantity
-from attncalc import Workload, kv_cache, load
+from attncalc import AttncalcError, Workload, kv_cache, load
 
 
 def test_a_few_lines_get_a_figure() -> None:
@@ -16,6 +16,13 @@ def test_a_few_lines_get_a_figure() -> None:
     assert cache.total == 10_737_418_240
     assert cache.total.formula.text == "L * B * T * 2 * n_kv_heads * d_head * bytes"
     assert cache.total.formula.substituted == "80 * 8 * 4096 * 2 * 8 * 128 * 2"
+
+
+def test_a_workload_says_how_long_its_context_is() -> None:
+    with pytest.raises(AttncalcError, match="without a context"):
+        Workload.decode(batch=8)
+    with pytest.raises(AttncalcError, match="context: 0 is not above zero"):
+        Workload.prefill(context=0)
 
 
 def test_every_public_name_is_there() -> None:
