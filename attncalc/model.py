@@ -7,7 +7,7 @@ how many there are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -203,11 +203,13 @@ class ModelSpec:
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:
             return self
-        stacks = tuple(
-            dataclasses.replace(stack, layers=tuple(group.shard(tp) for group in stack.layers)) for stack in self.stacks
-        )
         rows = ceil_div(self.vocab_size, tp) if self.vocab_size else None
-        return dataclasses.replace(self, stacks=stacks, vocab_size=rows)
+        return dataclasses.replace(self._each(lambda group: group.shard(tp)), vocab_size=rows)
+
+    def _each(self, change: Callable[[Layers], Layers]) -> ModelSpec:
+        """Itself with every layer group changed."""
+        stacks = (dataclasses.replace(stack, layers=tuple(map(change, stack.layers))) for stack in self.stacks)
+        return dataclasses.replace(self, stacks=tuple(stacks))
 
     def with_attention(self, text: str) -> ModelSpec:
         """What if its attention were 'mha', 'mqa', 'gqa:N' (KV heads) or 'mla:R' (kv_lora_rank)?
@@ -226,18 +228,11 @@ class ModelSpec:
 
     def exchanged(self, variant: Variant) -> ModelSpec:
         """Itself with every attention that has heads of keys as `variant`."""
-        stacks = tuple(
-            dataclasses.replace(stack, layers=tuple(group.exchanged(variant) for group in stack.layers))
-            for stack in self.stacks
-        )
-        return dataclasses.replace(self, stacks=stacks)
+        return self._each(lambda group: group.exchanged(variant))
 
     def with_full_attention(self) -> ModelSpec:
         """Itself without windows and chunks."""
-        stacks = tuple(
-            dataclasses.replace(stack, layers=tuple(group.widened() for group in stack.layers)) for stack in self.stacks
-        )
-        return dataclasses.replace(self, stacks=stacks)
+        return self._each(Layers.widened)
 
     def facts(self) -> dict[str, Any]:
         """Itself as plain data, for JSON."""

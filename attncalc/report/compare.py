@@ -14,8 +14,8 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, column, count
-from ..workload import Run, Workload
-from .layers import attention_source
+from ..workload import Workload
+from .layers import attention_source, kv_heads
 from .notes import compare_notes
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .text import WIDTH
@@ -55,8 +55,8 @@ def _name(model: ModelSpec) -> str:
 def compare_variants(model: ModelSpec, workload: Workload, more: Sequence[str] = ()) -> Report:
     """One model's attention as MHA, every GQA, MQA and each of `more`; as released marked."""
     named_models = variants(model, more)
-    first = next(iter(named_models.values()))
-    rows: list[Row] = [(name, each, _figures(each, workload, name, first)) for name, each in named_models.items()]
+    base = int(kv_cache(next(iter(named_models.values())), workload).total)
+    rows: list[Row] = [(name, each, _figures(each, workload, name, base)) for name, each in named_models.items()]
     released = next(i for i, (_, each, _) in enumerate(rows) if each.stacks == model.stacks)
     return Report(
         "compare",
@@ -74,7 +74,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -
     """Several models side by side, each with its own workload; ratios are to the first."""
     asked = list(zip(models, workloads, strict=True))
     base = int(kv_cache(*asked[0]).total)
-    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base=base)) for m, w in asked]
+    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base)) for m, w in asked]
     title = ", ".join(model.title for model in models)
     return Report(
         "compare",
@@ -99,20 +99,17 @@ def _facts(row: Row, released: bool) -> dict[str, Any]:
     return {**model.facts(), "name": name, "released": released, "attention": model.main.layers[0].attention.facts()}
 
 
-def _figures(
-    model: ModelSpec, workload: Workload, name: str, first: ModelSpec | None = None, *, base: int = 0
-) -> dict[str, Figure]:
-    """The figures of one row; the cache's ratio is to that of `first`, or to `base` bytes."""
+def _figures(model: ModelSpec, workload: Workload, name: str, base: int) -> dict[str, Figure]:
+    """The figures of one row; the cache's ratio is to `base` bytes."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache, source = kv_cache(model, workload), attention_source(model)
-    base = int(kv_cache(first, workload).total) if first else base
     decodes = model.main.keeps_cache
     read = decode_intensity(model, decode) if decodes else None
     counted = params(model)
     over = named(cache.total, "kv_cache", "bytes of cache"), named(base, "kv_cache_first", "bytes of the first's")
     found: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("n_kv_heads", "KV heads", quantity(_kv_heads(model)), NO_UNIT),
+        ("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.layers[0].attention)), NO_UNIT),
         ("params_total", "parameters", counted.total, PARAMS),
         ("params_attention", "attention parameters", counted.attention, PARAMS),
         ("kv_cache_per_token", "KV of one more token", cache.per_token, BYTES),
@@ -124,11 +121,6 @@ def _figures(
         ("decode_flop_per_cache_byte", "scores' FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
     ]
     return {key: Figure(key, label, value, unit, source, name) for key, label, value, unit in found}
-
-
-def _kv_heads(model: ModelSpec) -> int:
-    """KV heads that a decode step reads; MLA's is the one latent for all."""
-    return model.symbolic().main.layers[0].attention.widths(Run(1, 1, 2)).n_kv_heads
 
 
 _COLUMNS = (

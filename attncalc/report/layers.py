@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..attention import Attention
 from ..cost.parts import group_name
 from ..model import Layers, ModelSpec
+from ..workload import Run
 
 
 def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
@@ -37,3 +39,8 @@ def attention_source(model: ModelSpec) -> str:
     """The papers behind the attention of the model's kinds, each once."""
     found = [kind.source for _, layers in model.groups() for kind in layers.attentions]
     return "; ".join(dict.fromkeys(found))
+
+
+def kv_heads(kind: Attention) -> int:
+    """KV heads that a decode step reads; MLA's is the one latent for all."""
+    return kind.widths(Run(1, 1, 2)).n_kv_heads

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..attention import FULL, Attention
+from ..attention import FULL
 from ..cost.cache import KVCache, kv_cache
 from ..cost.parts import cache_dtype
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, ratio
 from ..units import BYTES, PARAMS, count, human
-from ..workload import Run, Workload
+from ..workload import Workload
+from .layers import kv_heads
 from .report import times
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def device_notes(model: ModelSpec) -> list[str]:
     """What tensor parallelism replicates."""
     notes = []
     for _, layers in model.groups():
-        heads, copies = _kv_heads(layers.attention), 1
+        heads, copies = int(kv_heads(layers.attention)), 1
         if heads:
-            copies = _kv_heads(layers.attention.shard(model.tp)) * model.tp // heads
+            copies = int(kv_heads(layers.attention.shard(model.tp))) * model.tp // heads
         if copies > 1 and heads == 1:
             kept = layers.attention.cache()[0].name
             notes.append(f"{layers.attention.label}: {kept} are whole on each of the {model.tp} devices.")
@@ -89,11 +90,6 @@ def device_notes(model: ModelSpec) -> list[str]:
                 f"together keep {copies} x the cache."
             )
     return list(dict.fromkeys(notes))
-
-
-def _kv_heads(kind: Attention) -> int:
-    """KV heads that a decode step reads: MLA's one latent, no kind's nothing."""
-    return int(kind.widths(Run(1, 1, 2)).n_kv_heads)
 
 
 def _remarks(model: ModelSpec, past: bool) -> list[str]:
