@@ -9,13 +9,21 @@ class AttncalcError(Exception):
     """A question that cannot be answered as asked.
 
     `message` says what is wrong in one line, `tip` what to do about it. The command line prints
-    both and ends with exit code 2.
+    both and ends with exit code `code`: 2, the question is wrong.
     """
+
+    code = 2
 
     def __init__(self, message: str, tip: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.tip = tip
+
+
+class CannotCheckError(AttncalcError):
+    """A question that cannot be answered on this machine: no torch, no such device, no room."""
+
+    code = 3
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from attncalc import Grouped, Layers, Mask, ModelSpec, Stack, Workload, activations, load
 from attncalc.cost.activations import LayerActivations
+from attncalc.cost.kernels import Machine
 
 # The peak beyond the weights and the input of one layer, in bytes: d_model 512, 8 query heads of 64,
 # batch 1, S = T. Measured with torch 2.13.0 on a CPU from the profiler's memory events under
@@ -55,19 +56,85 @@ def test_flash_grows_with_the_tokens_and_math_with_their_square() -> None:
     assert 3.9 < large.peaks["math"].size / small.peaks["math"].size < 4.0
 
 
-def test_a_decode_step_makes_one_tokens_keys() -> None:
-    found = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
+# Of a preset's layer at 200 tokens, measured as above on 2 threads; the phase, the batch, the group.
+PRESETS = [
+    ("gpt-oss-20b", "prefill", 2, "bf16", 0, "math", 78_174_404),  # a window's mask, as a bias in bf16
+    ("gpt-oss-20b", "prefill", 1, "fp32", 0, "flash", 9_716_800),  # beside the output: the mask, a byte a pair
+    ("gpt-oss-20b", "decode", 2, "bf16", 0, "math", 13_778_944),  # 128 keys are read, not 200
+    ("gpt-oss-20b", "decode", 2, "bf16", 0, "flash", 44_288),  # K and V are in the cache
+    ("gpt2", "decode", 1, "fp32", 0, "flash", 15_360),  # but a fused projection keeps them
+    ("transformer-base", "decode", 1, "fp32", 1, "flash", 6_256),  # two threads' blocks of scores
+    ("transformer-base", "decode", 2, "bf16", 1, "flash", 7_088),
+    ("deepseek-v3", "prefill", 1, "fp32", 0, "math", 131_923_204),  # V is a view of what W_kv_b gave
+    ("deepseek-v3", "decode", 1, "fp32", 0, "math", 171_085_824),
+]
+
+
+@pytest.mark.parametrize(("name", "phase", "batch", "dtype", "group", "kernel", "measured"), PRESETS)
+def test_a_presets_layer_peaks_where_the_profiler_saw_it(
+    name: str, phase: str, batch: int, dtype: str, group: int, kernel: str, measured: int
+) -> None:
+    model = load(name)
+    make = Workload.prefill if phase == "prefill" else Workload.decode
+    workload = make(batch, 200, dtype=dtype, source=213 if model.encoder else None)
+    found = activations(model, workload, Machine(threads=2))
+    assert found[0 if phase == "decode" else group].peaks[kernel].size == measured
+
+
+def test_a_decode_step_reads_what_a_window_keeps() -> None:
+    local, full = activations(load("gemma3-27b"), Workload.decode(1, 100_000))
+    assert local.score_shape == (1, 32, 1, 1024)
+    assert full.score_shape == (1, 32, 1, 100_000)
+
+
+def test_flash_splits_the_keys_where_a_gpu_would_idle() -> None:
+    """FlashAttention's heuristic on 132 multiprocessors: 264 slots for 8 KV heads and 32 blocks of 128 keys.
+
+    16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the least above 85 % of the best.
+    """
+    model, step = load("llama3-8b"), Workload.decode(1, 4096)
+    (found,) = activations(model, step, Machine(multiprocessors=132))
+    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    assert sizes["partial"] == 32 * 32 * (128 + 1) * 4  # parts * heads * (d_head and a logsumexp) * fp32
+    (many,) = activations(model, Workload.decode(64, 4096), Machine(multiprocessors=132))
+    assert "partial" not in {t.name for t in many.peaks["flash"].live}  # 64 * 8 tiles fill it
+
+
+def test_efficient_sums_wide_values_in_fp32() -> None:
+    found = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks["efficient"]
+    # 512 tokens * 8 heads of 256 * 4 B: above a width of 128 they do not fit in registers
+    assert {t.name: int(t.size) for t in found.live}["accumulator"] == 512 * 8 * 256 * 4
+
+
+def test_a_gate_is_alive_beside_the_output() -> None:
+    def peak(gate: bool) -> int:
+        heads = Layers("layers", 1, attention=Grouped(8, 8, 64, gate=gate))
+        model = ModelSpec("m", "m", (Stack("s", (heads,), 128),), dtype="fp16")
+        return activations(model, Workload.prefill(1, 100))[0].peaks["cudnn"].size
+
+    # q, k, v, the output and the gate are 8 * 64 * 2 B a token; y is 128 * 2 B
+    assert peak(True) == 100 * 5 * 1024
+    assert peak(False) == 100 * (4 * 1024 + 256)
+
+
+def test_new_tokens_after_a_past_are_given_a_mask() -> None:
+    """The causal flag means the upper left corner; 100 new of 300 tokens are in the lower one."""
+    found = layer(8, "fp16", True, Workload.prefill(1, 300, past=200)).peaks["math"]
     sizes = {t.name: int(t.size) for t in found.live}
-    # one token: 8 heads * 64 * 2 B of queries, 2 * 64 * 2 B of keys
-    assert (sizes["q"], sizes["k"], sizes["v"]) == (1024, 256, 256)
+    assert (sizes["mask"], sizes["bias"]) == (100 * 300, 2 * 100 * 300)
+
+
+def test_a_decode_step_writes_its_keys_into_the_cache() -> None:
+    found = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
+    # one token: 8 heads * 64 * 2 B of queries and of output, 512 * 2 B of y
+    assert {t.name: int(t.size) for t in found.live if t.size} == {"q": 1024, "out": 1024, "y": 1024}
 
 
 def test_mlas_decode_reads_the_latent_as_one_head() -> None:
     found = activations(load("deepseek-v3"), Workload.decode(1, 4096))[0]
     sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
-    # 128 heads of 512 + 64 queries; the new latent of 576; values are a part of it
-    assert (sizes["q"], sizes["k"]) == (128 * 576 * 2, 576 * 2)
-    assert "v" not in sizes
+    # 128 heads of 512 + 64 queries, of 512 outputs, fp32 logsumexps; the new latent is in the cache
+    assert sizes == {"q": 128 * 576 * 2, "out": 128 * 512 * 2, "y": 7168 * 2}
 
 
 def test_flash_knows_a_window_and_efficient_is_given_a_mask() -> None:
@@ -82,7 +149,7 @@ def test_flash_knows_a_window_and_efficient_is_given_a_mask() -> None:
 def test_a_padded_batch_has_a_mask_for_each_sequence() -> None:
     found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
     sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
-    assert (sizes["mask"], sizes["mask_fp32"]) == (3 * 512 * 512, 3 * 512 * 512 * 4)
+    assert (sizes["mask"], sizes["bias"]) == (3 * 512 * 512, 3 * 512 * 512 * 2)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class Cross(NamedTuple):
         return tuple(c._replace(grows="source", span=FULL) for c in self.heads.cache())
 
     def widths(self, run: Run | None = None) -> Widths:
-        return self.heads.widths(run)
+        return self.heads.widths(run)._replace(together=False)
 
     def remarks(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has run.",) if past else ()

@@ -154,7 +154,7 @@ class Grouped:
         )
 
     def widths(self, run: Run | None = None) -> Widths:
-        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v)
+        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=self.gate)
 
     def remarks(self, past: bool) -> tuple[str, ...]:
         return ()

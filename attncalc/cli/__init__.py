@@ -23,6 +23,7 @@ COMMANDS = {
     "flops": "FLOPs of a prefill, a decode step, a training step.",
     "memory": "Activation memory: score matrix, peak by kernel.",
     "compare": "MHA, GQA, MQA, MLA of a model; or several models.",
+    "verify": "Real torch layers, measured beside the formulas.",
     "presets": "The models that are here: list, or show one.",
 }
 """Every command and its help; the module of that name in this package holds it."""
@@ -112,16 +113,16 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
-def _words(error: Exception) -> tuple[str, str]:
-    """What is wrong, and what to do about it."""
+def _words(error: Exception) -> tuple[str, str, int]:
+    """What is wrong, what to do about it, and the exit code."""
     if isinstance(error, AttncalcError):
-        return error.message, error.tip
+        return error.message, error.tip, error.code
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
-    return shown(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is"
+    return shown(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is", 2
 
 
-def _refused(message: str, tip: str) -> int:
+def _refused(message: str, tip: str, code: int = 2) -> int:
     if sys.stderr is not None:
         sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
-    return 2
+    return code

@@ -131,7 +131,7 @@ def read_workload(
     if lengths is not None and (batch, context) != (None, None):
         raise AttncalcError("--lengths with --batch or --context", "the lengths say both: leave out the others")
     given: Given = {
-        "source": _source(model, source),
+        "source": read_source(model, source),
         "lengths": _lengths(lengths),
         "mask": None if mask is None else Mask.parse(mask),
         "dtype": None if in_dtype is None else dtype(in_dtype, compute=True).name,
@@ -164,7 +164,8 @@ def _assumed(model: ModelSpec, context: str | None, lengths: str | None, source:
     return tuple(found)
 
 
-def _source(model: ModelSpec, source: str | None) -> int | None:
+def read_source(model: ModelSpec, source: str | None) -> int | None:
+    """Tokens of the source; the encoder's own longest where none are given. AttncalcError: there is no encoder."""
     if model.encoder is None:
         if source is not None:
             raise AttncalcError("--source-context: this model has no encoder", "leave it out")

@@ -8,12 +8,20 @@ import io
 from .report import Report
 
 COLUMNS = ("of", "name", "value", "unit", "formula", "substituted")
+CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
 
 
 def render(report: Report) -> str:
-    """Rows of COLUMNS with a header; `of` is empty for the whole model, else a layer group or variant."""
+    """Rows of COLUMNS with a header; `of` is empty for the whole model, else a layer group or variant.
+
+    Where something was checked, rows of CHECK_COLUMNS instead.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    if report.checks:
+        writer.writerow(CHECK_COLUMNS)
+        writer.writerows(tuple(check.facts()[name] for name in CHECK_COLUMNS) for check in report.checks)
+        return out.getvalue()
     writer.writerow(COLUMNS)
     for f in report.all_figures:
         writer.writerow((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted))

@@ -19,6 +19,7 @@ def render(report: Report) -> str:
         "results": [result(figure) for figure in report.figures],
         "layers": [{**facts, "results": [result(f) for f in figures]} for facts, figures in report.layers],
         "notes": list(report.notes),
+        **report.more,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..cost.activations import KERNELS, LayerActivations, Live, activations
+from ..cost.activations import LayerActivations, activations
+from ..cost.kernels import KERNELS, Live
 from ..cost.parts import compute_dtype
 from ..model import ModelSpec
 from ..units import BYTES, NO_UNIT, count, exact, human
@@ -35,7 +36,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         model.facts(),
         workload_facts(model, workload),
         _figures(model, largest, ""),
-        tuple((_facts(layer), _figures(model, layer, _name(layer))) for layer in found),
+        tuple((_facts(layer), _figures(model, layer, layer.name)) for layer in found),
         _tables(model, found, largest),
         memory_notes(model, workload, largest),
         _parts(largest),
@@ -52,14 +53,10 @@ def _parts(layer: LayerActivations) -> tuple[Figure, ...]:
     return tuple(found.values())
 
 
-def _name(layer: LayerActivations) -> str:
-    return f"{layer.group}_cross" if layer.attention == "cross" else layer.group
-
-
 def _facts(layer: LayerActivations) -> dict[str, object]:
     across = layer.layers.cross if layer.attention == "cross" else None
     return {
-        "name": _name(layer),
+        "name": layer.name,
         "layers": int(layer.layers.count),
         "part": layer.attention,
         "attention": (across or layer.layers.attention).facts(),
@@ -124,7 +121,7 @@ def _live_table(layer: LayerActivations) -> Table:
 def _layer_table(found: tuple[LayerActivations, ...]) -> Table:
     matrix, of_matrix = unit_column("score matrix", [layer.score_matrix for layer in found], BYTES)
     columns = [Column("one layer of", "left"), matrix]
-    cells = [[_name(layer) for layer in found], of_matrix]
+    cells = [[layer.name for layer in found], of_matrix]
     for kernel in ("math", "flash", "efficient"):
         column, shown = unit_column(f"peak {kernel}", [layer.peaks[kernel].size for layer in found], BYTES)
         columns.append(column)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from ..check import Check
 from ..cost.parts import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
@@ -99,7 +101,8 @@ class Table(NamedTuple):
 class Report(NamedTuple):
     """An answer. figures: of the whole; layers: of each layer group or variant, with its facts.
 
-    parts: what only an explanation shows: the parts that a figure's formula names.
+    parts: what only an explanation shows: the parts that a figure's formula names. more: what JSON says
+    of this command alone, by key; checks: what was compared, for those who read rows.
     """
 
     command: str
@@ -111,6 +114,8 @@ class Report(NamedTuple):
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     parts: tuple[Figure, ...] = ()
+    more: Mapping[str, Any] = MappingProxyType({})
+    checks: tuple[Check, ...] = ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:

@@ -1,0 +1,51 @@
+"""Models whose real layers are small enough to verify in a moment, one of each kind of attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+GROUPED = """\
+title: Small
+sources: ["a test"]
+d_model: 32
+n_layers: 3
+vocab_size: 10
+norm: rmsnorm
+n_heads: 4
+n_kv_heads: 2
+mlp: gated
+d_ff: 8
+max_context: 64
+dtype: bf16
+"""
+MHA = GROUPED.replace("n_kv_heads: 2\n", "")
+FUSED = MHA + "fused: true\n"
+OPTIONS = GROUPED + "gate: true\nqk_norm: head\nsinks: true\n"
+WINDOW = GROUPED + "window: 5\n"
+LATENT = GROUPED.replace(
+    "n_heads: 4\nn_kv_heads: 2\n",
+    "attention: latent\nn_heads: 4\nkv_lora_rank: 16\nd_nope: 8\nd_rope: 4\nd_v: 12\n",
+)
+ZOO = (
+    MHA.replace("n_layers: 3", "n_layers: 8")
+    + """\
+pattern: [window, chunk, gate, full_norm, wide_values, latent, narrow_latent, mqa]
+layer_kinds:
+  window: { window: 7, n_kv_heads: 2, bias: true }
+  chunk: { chunk: 6, n_kv_heads: 4, sinks: true }
+  gate: { gate: true, n_kv_heads: 1, qk_norm: head }
+  full_norm: { qk_norm: full, fused: true, bias: [q, k, v], n_kv_heads: 2 }
+  wide_values: { d_head: 16, d_v: 40, n_kv_heads: 2 }
+  latent: { attention: latent, kv_lora_rank: 32, d_nope: 16, d_rope: 8, d_v: 24 }
+  narrow_latent: { attention: latent, kv_lora_rank: 32, q_lora_rank: 20, d_nope: 16, d_rope: 8, d_v: 16, window: 9 }
+  mqa: { n_kv_heads: 1, d_head: 64, fused: true }
+"""
+)
+ENCODER = MHA.replace("sources:", "mask: bidirectional\nsources:")
+
+
+def saved(text: str, folder: Path) -> str:
+    """A file with this model."""
+    path = folder / "model.yaml"
+    path.write_text(text)
+    return str(path)

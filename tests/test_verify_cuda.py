@@ -1,0 +1,48 @@
+"""On a GPU: every preset, every kernel, half precision, long contexts. Without one these are skipped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from asking import Ask
+
+from attncalc.verify import need_torch
+
+need_torch()
+import torch  # noqa: E402
+
+GPUS = torch.cuda.device_count()
+pytestmark = pytest.mark.skipif(GPUS == 0, reason="torch sees no CUDA device")
+
+
+def disagreeing(ask: Ask, question: str) -> list[str]:
+    answer = ask("verify", *question.split(), "--device", "cuda", "--json")
+    assert answer.code in (0, 1), answer.err
+    found = json.loads(answer.out)["checks"]
+    assert found
+    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in found if not c["ok"]]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_every_preset_agrees(ask: Ask, dtype: str) -> None:
+    assert disagreeing(ask, f"--dtype {dtype} --context 1024") == []
+
+
+@pytest.mark.parametrize("kernel", ["math", "flash", "efficient", "cudnn"])
+def test_every_kernel_agrees(ask: Ask, kernel: str) -> None:
+    assert disagreeing(ask, f"llama3-8b --kernel {kernel} --context 2048 --batch 2") == []
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "llama3.1-405b", "deepseek-v3"])
+def test_long_contexts_agree_where_they_fit(ask: Ask, model: str) -> None:
+    assert disagreeing(ask, f"{model} --context 131072") == []
+
+
+def test_scaling_agrees(ask: Ask) -> None:
+    assert disagreeing(ask, "llama3-8b --scaling --context 32768") == []
+
+
+@pytest.mark.skipif(GPUS < 2, reason="torch sees fewer than two CUDA devices")
+def test_two_gpus_hold_their_parts(ask: Ask) -> None:
+    assert disagreeing(ask, "llama3-8b --tp 2 --context 512") == []
