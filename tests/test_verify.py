@@ -271,7 +271,7 @@ def test_a_kernel_that_refuses_the_true_size_is_left_out_and_named(
     monkeypatch.setattr("attncalc.verify.subject.sdpa", refuses)
     answer = ask("verify", saved(ENCODER, tmp_path), "-c", "30", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "decoder, prefill: flash refused these sizes." in json.loads(answer.out)["notes"]
+    assert "encoder, prefill: flash refused these sizes." in json.loads(answer.out)["notes"]
     assert "peak_prefill_math" in {c["name"] for c in checks(answer)}
     assert "peak_prefill_flash" not in {c["name"] for c in checks(answer)}
 
