@@ -58,8 +58,8 @@ class Widths(NamedTuple):
     """Elements a token has in the tensors that enter and leave the attention kernel.
 
     n_heads query heads of d_qk and n_kv_heads of d_qk and d_v; extra: what else is live then
-    (MLA's latent, and what K was made from), per token. values_in_keys: V is a part of K and takes no
-    memory of its own. together: q, k and v are one tensor, and live as long. gate: the output has one.
+    (MLA's latent, and what K was made from), per token. together: q, k and v are one tensor, and live
+    as long. gate: the output has one.
     """
 
     n_heads: int
@@ -67,7 +67,6 @@ class Widths(NamedTuple):
     d_qk: int
     d_v: int
     extra: int = 0
-    values_in_keys: bool = False
     together: bool = False
     gate: bool = False
 

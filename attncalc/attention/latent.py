@@ -100,7 +100,7 @@ class Latent:
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
-            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, values_in_keys=True)
+            return Widths(self.n_heads, 1, latent, self.kv_lora_rank)
         # V is a view of what W_kv_b gave, which stays alive with the part that K was made from.
         extra = latent + self.n_heads * self.d_nope
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra=extra)

@@ -127,7 +127,6 @@ def _shape(
         d_qk=around.d_qk,
         d_v=around.d_v,
         extra=around.extra,
-        values_in_keys=around.values_in_keys,
         gate=around.gate,
         d_model=stack.d_model,
         bytes=symbol("bytes", in_dtype.bits // 8, f"bytes of an element in {in_dtype.name}"),

@@ -73,7 +73,6 @@ class Shape(NamedTuple):
     d_qk: int
     d_v: int
     extra: int
-    values_in_keys: bool
     gate: bool
     d_model: int
     bytes: int
@@ -117,8 +116,7 @@ def _projected(s: Shape) -> list[Live]:
     found = [_live("q", "queries", s.B * s.S * s.n_heads * s.d_qk * s.bytes)]
     if s.held_keys:
         found.append(_live("k", "new keys", s.B * s.held_keys * s.n_kv_heads * s.d_qk * s.bytes))
-        if not s.values_in_keys:
-            found.append(_live("v", "new values", s.B * s.held_keys * s.n_kv_heads * s.d_v * s.bytes))
+        found.append(_live("v", "new values", s.B * s.held_keys * s.n_kv_heads * s.d_v * s.bytes))
         if s.extra:
             found.append(_live("latent", "the latent, and what K was made from", s.B * s.held_keys * s.extra * s.bytes))
     return found
