@@ -8,11 +8,12 @@ from attncalc import Grouped, Layers, Mask, ModelSpec, Sliding, Stack, Workload,
 from attncalc.attention import Attention
 from attncalc.cost.kernels import Machine
 
+CAUSAL = Mask("causal")
 GPU = Machine(multiprocessors=132)
 
 
-def layer(kind: Attention, d_model: int = 512, dtype: str = "fp16", mask: str = "causal") -> ModelSpec:
-    stack = Stack("s", (Layers("layers", 1, attention=kind),), d_model, mask=Mask(mask))
+def layer(kind: Attention, d_model: int = 512, dtype: str = "fp16", mask: Mask = CAUSAL) -> ModelSpec:
+    stack = Stack("s", (Layers("layers", 1, attention=kind),), d_model, mask=mask)
     return ModelSpec("m", "m", (stack,), dtype=dtype)
 
 
@@ -151,7 +152,7 @@ def test_a_mask_that_was_asked_for_is_the_decoders() -> None:
 
 def test_a_window_without_causality_is_a_matrix() -> None:
     kind = Grouped(8, 8, 64, span=Sliding(16))
-    assert peak(layer(kind, mask="bidirectional"), Workload.prefill(1, 30), "math")["mask"] == 30 * 30
+    assert peak(layer(kind, mask=Mask("bidirectional")), Workload.prefill(1, 30), "math")["mask"] == 30 * 30
 
 
 def test_cross_attention_after_a_past_makes_no_keys() -> None:

@@ -99,7 +99,7 @@ def test_a_model_without_a_vocabulary_has_no_head_to_run() -> None:
 
 
 def test_a_token_of_deepseek_v3_uses_38_billion() -> None:
-    """Published: 37 B activated parameters, with an embedding that is counted whole here, and the router and its bias."""
+    """Published: 37 B activated; here with the whole embedding, the router and its bias."""
     # MLA: queries through 1,536, K and V through 512 + 64, 128 heads of 128 + 64 and of 128
     mla = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168
     dense, sparse = 3 * 7168 * 18_432, (7168 + 1) * 256 + 9 * 3 * 7168 * 2048
