@@ -26,6 +26,7 @@ class Mlp:
     n_experts: int | None = term("experts of a layer", default=None)
     n_experts_per_token: int | None = term("experts that a token is routed to", default=None)
     n_shared_experts: int | None = term("experts that every token uses", default=None)
+    d_ff_shared: int | None = term("width of the shared experts together", left_out="n_shared_experts * d_ff", default=None)
     router_bias: bool = False
     """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 
@@ -46,6 +47,10 @@ class Mlp:
             *(Matrix(name, d_model, self.d_ff, up, "queries") for name in names),
             Matrix("W_down", self.d_ff, d_model, d_model if self.bias else 0, "queries"),
         )
+
+    def shared(self, d_model: int) -> tuple[Matrix, ...]:
+        """The matrices of shared experts of a width of their own."""
+        return dataclasses.replace(self, d_ff=self.d_ff_shared).expert(d_model) if self.d_ff_shared else ()
 
     def router(self, d_model: int) -> tuple[Matrix, ...]:
         """The router's matrix; () without experts."""
@@ -77,5 +82,14 @@ class Mlp:
         if self.d_ff % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide d_ff {self.d_ff}", "choose a number of devices that does"
+            )
+        if self.d_ff_shared:
+            if self.d_ff_shared % tp:
+                raise AttncalcError(
+                    f"--tp {int(tp)} does not divide d_ff_shared {self.d_ff_shared}",
+                    "choose a number of devices that does",
+                )
+            return dataclasses.replace(
+                self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp)
             )
         return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp))

@@ -23,7 +23,8 @@ from .workload import CAUSAL, Mask, Run, Workload
 class Layers:
     """`count` equal layers, in a row in a stack's order, or gathered by `Stack.distinct`.
 
-    keeps_cache False: a layer that reads the cache of another and keeps none of its own.
+    keeps_cache False: a layer that reads the cache of another and keeps none of its own. extra: further
+    tensors of a layer; those that read something multiply every token.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Layers:
     mlp: Mlp | None = None
     norms: int = term("norms of a layer", default=2)
     keeps_cache: bool = True
+    extra: tuple[Matrix, ...] = ()
 
     @property
     def attentions(self) -> tuple[Attention, ...]:

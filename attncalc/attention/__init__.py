@@ -6,12 +6,21 @@ from .cross import Cross
 from .grouped import Grouped
 from .kind import Attention, Cached, Kind, Matrix, Widths
 from .latent import Latent
+from .linear import Delta, Lightning, ShortConvolution
+from .mamba import Mamba, Mamba2
+from .recurrent import Absent, Recurrent
 from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
 
 KINDS: dict[str, type[Kind]] = {
     "grouped": Grouped,
     "latent": Latent,
+    "mamba": Mamba,
+    "mamba2": Mamba2,
+    "delta": Delta,
+    "lightning": Lightning,
+    "short_convolution": ShortConvolution,
+    "none": Absent,
 }
 """What the YAML key `attention` may name. A new kind is a file and a line here."""
 
@@ -26,6 +35,7 @@ __all__ = [
     "Grouped",
     "Kind",
     "Latent",
+    "Recurrent",
     "Matrix",
     "Sliding",
     "Span",

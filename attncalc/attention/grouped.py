@@ -51,6 +51,9 @@ class Grouped:
         default=False,
         schema={"type": "boolean"},
     )
+    extra_vectors: int | None = term(
+        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
+    )
     gate: bool = term("a gate on the output, as wide as it (Qwen3-Next)", default=False, schema={"type": "boolean"})
 
     @classmethod
@@ -135,6 +138,8 @@ class Grouped:
             found.append(Matrix("k_norm", k if whole else self.d_head))
         if self.sinks:
             found.append(Matrix("sinks", self.n_heads))
+        if self.extra_vectors:
+            found.append(Matrix("vectors", self.extra_vectors))
         return tuple(found)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:

@@ -31,6 +31,9 @@ class Latent:
     d_rope: int = term("width of the rotary part, shared by all heads as a key (qk_rope_head_dim)")
     d_v: int = term("width of a value head (v_head_dim)")
     q_lora_rank: int | None = term("width of the queries' latent", left_out="queries are not compressed", default=None)
+    extra_vectors: int | None = term(
+        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
+    )
     span: Span = FULL
 
     @classmethod
@@ -72,6 +75,7 @@ class Latent:
                 Matrix("q_a_norm", self.q_lora_rank),
                 Matrix("W_q_b", self.q_lora_rank, q, 0, "queries"),
             ]
+        vectors = (Matrix("vectors", self.extra_vectors),) if self.extra_vectors else ()
         return (
             *queries,
             Matrix("W_kv_a", d_source, self.kv_lora_rank + self.d_rope, 0, "keys"),
@@ -79,6 +83,7 @@ class Latent:
             # Absorbed or expanded, its weights multiply each new token once.
             Matrix("W_kv_b", self.kv_lora_rank, self.n_heads * (self.d_nope + self.d_v), 0, "keys"),
             Matrix("W_o", self.n_heads * self.d_v, d_model, 0, "queries"),
+            *vectors,
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:

@@ -18,6 +18,10 @@ class Span(Protocol):
     """How far back a query sees."""
 
     @property
+    def reach(self) -> int | None:
+        """Tokens a query can see at the most; None for all there are."""
+
+    @property
     def label(self) -> str:
         """'full', 'window 1,024', 'chunk 8,192'."""
 
@@ -44,6 +48,7 @@ class Span(Protocol):
 class Full:
     """Every position. All of its kind are equal."""
 
+    reach = None
     label = "full"
     words = "the whole context"
 
@@ -92,6 +97,10 @@ class Sliding(_Narrow):
     window: int = term("tokens of the sliding window, the query's own included", symbol="W")
 
     @property
+    def reach(self) -> int:
+        return self.window
+
+    @property
     def label(self) -> str:
         return f"window {int(self.window):,}"
 
@@ -118,6 +127,10 @@ class Chunked(_Narrow):
     """
 
     chunk: int = term("tokens of an attention chunk", symbol="C")
+
+    @property
+    def reach(self) -> int:
+        return self.chunk
 
     @property
     def label(self) -> str:

@@ -151,7 +151,7 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         if not (colon and key in LAYER_KEYS):
             key, rest = "", error.message
         raise used.error(key, rest, error.tip) from None
-    used.keys.add("norms_per_layer")
+    used.keys |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "keeps_cache"}
     if cross and not isinstance(attention, Grouped):
         raise used.error("attention", "an encoder-decoder's cross-attention is grouped here", "leave out 'encoder'")
     return {
@@ -160,6 +160,11 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         "cross": Cross(attention) if cross else None,
         "mlp": mlp,
         "norms": given.get("norms_per_layer", 2) + int(cross),
+        "keeps_cache": given.get("keeps_cache", True),
+        "extra": (
+            *(_extra(n, s)._replace(reads="queries") for n, s in given.get("extra_matrices", {}).items()),
+            *(_extra(n, s) for n, s in given.get("extra_vectors_per_layer", {}).items()),
+        ),
     }
 
 
@@ -190,12 +195,13 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
         return None
     if "d_ff" not in given:
         raise used.error("", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one")
-    keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts")
+    keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
     used.keys |= {*keys, "mlp_bias"}
     if "n_experts" in given:
         used.keys.add("router_bias")
-    elif "n_shared_experts" in given:
-        raise used.error("n_shared_experts", "shared experts without n_experts", "give n_experts too")
+    for key in ("n_shared_experts", "d_ff_shared"):
+        if key in given and "n_experts" not in given:
+            raise used.error(key, "shared experts without n_experts", "give n_experts too")
     return Mlp(
         **{key: given[key] for key in keys if key in given},
         gated=kind == "gated",

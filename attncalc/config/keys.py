@@ -70,6 +70,19 @@ LAYER_KEYS: dict[str, Schema] = {
     **_fields(Mlp),
     "mlp_bias": _key(_YES, "biases in the MLP"),
     "router_bias": _key(_YES, "one more value an expert in the router: a bias or a score correction"),
+    "extra_matrices": {
+        "description": "further matrices of a layer that multiply every token, by name: [rows, columns]",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+    },
+    "extra_vectors_per_layer": {
+        "description": "further vectors of a layer, which multiply nothing, by name: their shape",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+    },
+    "keeps_cache": _key(_YES, "false for a layer that reads the cache of another", "true"),
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"),
 }
 

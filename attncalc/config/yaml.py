@@ -90,3 +90,8 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
             "write a number, a word or true/false",
         )
     return value
+
+
+def table(content: bytes) -> Any:
+    """The data in one of attncalc's own tables, which needs no lines and no checks."""
+    return yaml.load(content, Loader=_Loader)

@@ -47,7 +47,8 @@ def activations(model: ModelSpec, workload: Workload, machine: Machine | None = 
         if not stack.runs(asked):
             continue
         group = group_name(symbols, stack, layers)
-        found.append(_layer(group, layers, "self", _own(symbols, stack, layers.attention, asked), where))
+        if layers.attention.widths().n_heads:  # a recurrent layer runs no attention kernel
+            found.append(_layer(group, layers, "self", _own(symbols, stack, layers.attention, asked), where))
         if layers.cross:
             found.append(_layer(group, layers, "cross", _across(symbols, stack, layers.cross, asked), where))
     return tuple(found)

@@ -164,11 +164,11 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
 
 
 def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
-    if layers.mlp is None:
-        return 0
-    router = matmul_weights(layers.mlp.router(stack.d_model))
-    expert = matmul_weights(layers.mlp.expert(stack.d_model))
-    return 2 * query_tokens(stack, workload) * (router + layers.mlp.used * expert)
+    weights = matmul_weights(layers.extra)
+    if layers.mlp:
+        router = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
+        weights = router + layers.mlp.used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
+    return 2 * query_tokens(stack, workload) * weights
 
 
 def _head(model: ModelSpec, workload: Workload) -> int:

@@ -15,7 +15,7 @@ class LayerParams(NamedTuple):
 
     attention: by matrix, cross-attention's with 'cross ' before their names. attention_weights, and
     weights_one_layer of one of them: attention's matrices without biases and vectors. mlp_active: of
-    the MLP, those that one token passes through.
+    the MLP, those that one token passes through. other: vectors beside all of these.
     """
 
     group: str
@@ -28,6 +28,7 @@ class LayerParams(NamedTuple):
     mlp: Quantity
     mlp_active: Quantity
     norm: Quantity
+    other: Quantity
 
     @property
     def total(self) -> Quantity:
@@ -37,6 +38,7 @@ class LayerParams(NamedTuple):
                 "attention": (self.attention_total, "parameters of attention"),
                 "mlp": (self.mlp, "parameters of the MLPs"),
                 "norm": (self.norm, "parameters of the norms"),
+                "other": (self.other, "parameters of other vectors"),
             }
         )
 
@@ -45,7 +47,7 @@ class Params(NamedTuple):
     """Parameters of a model on one device; a tied matrix counts once, in the embedding.
 
     attention_weights: attention without biases, norms and sinks. active: those that one token passes
-    through (all, but for a mixture of experts). other: tensors outside the layers.
+    through (all, but for a mixture of experts). other: further vectors, and tensors outside the layers.
     """
 
     total: Quantity
@@ -72,7 +74,7 @@ def params(model: ModelSpec) -> Params:
         "embedding": embedding_params(symbols),
         "head": head_params(symbols),
         "norm": _norm_params(symbols, groups),
-        "other": total(matrix.params for matrix in symbols.extra),
+        "other": _other_params(symbols, groups),
     }
     active = sum_of("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
     return Params(
@@ -97,6 +99,8 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
     expert = total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
     router = total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
     held, used = (layers.mlp.held, layers.mlp.used) if layers.mlp else (1, 1)
+    shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
+    more = total(m.params for m in (*shared, *(m for m in layers.extra if m.reads)))
     named = [*((m.name, m) for m in own), *((f"cross {m.name}", m) for m in cross)]
     return LayerParams(
         group=group_name(model, stack, layers),
@@ -106,9 +110,10 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
         attention_weights=quantity(layers.count * matmul_weights(both)),
         attention_one_layer=total(m.params for m in both),
         weights_one_layer=quantity(matmul_weights(both)),
-        mlp=quantity(layers.count * (router + held * expert)),
-        mlp_active=quantity(layers.count * (router + used * expert)),
+        mlp=quantity(layers.count * (router + held * expert + more)),
+        mlp_active=quantity(layers.count * (router + used * expert + more)),
         norm=quantity(layers.count * (layers.norms * stack.norm_vectors * stack.d_model)),
+        other=quantity(layers.count * total(m.params for m in layers.extra if not m.reads)),
     )
 
 
@@ -147,6 +152,12 @@ def head_params(model: ModelSpec) -> Quantity:
     vocab_size = model.vocab_size or 0
     bias = vocab_size if model.head.bias else 0
     return total((0 if model.head.tied else d_model * vocab_size, bias))
+
+
+def _other_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:
+    parts = [Part(g.group, g.other) for g in groups]
+    parts.append(Part("outside", total(matrix.params for matrix in model.extra)))
+    return sum_of("params_other", "other parameters", parts)
 
 
 def _norm_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:

@@ -8,7 +8,7 @@ from ..attention import Cached
 from ..errors import AttncalcError, did_you_mean
 from ..units import DType, shown
 from ..workload import Workload
-from . import ideal
+from . import ideal, transformers
 
 
 class Engine(Protocol):
@@ -23,7 +23,7 @@ class Engine(Protocol):
         """Bytes that one more token of one sequence adds to what a layer keeps."""
 
 
-ENGINES: dict[str, Engine] = {"ideal": ideal}
+ENGINES: dict[str, Engine] = {"ideal": ideal, "transformers": transformers}
 
 
 def engine(name: str) -> Engine:

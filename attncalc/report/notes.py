@@ -44,7 +44,7 @@ def shape_notes(model: ModelSpec) -> list[str]:
         around = layers.attention.widths()
         width = int(around.n_heads) * int(around.d_qk)
         d_model = int(stack.d_model)
-        if around.d_qk < NARROW:
+        if 0 < around.d_qk < NARROW:
             notes.append(
                 f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
                 "suffers (arXiv:2002.07028); fewer, wider heads cost the same."

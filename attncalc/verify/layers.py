@@ -65,6 +65,8 @@ class GroupedAttention(nn.Module):
             self.k_norm = RMSNorm(k if whole else self.d_head)
         if kind.sinks:
             self.sinks = nn.Parameter(torch.zeros(kind.n_heads))
+        if kind.extra_vectors:  # counted, and of a family's own use
+            self.vectors = nn.Parameter(torch.zeros(kind.extra_vectors))
 
     def forward(self, x: Tensor, attend: Attend, cache: Cache | None = None, source: Tensor | None = None) -> Tensor:
         """(B, S, d_model) -> (B, S, d_model). source: (B, T_source, d_source), where K and V are made from it."""

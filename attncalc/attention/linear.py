@@ -1,0 +1,190 @@
+"""Linear attention: the gated delta rule, its channel-wise form (KDA), lightning attention; short convolutions."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ..errors import AttncalcError
+from ..quantity import exact_div, term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .recurrent import Recurrent, convolution, projection
+
+_YES = {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Delta(Recurrent):
+    """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
+
+    n_k_heads heads of queries and keys are shared by the n_heads heads of values. Channel-wise decay and
+    the output's gate are full matrices, or of rank gate_rank. Source: Yang et al. 2024, arXiv:2412.06464
+    (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers' modeling_qwen3_next.py. The
+    state is fp32.
+    """
+
+    n_heads: int = term("heads of values, each with a state")
+    d_head: int = term("width of a query and a key head")
+    d_v: int = term("width of a value head")
+    d_conv: int = term("width of the convolution")
+    n_k_heads: int | None = term("heads of queries and keys", left_out="n_heads", default=None)
+    channel_decay: bool = term("a decay for each channel of a key (KDA)", default=False, schema=_YES)
+    gate_rank: int | None = term("rank of the decay's and the gate's matrices", left_out="full", default=None)
+
+    source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("n_heads", "d_head", "d_v", "d_conv")
+
+    @property
+    def label(self) -> str:  # type: ignore[override]
+        return "KDA" if self.channel_decay else "GDN"
+
+    @property
+    def tag(self) -> str:  # type: ignore[override]
+        return self.label
+
+    @property
+    def headline(self) -> str:
+        words = "Kimi delta attention" if self.channel_decay else "gated delta net"
+        return f"{words}, {self.n_heads} states of {self.d_head} x {self.d_v}"
+
+    @property
+    def keys(self) -> int:
+        """Width of all heads' keys."""
+        return (self.n_heads if self.n_k_heads is None else self.n_k_heads) * self.d_head
+
+    @property
+    def values(self) -> int:
+        """Width of all heads' values."""
+        return self.n_heads * self.d_v
+
+    def _gate(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
+        if self.gate_rank is None:
+            return (projection(name, d_model, width),)
+        return (
+            projection(f"{name}_a", d_model, self.gate_rank),
+            projection(f"{name}_b", self.gate_rank, width),
+        )
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        if self.channel_decay:
+            decay = (*self._gate("W_decay", d_model, self.keys), Matrix("dt_A", self.keys + self.n_heads))
+        else:
+            decay = (projection("W_decay", d_model, self.n_heads), Matrix("dt_A", 2 * self.n_heads))
+        return (
+            projection("W_q", d_model, self.keys),
+            projection("W_k", d_model, self.keys),
+            projection("W_v", d_model, self.values),
+            convolution(2 * self.keys + self.values, self.d_conv, bias=False),
+            projection("W_beta", d_model, self.n_heads),
+            *decay,
+            *self._gate("W_gate", d_model, self.values),
+            Matrix("norm", self.d_v),
+            projection("W_o", self.values, d_model),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # a key reads its state, the difference is written, a query reads: three multiply-adds an element
+        return 6 * run.new * self.n_heads * self.d_head * self.d_v
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("convolution", 2 * self.keys + self.values, self.d_conv, grows="never"),
+            Cached("state", self.n_heads * self.d_head, self.d_v, grows="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> Delta:
+        keys = None if self.n_k_heads is None else _share(self.n_k_heads, tp)
+        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp), n_k_heads=keys)
+
+
+@dataclass(frozen=True)
+class Lightning(Recurrent):
+    """n_heads states of d_head x d_head, decayed by a constant (lightning attention).
+
+    Source: Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313; transformers'
+    modeling_minimax.py, whose state is in the model's dtype.
+    """
+
+    n_heads: int = term("heads, each with a state")
+    d_head: int = term("width of a head")
+
+    label = "lightning"
+    tag = "lightning"
+    source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("n_heads", "d_head")
+
+    @property
+    def headline(self) -> str:
+        return f"lightning attention, {self.n_heads} states of {self.d_head} x {self.d_head}"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        width = self.n_heads * self.d_head
+        return (
+            projection("W_qkv", d_model, 3 * width),
+            projection("W_gate", d_model, width),
+            Matrix("norm", width),
+            projection("W_o", width, d_model),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # the state is updated and read out, a multiply-add an element each
+        return 4 * run.new * self.n_heads * self.d_head * self.d_head
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (Cached("state", self.n_heads * self.d_head, self.d_head, grows="never"),)
+
+    def shard(self, tp: int) -> Lightning:
+        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp))
+
+
+@dataclass(frozen=True)
+class ShortConvolution(Recurrent):
+    """A gated convolution over the last d_conv tokens (LFM2).
+
+    Source: transformers' modeling_lfm2.py (Lfm2ShortConv).
+    """
+
+    d_inner: int = term("channels of the convolution")
+    d_conv: int = term("width of the convolution")
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
+
+    label = "short convolution"
+    tag = "conv"
+    words = "short convolutions"
+    source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("d_inner", "d_conv")
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (
+            projection("W_in", d_model, 3 * self.d_inner, self.conv_bias),
+            convolution(self.d_inner, self.d_conv, self.conv_bias),
+            projection("W_out", self.d_inner, d_model, self.conv_bias),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 0 * run.new
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (Cached("convolution", self.d_inner, self.d_conv, grows="never"),)
+
+    def shard(self, tp: int) -> ShortConvolution:
+        return dataclasses.replace(self, d_inner=_share(self.d_inner, tp))
+
+
+def _share(whole: int, tp: int) -> int:
+    if whole % tp:
+        raise AttncalcError(
+            f"--tp {int(tp)} does not divide {whole} heads or channels of a linear-attention layer",
+            "choose a number of devices that does",
+        )
+    return exact_div(whole, tp)

@@ -1,0 +1,133 @@
+"""Selective state spaces: Mamba and Mamba-2."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ..errors import AttncalcError
+from ..quantity import exact_div, term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .recurrent import Recurrent, convolution, projection
+
+_YES = {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Mamba(Recurrent):
+    """d_inner channels, each with a state of d_state (Mamba).
+
+    Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py. The state is fp32.
+    """
+
+    d_inner: int = term("channels of the state-space layer")
+    d_state: int = term("width of a channel's or head's state")
+    d_conv: int = term("width of the convolution")
+    dt_rank: int = term("rank of the step size's projection")
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
+    proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
+    dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=_YES)
+
+    label = "Mamba"
+    tag = "Mamba"
+    words = "Mamba layers"
+    source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("d_inner", "d_state", "d_conv", "dt_rank")
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        norms = (Matrix("dt_b_c_norms", self.dt_rank + 2 * self.d_state),) if self.dt_norms else ()
+        return (
+            projection("W_in", d_model, 2 * self.d_inner, self.proj_bias),
+            convolution(self.d_inner, self.d_conv, self.conv_bias),
+            projection("W_x", self.d_inner, self.dt_rank + 2 * self.d_state),
+            projection("W_dt", self.dt_rank, self.d_inner, bias=True),
+            Matrix("A_log", self.d_inner, self.d_state),
+            Matrix("D", self.d_inner),
+            *norms,
+            projection("W_out", self.d_inner, d_model, self.proj_bias),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # the state is updated and read out, a multiply-add an element each
+        return 4 * run.new * self.d_inner * self.d_state
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("convolution", self.d_inner, self.d_conv, grows="never"),
+            Cached("state", self.d_inner, self.d_state, grows="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> Mamba:
+        return dataclasses.replace(self, d_inner=_share(self.d_inner, tp, "channels"))
+
+
+@dataclass(frozen=True)
+class Mamba2(Recurrent):
+    """n_heads heads of d_head channels, with a state of d_state a channel, in n_groups of B and C (Mamba-2).
+
+    Source: Dao and Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py. The state is fp32.
+    """
+
+    n_heads: int = term("heads of the state-space layer")
+    d_head: int = term("channels of a head")
+    d_state: int = term("width of a channel's or head's state")
+    d_conv: int = term("width of the convolution")
+    n_groups: int = term("groups that share B and C")
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
+    proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
+    inner_norm: bool = term("a gated norm before the projection out", default=False, schema=_YES)
+
+    label = "Mamba-2"
+    tag = "Mamba-2"
+    words = "Mamba-2 layers"
+    source = "Dao and Gu 2024, arXiv:2405.21060 (Mamba-2)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("n_heads", "d_head", "d_state", "d_conv", "n_groups")
+
+    @property
+    def d_inner(self) -> int:
+        return self.n_heads * self.d_head
+
+    @property
+    def channels(self) -> int:
+        """What is convolved: the channels, and B and C of each group."""
+        return self.d_inner + 2 * self.n_groups * self.d_state
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        norm = (Matrix("norm", self.d_inner),) if self.inner_norm else ()
+        return (
+            projection("W_in", d_model, self.d_inner + self.channels + self.n_heads, self.proj_bias),
+            convolution(self.channels, self.d_conv, self.conv_bias),
+            Matrix("dt_A_D", 3 * self.n_heads),
+            *norm,
+            projection("W_out", self.d_inner, d_model, self.proj_bias),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # the state is updated and read out, a multiply-add an element each
+        return 4 * run.new * self.d_inner * self.d_state
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("convolution", self.channels, self.d_conv, grows="never"),
+            Cached("state", self.d_inner, self.d_state, grows="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> Mamba2:
+        groups = _share(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
+        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp, "heads"), n_groups=groups)
+
+
+def _share(whole: int, tp: int, what: str) -> int:
+    if whole % tp:
+        raise AttncalcError(
+            f"--tp {int(tp)} does not divide {whole} {what} of a state-space layer",
+            "choose a number of devices that does",
+        )
+    return exact_div(whole, tp)

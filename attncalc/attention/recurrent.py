@@ -1,0 +1,91 @@
+"""What recurrent kinds share: a state in place of a cache that grows, and one token after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from ..workload import Mask, Run
+from .kind import Cached, Matrix, Widths
+from .span import FULL, Span
+
+
+class Recurrent:
+    """A layer that keeps a state of one size, however long the context.
+
+    Its score FLOPs are those of the recurrent form, token by token: the update of the state and its
+    read-out. A chunked, parallel form does more; what is computed by element is not counted, as elsewhere.
+    """
+
+    label: ClassVar[str]
+    tag: ClassVar[str]
+    words: ClassVar[str]
+    span = FULL
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """The keys a preset must give."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Self:
+        """From the keys of a preset."""
+        return cls(**given)
+
+    @property
+    def headline(self) -> str:
+        return self.words
+
+    def widths(self, run: Any = None) -> Widths:
+        """There is no attention kernel, and so no heads of keys."""
+        return Widths(0, 0, 0, 0)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return (f"{self.label}: FLOPs of the recurrent form, token by token; a chunked form does more.",)
+
+    def with_span(self, span: Span) -> Self:
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"kind": self.label, **{n: int(v) if type(v) is not bool and isinstance(v, int) else v for n, v in own.items()}}
+
+
+def projection(name: str, rows: int, cols: int, bias: bool = False) -> Matrix:
+    """A matrix that every token is multiplied by."""
+    return Matrix(name, rows, cols, cols if bias else 0, "queries")
+
+
+def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
+    """A depthwise causal convolution: d_conv weights a channel."""
+    return Matrix("conv", channels, d_conv, channels if bias else 0, "queries")
+
+
+@dataclass(frozen=True)
+class Absent(Recurrent):
+    """No attention: a layer that is an MLP alone (Nemotron-H)."""
+
+    label = "none"
+    tag = "none"
+    words = "layers without attention"
+    source = "a layer without attention"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ()
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return ()
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 0
+
+    def cache(self) -> tuple[Cached, ...]:
+        return ()
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ()
+
+    def shard(self, tp: int) -> Absent:
+        return self

@@ -1,0 +1,31 @@
+"""The cache of Hugging Face transformers 5: one token less of a window than a query can see.
+
+`DynamicSlidingWindowLayer` (cache_utils.py) keeps the last W - 1 tokens, since the next token makes
+the W-th; a chunk is kept like a window. Everything else is the ideal: no pages, no padding; true
+lengths of a ragged batch are padded to the longest.
+"""
+
+from __future__ import annotations
+
+from ..attention import FULL, Cached
+from ..quantity import minimum, quantity
+from ..units import DType
+from ..workload import Workload
+from . import ideal
+
+NAME = "transformers"
+
+
+def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    """Bytes that one layer keeps of `cached` for the whole batch."""
+    if cached.grows != "context" or cached.span.reach is None:
+        return ideal.layer_bytes(cached, workload, kv_dtype)
+    one = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+    return workload.batch * minimum(workload.context, cached.span.reach - 1) * one
+
+
+def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    """Bytes that one more token of one sequence adds to what a layer keeps."""
+    if cached.grows == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
+        return quantity(0)
+    return ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
