@@ -26,7 +26,9 @@ class Mlp:
     n_experts: int | None = term("experts of a layer", default=None)
     n_experts_per_token: int | None = term("experts that a token is routed to", default=None)
     n_shared_experts: int | None = term("experts that every token uses", default=None)
-    d_ff_shared: int | None = term("width of the shared experts together", left_out="n_shared_experts * d_ff", default=None)
+    d_ff_shared: int | None = term(
+        "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
+    )
     router_bias: bool = False
     """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 
@@ -89,7 +91,5 @@ class Mlp:
                     f"--tp {int(tp)} does not divide d_ff_shared {self.d_ff_shared}",
                     "choose a number of devices that does",
                 )
-            return dataclasses.replace(
-                self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp)
-            )
+            return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp))
         return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp))

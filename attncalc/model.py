@@ -23,7 +23,7 @@ from .workload import CAUSAL, Mask, Run, Workload
 class Layers:
     """`count` equal layers, in a row in a stack's order, or gathered by `Stack.distinct`.
 
-    keeps_cache False: a layer that reads the cache of another and keeps none of its own. extra: further
+    shares_weights: its weights are those of layers counted elsewhere (ALBERT, Zamba). extra: further
     tensors of a layer; those that read something multiply every token.
     """
 
@@ -33,7 +33,7 @@ class Layers:
     cross: Attention | None = None
     mlp: Mlp | None = None
     norms: int = term("norms of a layer", default=2)
-    keeps_cache: bool = True
+    shares_weights: bool = False
     extra: tuple[Matrix, ...] = ()
 
     @property
@@ -43,8 +43,7 @@ class Layers:
 
     def cache(self) -> tuple[Cached, ...]:
         """What one layer keeps for later tokens."""
-        own = self.attention.cache() if self.keeps_cache else ()
-        return (*own, *(self.cross.cache() if self.cross else ()))
+        return tuple(kept for attention in self.attentions for kept in attention.cache())
 
     def exchanged(self, variant: Variant) -> Layers:
         """Itself with its attentions as `variant`. AttncalcError: its heads do not allow it."""

@@ -218,7 +218,7 @@ def test_there_is_room_for_states_that_do_not_grow_and_layers_that_keep_nothing(
     layers = (
         Layers("toy", 3, attention=Recurrent(10)),
         Layers("own", 2, attention=Grouped(4, 4, 8)),
-        Layers("reuses", 5, attention=Grouped(4, 4, 8), keeps_cache=False),
+        Layers("reuses", 5, attention=Grouped(4, 4, 8, shares_kv=True)),
     )
     model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")
     cache = kv_cache(model, Workload.decode(2, 100))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .cross import Cross
 from .grouped import Grouped
-from .kind import Attention, Cached, Kind, Matrix, Widths
+from .kind import SHAPES, Attention, Cached, Kind, Matrix, Widths, shaped
 from .latent import Latent
 from .linear import Delta, Lightning, ShortConvolution
 from .mamba import Mamba, Mamba2
@@ -27,6 +27,7 @@ KINDS: dict[str, type[Kind]] = {
 __all__ = [
     "FULL",
     "KINDS",
+    "SHAPES",
     "Attention",
     "Cached",
     "Chunked",
@@ -35,12 +36,13 @@ __all__ = [
     "Grouped",
     "Kind",
     "Latent",
-    "Recurrent",
     "Matrix",
+    "Recurrent",
     "Sliding",
     "Span",
     "Variant",
     "Widths",
     "pairs",
     "refuse_past",
+    "shaped",
 ]

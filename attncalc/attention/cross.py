@@ -41,7 +41,9 @@ class Cross(NamedTuple):
         return f"cross-attention, {self.heads.headline}"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        apart = dataclasses.replace(self.heads, fused=False, extra_vectors=None)  # queries and keys read different tokens
+        apart = dataclasses.replace(
+            self.heads, fused=False, extra_vectors=None
+        )  # queries and keys read different tokens
         return apart.matrices(d_model, d_source)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ..errors import AttncalcError
 from ..quantity import exact_div, maximum, term
 from ..workload import Mask, Run
-from .kind import Cached, Matrix, Widths
+from .kind import SHAPES, Cached, Matrix, Widths, shaped
 from .span import FULL, Span, pairs
 
 
@@ -54,7 +54,26 @@ class Grouped:
     extra_vectors: int | None = term(
         "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
     )
-    gate: bool = term("a gate on the output, as wide as it (Qwen3-Next)", default=False, schema={"type": "boolean"})
+    gate: bool | Literal["head"] = term(
+        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
+        default=False,
+        schema={"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["head"]}]},
+    )
+    shares_kv: bool = term(
+        "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
+        default=False,
+        schema={"type": "boolean"},
+    )
+    repeats_kv: bool = term(
+        "transformers' own class caches K and V once for every query head (Falcon)",
+        default=False,
+        schema={"type": "boolean"},
+    )
+    extra_projections: tuple[Matrix, ...] = term(
+        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
+        default=(),
+        schema=SHAPES,
+    )
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -75,7 +94,8 @@ class Grouped:
         defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
-        return cls(**{**defaults, **given}, bias=tuple(bias), span=span)
+        extra = tuple(shaped(n, s, "queries") for n, s in given.pop("extra_projections", {}).items())
+        return cls(**{**defaults, **given}, bias=tuple(bias), span=span, extra_projections=extra)
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
@@ -120,7 +140,9 @@ class Grouped:
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
-        if self.fused:
+        if self.shares_kv:
+            found = [Matrix("W_q", d_model, q, self._bias("q", q), "queries")]
+        elif self.fused:
             bias = self._bias("q", q) + self._bias("k", k) + self._bias("v", v)
             found = [Matrix("W_qkv", d_model, q + k + v, bias, "queries")]
         else:
@@ -130,12 +152,14 @@ class Grouped:
                 Matrix("W_v", d_source, v, self._bias("v", v), "keys"),
             ]
         if self.gate:
-            found.append(Matrix("W_gate", d_model, o, 0, "queries"))
+            found.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
+        found.extend(self.extra_projections)
         found.append(Matrix("W_o", o, d_model, self._bias("o", d_model), "queries"))
         if self.qk_norm:
             whole = self.qk_norm == "full"
             found.append(Matrix("q_norm", q if whole else self.d_head))
-            found.append(Matrix("k_norm", k if whole else self.d_head))
+            if not self.shares_kv:
+                found.append(Matrix("k_norm", k if whole else self.d_head))
         if self.sinks:
             found.append(Matrix("sinks", self.n_heads))
         if self.extra_vectors:
@@ -151,15 +175,18 @@ class Grouped:
         return 2 * self.d_head if self.d_v is None else self.d_head + self.d_v
 
     def cache(self) -> tuple[Cached, ...]:
+        if self.shares_kv:
+            return ()
+        repeated = exact_div(self.n_heads, self.n_kv_heads) if self.repeats_kv else 1
         if self.d_v is None:
-            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span),)
+            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated),)
         return (
-            Cached("K", self.n_kv_heads, self.d_head, span=self.span),
-            Cached("V", self.n_kv_heads, self.d_v, span=self.span),
+            Cached("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated),
+            Cached("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated),
         )
 
     def widths(self, run: Run | None = None) -> Widths:
-        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=self.gate)
+        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=bool(self.gate))
 
     def remarks(self, past: bool) -> tuple[str, ...]:
         return ()
@@ -196,6 +223,7 @@ class Grouped:
             "qk_norm": self.qk_norm,
             "sinks": self.sinks,
             "gate": self.gate,
+            "shares_kv": self.shares_kv,
         }
 
 

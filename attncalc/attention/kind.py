@@ -7,11 +7,20 @@ this one and one line in the table of `attention/__init__.py`; the YAML keys are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
+from ..quantity import COUNT
 from ..workload import Mask, Run
 from .span import FULL, Span
+
+SHAPES: Mapping[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"},
+    "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+}
+"""Matrices and vectors by name, in a preset."""
 
 
 class Matrix(NamedTuple):
@@ -38,12 +47,18 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
+def shaped(name: str, shape: Sequence[int], reads: Literal["queries", "keys"] | None = None) -> Matrix:
+    """The tensor of that shape: its first length the rows, all others together the columns."""
+    return Matrix(name, shape[0], math.prod(shape[1:]), reads=reads)
+
+
 class Cached(NamedTuple):
     """Something a layer keeps for later tokens, as `rows` of `width` elements.
 
     grows: with the context (that many rows a token, for the tokens its span keeps), with the source
     (rows a source token), or never (rows in all: a recurrent state).
-    dtype: the dtype a state insists on; None for the cache's own.
+    dtype: the dtype a state insists on; None for the cache's own. repeated: how often transformers' own
+    class stores each row (Falcon's: once a query head); other engines store it once.
     """
 
     name: str
@@ -52,6 +67,7 @@ class Cached(NamedTuple):
     grows: Literal["context", "source", "never"] = "context"
     span: Span = FULL
     dtype: str | None = None
+    repeated: int = 1
 
 
 class Widths(NamedTuple):

@@ -39,11 +39,11 @@ class Delta(Recurrent):
         return ("n_heads", "d_head", "d_v", "d_conv")
 
     @property
-    def label(self) -> str:  # type: ignore[override]
+    def label(self) -> str:
         return "KDA" if self.channel_decay else "GDN"
 
     @property
-    def tag(self) -> str:  # type: ignore[override]
+    def tag(self) -> str:
         return self.label
 
     @property
@@ -112,8 +112,7 @@ class Lightning(Recurrent):
     n_heads: int = term("heads, each with a state")
     d_head: int = term("width of a head")
 
-    label = "lightning"
-    tag = "lightning"
+    name = "lightning"
     source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
 
     @classmethod
@@ -155,8 +154,7 @@ class ShortConvolution(Recurrent):
     d_conv: int = term("width of the convolution")
     conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
 
-    label = "short convolution"
-    tag = "conv"
+    name = "short convolution"
     words = "short convolutions"
     source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
 

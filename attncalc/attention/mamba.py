@@ -29,8 +29,7 @@ class Mamba(Recurrent):
     proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
     dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=_YES)
 
-    label = "Mamba"
-    tag = "Mamba"
+    name = "Mamba"
     words = "Mamba layers"
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
 
@@ -81,8 +80,7 @@ class Mamba2(Recurrent):
     proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
     inner_norm: bool = term("a gated norm before the projection out", default=False, schema=_YES)
 
-    label = "Mamba-2"
-    tag = "Mamba-2"
+    name = "Mamba-2"
     words = "Mamba-2 layers"
     source = "Dao and Gu 2024, arXiv:2405.21060 (Mamba-2)"
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
+from ..quantity import Quantity
 from ..workload import Mask, Run
 from .kind import Cached, Matrix, Widths
 from .span import FULL, Span
+
+R = TypeVar("R", bound="Recurrent")
 
 
 class Recurrent:
@@ -18,10 +21,17 @@ class Recurrent:
     read-out. A chunked, parallel form does more; what is computed by element is not counted, as elsewhere.
     """
 
-    label: ClassVar[str]
-    tag: ClassVar[str]
+    name: ClassVar[str]
     words: ClassVar[str]
     span = FULL
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def tag(self) -> str:
+        return self.name
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -29,7 +39,7 @@ class Recurrent:
         raise NotImplementedError
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Self:
+    def read(cls: type[R], given: Mapping[str, Any], d_model: int, span: Span) -> R:
         """From the keys of a preset."""
         return cls(**given)
 
@@ -44,12 +54,12 @@ class Recurrent:
     def remarks(self, past: bool) -> tuple[str, ...]:
         return (f"{self.label}: FLOPs of the recurrent form, token by token; a chunked form does more.",)
 
-    def with_span(self, span: Span) -> Self:
+    def with_span(self: R, span: Span) -> R:
         return self
 
     def facts(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {"kind": self.label, **{n: int(v) if type(v) is not bool and isinstance(v, int) else v for n, v in own.items()}}
+        fields = {name: value for name, value in vars(self).items() if name != "span"}
+        return {"kind": self.label, **{n: int(v) if isinstance(v, Quantity) else v for n, v in fields.items()}}
 
 
 def projection(name: str, rows: int, cols: int, bias: bool = False) -> Matrix:
@@ -66,8 +76,7 @@ def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
 class Absent(Recurrent):
     """No attention: a layer that is an MLP alone (Nemotron-H)."""
 
-    label = "none"
-    tag = "none"
+    name = "none"
     words = "layers without attention"
     source = "a layer without attention"
 

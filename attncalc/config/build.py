@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Matrix, Sliding, Span
+from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, shaped
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, Stack
@@ -50,7 +50,7 @@ def build(document: Document, name: str) -> ModelSpec:
         token_types=top.get("token_types"),
         head=_head(document),
         dtype=top.get("dtype", "fp16"),
-        extra=tuple(_extra(name, shape) for name, shape in top.get("extra_params", {}).items()),
+        extra=tuple(shaped(name, shape) for name, shape in top.get("extra_params", {}).items()),
         sources=tuple(top["sources"]),
         notes=tuple(top.get("notes", ())),
     )
@@ -151,7 +151,7 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         if not (colon and key in LAYER_KEYS):
             key, rest = "", error.message
         raise used.error(key, rest, error.tip) from None
-    used.keys |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "keeps_cache"}
+    used.keys |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "shares_weights"}
     if cross and not isinstance(attention, Grouped):
         raise used.error("attention", "an encoder-decoder's cross-attention is grouped here", "leave out 'encoder'")
     return {
@@ -160,10 +160,10 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         "cross": Cross(attention) if cross else None,
         "mlp": mlp,
         "norms": given.get("norms_per_layer", 2) + int(cross),
-        "keeps_cache": given.get("keeps_cache", True),
+        "shares_weights": given.get("shares_weights", False),
         "extra": (
-            *(_extra(n, s)._replace(reads="queries") for n, s in given.get("extra_matrices", {}).items()),
-            *(_extra(n, s) for n, s in given.get("extra_vectors_per_layer", {}).items()),
+            *(shaped(n, s, "queries") for n, s in given.get("extra_matrices", {}).items()),
+            *(shaped(n, s) for n, s in given.get("extra_vectors_per_layer", {}).items()),
         ),
     }
 
@@ -224,10 +224,3 @@ def _head(document: Document) -> Head | None:
     if kind == "none":
         return None
     return Head(kind, tied=top.get("tied_embeddings", False), bias=top.get("head_bias", False))
-
-
-def _extra(name: str, shape: list[int]) -> Matrix:
-    cols = 1
-    for length in shape[1:]:
-        cols *= length
-    return Matrix(name, shape[0], cols)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..attention import KINDS, Chunked, Sliding
+from ..attention import KINDS, SHAPES, Chunked, Sliding
 from ..mlp import Mlp
 from ..model import ModelSpec, Stack
 from ..quantity import COUNT
@@ -72,17 +72,13 @@ LAYER_KEYS: dict[str, Schema] = {
     "router_bias": _key(_YES, "one more value an expert in the router: a bias or a score correction"),
     "extra_matrices": {
         "description": "further matrices of a layer that multiply every token, by name: [rows, columns]",
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+        **SHAPES,
     },
     "extra_vectors_per_layer": {
         "description": "further vectors of a layer, which multiply nothing, by name: their shape",
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+        **SHAPES,
     },
-    "keeps_cache": _key(_YES, "false for a layer that reads the cache of another", "true"),
+    "shares_weights": _key(_YES, "the weights are those of layers that another kind counts (ALBERT, Zamba)"),
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"),
 }
 

@@ -101,19 +101,20 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
     held, used = (layers.mlp.held, layers.mlp.used) if layers.mlp else (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
     more = total(m.params for m in (*shared, *(m for m in layers.extra if m.reads)))
+    count = 0 if layers.shares_weights else layers.count
     named = [*((m.name, m) for m in own), *((f"cross {m.name}", m) for m in cross)]
     return LayerParams(
         group=group_name(model, stack, layers),
         layers=layers,
-        attention=tuple((name, quantity(layers.count * m.params)) for name, m in named),
-        attention_total=quantity(layers.count * total(m.params for m in both)),
-        attention_weights=quantity(layers.count * matmul_weights(both)),
+        attention=tuple((name, quantity(count * m.params)) for name, m in named),
+        attention_total=quantity(count * total(m.params for m in both)),
+        attention_weights=quantity(count * matmul_weights(both)),
         attention_one_layer=total(m.params for m in both),
         weights_one_layer=quantity(matmul_weights(both)),
-        mlp=quantity(layers.count * (router + held * expert + more)),
-        mlp_active=quantity(layers.count * (router + used * expert + more)),
-        norm=quantity(layers.count * (layers.norms * stack.norm_vectors * stack.d_model)),
-        other=quantity(layers.count * total(m.params for m in layers.extra if not m.reads)),
+        mlp=quantity(count * (router + held * expert + more)),
+        mlp_active=quantity(count * (router + used * expert + more)),
+        norm=quantity(count * (layers.norms * stack.norm_vectors * stack.d_model)),
+        other=quantity(count * total(m.params for m in layers.extra if not m.reads)),
     )
 
 

@@ -18,6 +18,7 @@ NAME = "transformers"
 
 def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one layer keeps of `cached` for the whole batch."""
+    cached = _stored(cached)
     if cached.grows != "context" or cached.span.reach is None:
         return ideal.layer_bytes(cached, workload, kv_dtype)
     one = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
@@ -26,6 +27,12 @@ def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
 
 def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one more token of one sequence adds to what a layer keeps."""
+    cached = _stored(cached)
     if cached.grows == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
         return quantity(0)
     return ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+
+
+def _stored(cached: Cached) -> Cached:
+    """What the class itself stores: Falcon's repeats K and V for every query head."""
+    return cached._replace(rows=cached.rows * cached.repeated, repeated=1) if cached.repeated != 1 else cached

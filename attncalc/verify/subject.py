@@ -51,7 +51,6 @@ class Subject(NamedTuple):
     kind: Attention
     d_source: int
     layers: int
-    keeps_cache: bool
 
     @property
     def group(self) -> str:
@@ -81,7 +80,7 @@ class Subject(NamedTuple):
     @property
     def decodes(self) -> bool:
         """Whether it takes one token after another, and keeps something for the later ones."""
-        return self.stack.keeps_cache and (self.crosses or self.keeps_cache)
+        return self.stack.keeps_cache and bool(self.kind.cache())
 
 
 def subjects(model: ModelSpec) -> tuple[Subject, ...]:
@@ -91,8 +90,8 @@ def subjects(model: ModelSpec) -> tuple[Subject, ...]:
         group = group_name(model, stack, layers)
         for kind in layers.attentions:
             d_source = model.d_source if kind is layers.cross else stack.d_model
-            key = (kind, stack.name, d_source, layers.keeps_cache)
-            known = found.get(key) or Subject((), stack, kind, d_source, 0, layers.keeps_cache)
+            key = (kind, stack.name, d_source)
+            known = found.get(key) or Subject((), stack, kind, d_source, 0)
             found[key] = known._replace(groups=(*known.groups, group), layers=known.layers + int(layers.count))
     return tuple(found.values())
 

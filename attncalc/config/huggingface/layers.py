@@ -26,9 +26,7 @@ def laid_out(layers: Sequence[Layer]) -> dict[str, Any]:
         for key, value in layers[0][1].items()
         if all(keys.get(key) == value and key in keys for keys in kinds.values())
     }
-    differing = {
-        name: {key: value for key, value in keys.items() if key not in common} for name, keys in kinds.items()
-    }
+    differing = {name: {key: value for key, value in keys.items() if key not in common} for name, keys in kinds.items()}
     return {**common, "pattern": _pattern(order), "layer_kinds": differing}
 
 

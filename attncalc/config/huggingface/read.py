@@ -76,15 +76,17 @@ def _family(config: Mapping[str, Any], file: str) -> tuple[str, dict[str, Any], 
         return name, rules, fields
     given = fields.given.get(part)
     given = dict(given) if isinstance(given, Mapping) else {}
-    inner = given.get("model_type") or classes[name].inside.get(part) 
+    inner = given.get("model_type") or classes[name].inside.get(part)
     if inner not in known or inner not in classes:
         raise AttncalcError(f"{file}: {part}.model_type '{shown(str(inner))}' is not modelled", TIP)
     if part not in fields.given and not rules.get("flat"):
         raise AttncalcError(f"{file}: {part} is missing", f"a {name} config has its language model's fields there")
     if part not in fields.given:
         given = {key: value for key, value in config.items() if key != "model_type"}
-    return inner, {**known[inner], **{k: v for k, v in rules.items() if k not in ("text", "like", "flat")}}, Fields(
-        given, classes[inner], fields
+    return (
+        inner,
+        {**known[inner], **{k: v for k, v in rules.items() if k not in ("text", "like", "flat")}},
+        Fields(given, classes[inner], fields),
     )
 
 
@@ -103,7 +105,9 @@ def _data(rules: Mapping[str, Any], fields: Fields, name: str) -> dict[str, Any]
     data.update(_layers(rules, fields, int(top["n_layers"])))
     if "encoder" in rules:
         inner = {**rules, **rules["encoder"]}
-        stack = {k: value_of(r, fields) for k, r in rules["encoder"].items() if k not in NOT_KEYS and k not in LAYER_KEYS}
+        stack = {
+            k: value_of(r, fields) for k, r in rules["encoder"].items() if k not in NOT_KEYS and k not in LAYER_KEYS
+        }
         data["encoder"] = {**stack, **_layers(inner, fields, int(stack["n_layers"]))}
     data.update({key: value for key, value in top.items() if value is not None and key not in STACK_KEYS})
     notes = [str(value_of(note, fields)) for note in _listed(rules.get("note")) if value_of(note, fields)]
@@ -145,7 +149,9 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
         values = {key: value_of(overlaid[key], own, i=i) for key in _relevant(overlaid, own, i)}
         for key in ("window", "chunk"):
             if key in values and values[key] is None:
-                raise AttncalcError(f"layer {i}: {names[0]} without a {key}", "the config lacks a field, or switches it off")
+                raise AttncalcError(
+                    f"layer {i}: {names[0]} without a {key}", "the config lacks a field, or switches it off"
+                )
         made.append(("_".join(_short(n) for n in names) or "layers", _said(values)))
     return laid_out(made)
 
