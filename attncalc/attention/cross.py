@@ -41,9 +41,8 @@ class Cross(NamedTuple):
         return f"cross-attention, {self.heads.headline}"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        apart = dataclasses.replace(
-            self.heads, fused=False, extra_vectors=None
-        )  # queries and keys read different tokens
+        # queries and keys read different tokens, and what else a family has is of its self-attention
+        apart = dataclasses.replace(self.heads, fused=False, extra_vectors=None)
         return apart.matrices(d_model, d_source)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:

@@ -128,7 +128,7 @@ def _head(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
         if architecture.endswith(ending):
             return {key: value_of(rule, fields) for key, rule in keys.items()}
     headless = architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "MTModel"))
-    other = architecture.endswith("Classification") or architecture.endswith("QuestionAnswering")
+    other = architecture.endswith(("Classification", "QuestionAnswering"))
     if other or (headless and rules.get("head") != "pooler"):
         return {"head": "none", "tied_embeddings": None, "head_bias": None}
     return {}
