@@ -1,7 +1,8 @@
-"""The wheel's one generated file: the presets as JSON, which Python reads ten times faster than YAML.
+"""The wheel's two generated files: the presets and the families' rules as JSON, which Python reads ten times
+faster than YAML.
 
-An installed command answers a preset without importing a YAML parser, a fifth of its start. The YAML
-files are shipped too, to be shown and learned from; a checkout has only them.
+An installed command answers a preset or a config.json without importing a YAML parser, a fifth of its
+start. The YAML files are shipped too, to be shown and learned from; a checkout has only them.
 """
 
 import json
@@ -14,13 +15,29 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds attncalc/presets/models.json, {name: data}, to a wheel; an editable install reads YAML."""
+    """Adds models.json, {name: data}, and families.json, {model_type: rules}; an editable install reads YAML."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
-        files = sorted(Path(self.root, "presets", "models").glob("*.yaml"))
-        presets = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-        handle = Path(tempfile.mkdtemp(), "models.json")
-        handle.write_text(json.dumps(presets), encoding="utf-8")
-        build_data["force_include"][str(handle)] = "attncalc/presets/models.json"
+        presets = {file.stem: table(file) for file in tables(self.root, "presets", "models")}
+        rules = [table(file) for file in tables(self.root, "attncalc", "config", "huggingface")]
+        made = {
+            "presets/models.json": presets,
+            "config/huggingface/families.json": {name: own for part in rules for name, own in part.items()},
+        }
+        folder = Path(tempfile.mkdtemp())
+        for place, content in made.items():
+            handle = folder / Path(place).name
+            handle.write_text(json.dumps(content), encoding="utf-8")
+            build_data["force_include"][str(handle)] = f"attncalc/{place}"
+
+
+def tables(*folder: str) -> list[Path]:
+    """The YAML files of a folder, in the order in which they are read."""
+    return sorted(Path(*folder).glob("*.yaml"))
+
+
+def table(file: Path) -> Any:
+    """What a YAML file says."""
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

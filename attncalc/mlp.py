@@ -29,6 +29,7 @@ class Mlp:
     d_ff_shared: int | None = term(
         "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
     )
+    d_router: int | None = term("width of what the router reads", left_out="d_model", default=None)
     router_bias: bool = False
     """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 
@@ -58,7 +59,11 @@ class Mlp:
         """The router's matrix; () without experts."""
         if self.n_experts is None:
             return ()
-        return (Matrix("router", d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"),)
+        return (
+            Matrix(
+                "router", self.d_router or d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"
+            ),
+        )
 
     @property
     def held(self) -> int:

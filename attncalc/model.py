@@ -131,9 +131,10 @@ class ModelSpec:
     """A whole model: an embedding, one stack or two (an encoder first), a head.
 
     vocab_size: rows of the token embedding; None for a model without one. token_types: BERT's.
-    dtype: as released. extra: further parameter tensors by name and shape. sources: where its facts
-    are from. notes: what a reader of its figures must know. tp: tensor-parallel devices that hold it;
-    figures are then one device's.
+    dtype: as released. extra: further parameter tensors; those that read something multiply every token.
+    sources: where its facts are from. notes: what a reader of its figures must know. assumed: what all
+    its figures rest on that nobody has said. tp: tensor-parallel devices that hold it; figures are then
+    one device's.
     """
 
     name: str
@@ -141,11 +142,13 @@ class ModelSpec:
     stacks: tuple[Stack, ...]
     vocab_size: int | None = term("tokens of the vocabulary", symbol="V", default=None)
     token_types: int | None = term("token types", default=None)
+    d_embedding: int | None = term("width of the token embedding and the lm head", left_out="d_model", default=None)
     head: Head | None = None
     dtype: str = "fp16"
     extra: tuple[Matrix, ...] = ()
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    assumed: str = ""
     tp: int = 1
 
     @property
@@ -164,6 +167,11 @@ class ModelSpec:
         width = self.stacks[0].d_model
         alike = width == self.main.d_model or not isinstance(width, Quantity)
         return width if alike else named(width, "d_source", "width of the encoder")
+
+    @property
+    def table_width(self) -> int:
+        """Width of the token embedding and of what the lm head reads."""
+        return self.d_embedding or self.main.d_model
 
     @property
     def max_context(self) -> int | None:
@@ -248,6 +256,7 @@ class ModelSpec:
             "dtype": self.dtype,
             "tp": self.tp,
             "sources": list(self.sources),
+            "assumed": self.assumed,
         }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "units", "workload"}
-MODEL = BASE | {"attention", "mlp", "model"}
+MODEL = BASE | {"attention", "mlp", "stored", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},
-    "model": BASE | {"attention", "mlp"},
+    "stored": set[str](),
+    "model": BASE | {"attention", "mlp", "stored"},
     "engines": MODEL,
     "cost": MODEL | {"engines"},
     "config": MODEL,
@@ -37,6 +38,7 @@ HOMES = {
     "rich": ("report/table.py", "report/progress.py"),
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
+    "huggingface_hub": ("config/hub.py",),
     "hatchling": (),
 }
 """The only places each library is used in."""

@@ -64,6 +64,16 @@ class Grouped:
         default=False,
         schema={"type": "boolean"},
     )
+    v_from_k: bool = term(
+        "values are made by the keys' projection, and kept beside them: there is no W_v (Gemma 4's full layers)",
+        default=False,
+        schema={"type": "boolean"},
+    )
+    d_input: int | None = term(
+        "width of what q, k and v are made from (Zamba's layers: its input beside the embedding)",
+        left_out="d_model",
+        default=None,
+    )
     repeats_kv: bool = term(
         "transformers' own class caches K and V once for every query head (Falcon)",
         default=False,
@@ -71,6 +81,12 @@ class Grouped:
     )
     extra_projections: tuple[Matrix, ...] = term(
         "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
+        default=(),
+        schema=SHAPES,
+    )
+
+    extra_states: tuple[Matrix, ...] = term(
+        "what is kept beside K and V and does not grow, whole on every device, by name: [rows, columns] (Zaya)",
         default=(),
         schema=SHAPES,
     )
@@ -95,7 +111,8 @@ class Grouped:
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
         extra = tuple(shaped(n, s, "queries") for n, s in given.pop("extra_projections", {}).items())
-        return cls(**{**defaults, **given}, bias=tuple(bias), span=span, extra_projections=extra)
+        states = tuple(shaped(n, s) for n, s in given.pop("extra_states", {}).items())
+        return cls(**{**defaults, **given}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
@@ -140,8 +157,13 @@ class Grouped:
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
-        if self.shares_kv:
+        out = d_model
+        if self.d_input is not None:
+            d_model = d_source = self.d_input
+        if self.shares_kv or self.v_from_k:
             found = [Matrix("W_q", d_model, q, self._bias("q", q), "queries")]
+            if not self.shares_kv:
+                found.append(Matrix("W_k", d_source, k, self._bias("k", k), "keys"))
         elif self.fused:
             bias = self._bias("q", q) + self._bias("k", k) + self._bias("v", v)
             found = [Matrix("W_qkv", d_model, q + k + v, bias, "queries")]
@@ -154,7 +176,7 @@ class Grouped:
         if self.gate:
             found.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
         found.extend(self.extra_projections)
-        found.append(Matrix("W_o", o, d_model, self._bias("o", d_model), "queries"))
+        found.append(Matrix("W_o", o, out, self._bias("o", out), "queries"))
         if self.qk_norm:
             whole = self.qk_norm == "full"
             found.append(Matrix("q_norm", q if whole else self.d_head))
@@ -178,11 +200,13 @@ class Grouped:
         if self.shares_kv:
             return ()
         repeated = exact_div(self.n_heads, self.n_kv_heads) if self.repeats_kv else 1
+        states = (Cached(m.name, m.rows, m.cols, grows="never") for m in self.extra_states)
         if self.d_v is None:
-            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated),)
+            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated), *states)
         return (
             Cached("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated),
             Cached("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated),
+            *states,
         )
 
     def widths(self, run: Run | None = None) -> Widths:
@@ -224,6 +248,7 @@ class Grouped:
             "sinks": self.sinks,
             "gate": self.gate,
             "shares_kv": self.shares_kv,
+            "v_from_k": self.v_from_k,
         }
 
 

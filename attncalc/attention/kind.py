@@ -22,19 +22,21 @@ SHAPES: Mapping[str, Any] = {
 }
 """Matrices and vectors by name, in a preset."""
 
+Reads = Literal["queries", "keys", "first"]
+
 
 class Matrix(NamedTuple):
     """One named parameter tensor: `rows` x `cols` elements and `bias` more.
 
     reads: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
-    from a source), or None for a vector that no matmul uses (a norm's gain, sinks).
+    from a source), the first of a sequence, or None for a vector that no matmul uses (a norm's gain, sinks).
     """
 
     name: str
     rows: int
     cols: int = 1
     bias: int = 0
-    reads: Literal["queries", "keys"] | None = None
+    reads: Reads | None = None
 
     @property
     def weights(self) -> int:
@@ -47,7 +49,7 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
-def shaped(name: str, shape: Sequence[int], reads: Literal["queries", "keys"] | None = None) -> Matrix:
+def shaped(name: str, shape: Sequence[int], reads: Reads | None = None) -> Matrix:
     """The tensor of that shape: its first length the rows, all others together the columns."""
     return Matrix(name, shape[0], math.prod(shape[1:]), reads=reads)
 

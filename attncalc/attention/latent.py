@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import AttncalcError
-from ..quantity import exact_div, minimum, term
+from ..quantity import COUNT, exact_div, minimum, term
 from ..workload import Mask, Run
-from .kind import Cached, Matrix, Widths
-from .span import FULL, Span, pairs
+from .indexer import Indexer
+from .kind import SHAPES, Cached, Matrix, Widths, shaped
+from .span import FULL, Selected, Span, pairs
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,45 @@ class Latent:
     into the query and the output and all heads read the latent itself, as DeepSeek's own inference
     code and the engines do. New tokens after a past take the cheaper of the two ways: absorbed, or
     expanding the past's latents again.
+
+    With index_topk, a query attends to no more keys than an indexer picks (DeepSeek-V3.2's sparse attention);
+    a layer without index_n_heads takes over what an earlier layer's indexer picked.
+    AttncalcError: an indexer with a part missing.
     """
 
     n_heads: int = term("query heads")
     kv_lora_rank: int = term("width of the cached latent of K and V")
     d_nope: int = term("width of a head's part without position (qk_nope_head_dim)")
-    d_rope: int = term("width of the rotary part, shared by all heads as a key (qk_rope_head_dim)")
+    d_rope: int = term(
+        "width of the rotary part, shared by all heads as a key (qk_rope_head_dim)",
+        schema={**COUNT, "minimum": 0},
+    )
     d_v: int = term("width of a value head (v_head_dim)")
     q_lora_rank: int | None = term("width of the queries' latent", left_out="queries are not compressed", default=None)
     extra_vectors: int | None = term(
         "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
+    )
+    gate: bool | Literal["head"] = term(
+        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
+        default=False,
+        schema={"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["head"]}]},
+    )
+    shares_kv: bool = term(
+        "reads the latents of an earlier layer: has no W_kv_a, and keeps none (Mistral Large 4)",
+        default=False,
+        schema={"type": "boolean"},
+    )
+    extra_projections: tuple[Matrix, ...] = term(
+        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
+        default=(),
+        schema=SHAPES,
+    )
+    index_topk: int | None = term("keys that an indexer picks for a query", left_out="all of them", default=None)
+    index_n_heads: int | None = term("heads of the layer's own indexer", left_out="it has none", default=None)
+    index_head_dim: int | None = term("width of an indexer's head", default=None)
+    index_kpool: int | None = term("tokens that the indexer picks together", default=None)
+    index_dtype: Literal["fp32"] | None = term(
+        "dtype that the indexer's keys are kept in", left_out="the cache's", default=None, schema={"enum": ["fp32"]}
     )
     span: Span = FULL
 
@@ -43,12 +73,33 @@ class Latent:
 
     @classmethod
     def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Latent:
-        """From the keys of a preset."""
-        return cls(**given, span=span)
+        """From the keys of a preset. AttncalcError: a window and an indexer."""
+        given = dict(given)
+        extra = tuple(shaped(n, s, "queries") for n, s in given.pop("extra_projections", {}).items())
+        if "index_topk" in given:
+            if span != FULL:
+                raise AttncalcError("index_topk: picks among the keys of a window or a chunk", "leave out one of them")
+            span = Selected(given["index_topk"], given.get("index_kpool"))
+        return cls(**given, extra_projections=extra, span=span)
+
+    def __post_init__(self) -> None:
+        own = (self.index_n_heads, self.index_head_dim)
+        if (None in own and own != (None, None)) or (own != (None, None) and self.index_topk is None):
+            raise AttncalcError(
+                "index_n_heads: an indexer has index_topk, index_n_heads and index_head_dim", "give all three"
+            )
+
+    @property
+    def indexer(self) -> Indexer | None:
+        """The layer's own, if it has one."""
+        if self.index_n_heads is None or self.index_head_dim is None:
+            return None
+        return Indexer(self.index_n_heads, self.index_head_dim, self.index_kpool, self.index_dtype)
 
     @property
     def source(self) -> str:
-        return "DeepSeek-V2, arXiv:2405.04434, 2.1 and appendix C; DeepSeek-V3, arXiv:2412.19437"
+        paper = "DeepSeek-V2, arXiv:2405.04434, 2.1 and appendix C; DeepSeek-V3, arXiv:2412.19437"
+        return f"{paper}; DeepSeek-V3.2, arXiv:2512.02556, 2.1 (indexer)" if self.index_topk else paper
 
     @property
     def label(self) -> str:
@@ -60,9 +111,10 @@ class Latent:
 
     @property
     def headline(self) -> str:
+        picked = f", {self.index_topk} keys picked by an indexer" if self.index_topk else ""
         return (
             f"multi-head latent attention, {self.n_heads} heads x {self.d_nope} + {self.d_rope}, "
-            f"latent {self.kv_lora_rank} + {self.d_rope}"
+            f"latent {self.kv_lora_rank} + {self.d_rope}{picked}"
         )
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
@@ -75,19 +127,33 @@ class Latent:
                 Matrix("q_a_norm", self.q_lora_rank),
                 Matrix("W_q_b", self.q_lora_rank, q, 0, "queries"),
             ]
-        vectors = (Matrix("vectors", self.extra_vectors),) if self.extra_vectors else ()
+        if self.shares_kv:
+            latent = []
+        else:
+            latent = [
+                Matrix("W_kv_a", d_source, self.kv_lora_rank + self.d_rope, 0, "keys"),
+                Matrix("kv_a_norm", self.kv_lora_rank),
+            ]
+        out = self.n_heads * self.d_v
+        gate = [Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else out, 0, "queries")]
         return (
             *queries,
-            Matrix("W_kv_a", d_source, self.kv_lora_rank + self.d_rope, 0, "keys"),
-            Matrix("kv_a_norm", self.kv_lora_rank),
+            *latent,
             # Absorbed or expanded, its weights multiply each new token once.
             Matrix("W_kv_b", self.kv_lora_rank, self.n_heads * (self.d_nope + self.d_v), 0, "keys"),
-            Matrix("W_o", self.n_heads * self.d_v, d_model, 0, "queries"),
-            *vectors,
+            *(gate if self.gate else ()),
+            *(self.indexer.matrices(d_model, self.q_lora_rank or d_model) if self.indexer else ()),
+            *self.extra_projections,
+            Matrix("W_o", out, d_model, 0, "queries"),
+            *([Matrix("vectors", self.extra_vectors)] if self.extra_vectors else ()),
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        seen = pairs(self.span, run, mask)
+        picking = self.indexer.score_flops(run, mask) if self.indexer else 0
+        return picking + self._attention_flops(run, pairs(self.span, run, mask))
+
+    def _attention_flops(self, run: Run, seen: int) -> int:
+        """Of `seen` pairs."""
         expanded = 2 * self.n_heads * seen * (self.d_nope + self.d_rope + self.d_v)
         if run.new == run.context:
             return expanded
@@ -100,20 +166,25 @@ class Latent:
         return minimum(absorbed, expanded + again)
 
     def cache(self) -> tuple[Cached, ...]:
-        return (Cached("latent and rotary key", 1, self.kv_lora_rank + self.d_rope, span=self.span),)
+        latent = Cached("latent and rotary key", 1, self.kv_lora_rank + self.d_rope, span=self.span)
+        return (*(() if self.shares_kv else (latent,)), *((self.indexer.cache(),) if self.indexer else ()))
 
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
-            return Widths(self.n_heads, 1, latent, self.kv_lora_rank)
+            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=bool(self.gate))
         # V is a view of what W_kv_b gave, which stays alive with the part that K was made from.
         extra = latent + self.n_heads * self.d_nope
-        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra=extra)
+        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=bool(self.gate))
 
     def remarks(self, past: bool) -> tuple[str, ...]:
         if past:
-            return ("MLA's up-projection of the latent (W_kv_b) is absorbed: all heads read the latent itself.",)
-        return ("MLA's up-projection of the latent (W_kv_b) expands K and V of the new tokens.",)
+            kv_b = "MLA's up-projection of the latent (W_kv_b) is absorbed: all heads read the latent itself."
+        else:
+            kv_b = "MLA's up-projection of the latent (W_kv_b) expands K and V of the new tokens."
+        if self.index_topk is None:
+            return (kv_b,)
+        return (kv_b, f"The indexer scores every key and picks {int(self.index_topk):,}: exact scores are both's.")
 
     def with_span(self, span: Span) -> Latent:
         return dataclasses.replace(self, span=span)
@@ -136,5 +207,8 @@ class Latent:
             "d_nope": int(self.d_nope),
             "d_rope": int(self.d_rope),
             "d_v": int(self.d_v),
+            "gate": self.gate,
+            "shares_kv": self.shares_kv,
+            **{n: v if v is None or isinstance(v, str) else int(v) for n, v in vars(self).items() if n[:6] == "index_"},
             "span": self.span.label,
         }

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..errors import AttncalcError
-from ..quantity import exact_div, term
+from ..quantity import term
 from ..workload import Mask, Run
 from .kind import Cached, Matrix
-from .recurrent import Recurrent, convolution, projection
-
-_YES = {"type": "boolean"}
+from .recurrent import YES, Recurrent, convolution, projection, share
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Delta(Recurrent):
     d_v: int = term("width of a value head")
     d_conv: int = term("width of the convolution")
     n_k_heads: int | None = term("heads of queries and keys", left_out="n_heads", default=None)
-    channel_decay: bool = term("a decay for each channel of a key (KDA)", default=False, schema=_YES)
+    channel_decay: bool = term("a decay for each channel of a key (KDA)", default=False, schema=YES)
     gate_rank: int | None = term("rank of the decay's and the gate's matrices", left_out="full", default=None)
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
@@ -97,8 +94,8 @@ class Delta(Recurrent):
         )
 
     def shard(self, tp: int) -> Delta:
-        keys = None if self.n_k_heads is None else _share(self.n_k_heads, tp)
-        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp), n_k_heads=keys)
+        keys = None if self.n_k_heads is None else share(self.n_k_heads, tp, "heads")
+        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"), n_k_heads=keys)
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ class Lightning(Recurrent):
         return (Cached("state", self.n_heads * self.d_head, self.d_head, grows="never"),)
 
     def shard(self, tp: int) -> Lightning:
-        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp))
+        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ class ShortConvolution(Recurrent):
 
     d_inner: int = term("channels of the convolution")
     d_conv: int = term("width of the convolution")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
 
     name = "short convolution"
     words = "short convolutions"
@@ -176,13 +173,4 @@ class ShortConvolution(Recurrent):
         return (Cached("convolution", self.d_inner, self.d_conv, grows="never"),)
 
     def shard(self, tp: int) -> ShortConvolution:
-        return dataclasses.replace(self, d_inner=_share(self.d_inner, tp))
-
-
-def _share(whole: int, tp: int) -> int:
-    if whole % tp:
-        raise AttncalcError(
-            f"--tp {int(tp)} does not divide {whole} heads or channels of a linear-attention layer",
-            "choose a number of devices that does",
-        )
-    return exact_div(whole, tp)
+        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..errors import AttncalcError
-from ..quantity import exact_div, term
+from ..quantity import term
 from ..workload import Mask, Run
 from .kind import Cached, Matrix
-from .recurrent import Recurrent, convolution, projection
-
-_YES = {"type": "boolean"}
+from .recurrent import YES, Recurrent, convolution, projection, share
 
 
 @dataclass(frozen=True)
@@ -25,9 +22,9 @@ class Mamba(Recurrent):
     d_state: int = term("width of a channel's or head's state")
     d_conv: int = term("width of the convolution")
     dt_rank: int = term("rank of the step size's projection")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
-    proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
-    dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=_YES)
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
+    proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
+    dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=YES)
 
     name = "Mamba"
     words = "Mamba layers"
@@ -61,7 +58,7 @@ class Mamba(Recurrent):
         )
 
     def shard(self, tp: int) -> Mamba:
-        return dataclasses.replace(self, d_inner=_share(self.d_inner, tp, "channels"))
+        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,9 @@ class Mamba2(Recurrent):
     d_state: int = term("width of a channel's or head's state")
     d_conv: int = term("width of the convolution")
     n_groups: int = term("groups that share B and C")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=_YES)
-    proj_bias: bool = term("the projections in and out have biases", default=False, schema=_YES)
-    inner_norm: bool = term("a gated norm before the projection out", default=False, schema=_YES)
+    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
+    proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
+    inner_norm: bool = term("a gated norm before the projection out", default=False, schema=YES)
 
     name = "Mamba-2"
     words = "Mamba-2 layers"
@@ -118,14 +115,5 @@ class Mamba2(Recurrent):
         )
 
     def shard(self, tp: int) -> Mamba2:
-        groups = _share(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
-        return dataclasses.replace(self, n_heads=_share(self.n_heads, tp, "heads"), n_groups=groups)
-
-
-def _share(whole: int, tp: int, what: str) -> int:
-    if whole % tp:
-        raise AttncalcError(
-            f"--tp {int(tp)} does not divide {whole} {what} of a state-space layer",
-            "choose a number of devices that does",
-        )
-    return exact_div(whole, tp)
+        groups = share(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
+        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"), n_groups=groups)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from ..quantity import Quantity
+from ..errors import AttncalcError
+from ..quantity import Quantity, exact_div
 from ..workload import Mask, Run
 from .kind import Cached, Matrix, Widths
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
+YES: Mapping[str, Any] = {"type": "boolean"}
 
 
 class Recurrent:
@@ -68,8 +70,20 @@ def projection(name: str, rows: int, cols: int, bias: bool = False) -> Matrix:
 
 
 def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
-    """A depthwise causal convolution: d_conv weights a channel."""
-    return Matrix("conv", channels, d_conv, channels if bias else 0, "queries")
+    """A depthwise causal convolution: d_conv weights a channel. It mixes no channels, and so is no matrix
+    product: its FLOPs are not counted, as those of norms and activations are not.
+    """
+    return Matrix("conv", channels, d_conv, channels if bias else 0)
+
+
+def share(whole: int, tp: int, what: str) -> int:
+    """What one of `tp` devices holds of `whole`. AttncalcError: it does not divide."""
+    if whole % tp:
+        raise AttncalcError(
+            f"--tp {int(tp)} does not divide {whole} {what} of a recurrent layer",
+            "choose a number of devices that does",
+        )
+    return exact_div(whole, tp)
 
 
 @dataclass(frozen=True)

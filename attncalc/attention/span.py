@@ -19,7 +19,7 @@ class Span(Protocol):
 
     @property
     def reach(self) -> int | None:
-        """Tokens a query can see at the most; None for all there are."""
+        """Tokens back that a query can see at the most; None for all there are."""
 
     @property
     def label(self) -> str:
@@ -112,8 +112,7 @@ class Sliding(_Narrow):
         return minimum(n, self.window)
 
     def triangle(self, n: int) -> int:
-        m = minimum(n, self.window)
-        return exact_div(m * (m + 1), 2) + (n - m) * self.window
+        return _at_most(self.window, n)
 
     def kept(self, n: int) -> int:
         return minimum(n, self.window)
@@ -152,7 +151,97 @@ class Chunked(_Narrow):
         return minimum(n, self.chunk)
 
 
+class _Chosen(_Narrow):
+    """What selections share: any token may be chosen later, so a cache keeps them all."""
+
+    reach = None
+
+    def kept(self, n: int) -> int:
+        return n
+
+
+@dataclass(frozen=True)
+class Selected(_Chosen):
+    """The `topk` keys that an indexer picks for each query, of all before it.
+
+    pool: it picks whole pools of so many tokens; those after the last whole pool are always seen.
+    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
+    """
+
+    topk: int = term("keys that the indexer picks for a query", symbol="index_topk")
+    pool: int | None = term("tokens that the indexer picks together", symbol="index_kpool", default=None)
+
+    @property
+    def label(self) -> str:
+        return f"top {int(self.topk):,}"
+
+    @property
+    def words(self) -> str:
+        return f"the {int(self.topk):,} tokens that an indexer picks"
+
+    def visible(self, n: int) -> int:
+        return minimum(n, self.topk if self.pool is None else self.topk + n % self.pool)
+
+    def triangle(self, n: int) -> int:
+        found = _at_most(self.topk, n)
+        if self.pool is None:
+            return found
+        more = n - minimum(n, self.topk)
+        rest = more % self.pool
+        whole = more // self.pool * exact_div(self.pool * (self.pool - 1), 2)
+        return found + whole + exact_div(rest * (rest + 1), 2)
+
+
+@dataclass(frozen=True)
+class Blocks(_Chosen):
+    """`topk` blocks of `block` tokens that an indexer picks for each query, its own block among them.
+
+    Source: transformers' modeling_minimax_m3_vl.py (MiniMax-M3).
+    """
+
+    block: int = term("tokens of a block", symbol="index_block_size")
+    topk: int = term("blocks that the indexer picks for a query", symbol="index_topk_blocks")
+
+    @property
+    def label(self) -> str:
+        return f"top {int(self.topk):,} x {int(self.block):,}"
+
+    @property
+    def words(self) -> str:
+        return f"the {int(self.topk):,} blocks of {int(self.block):,} tokens that an indexer picks"
+
+    def visible(self, n: int) -> int:
+        return minimum(n, (self.topk - 1) * self.block + (n - 1) % self.block + 1)
+
+    def triangle(self, n: int) -> int:
+        m = minimum(n, self.topk * self.block)
+        own = Chunked(self.block).triangle(n - m)
+        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + own
+
+
+@dataclass(frozen=True)
+class Pools(_Chosen):
+    """Not tokens but whole pools of `size` tokens: what an indexer that scores pools sees."""
+
+    size: int = term("tokens of a pool", symbol="index_kpool")
+    label = "pools"
+    words = "pools of tokens"
+
+    def visible(self, n: int) -> int:
+        return n // self.size
+
+    def triangle(self, n: int) -> int:
+        whole, rest = n // self.size, n % self.size
+        return exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
+
+
 FULL = Full()
+
+
+def _at_most(most: int, n: int) -> int:
+    """min(1, most) + ... + min(n, most)."""
+    m = minimum(n, most)
+    return exact_div(m * (m + 1), 2) + (n - m) * most
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:

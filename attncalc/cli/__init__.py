@@ -24,7 +24,7 @@ COMMANDS = {
     "memory": "Activation memory: score matrix, peak by kernel.",
     "compare": "MHA, GQA, MQA, MLA of a model; or several models.",
     "verify": "Real torch layers, measured beside the formulas.",
-    "presets": "The models that are here: list, or show one.",
+    "presets": "The models that are here: list, show, add one.",
 }
 """Every command and its help; the module of that name in this package holds it."""
 

@@ -32,6 +32,7 @@ def compare(
         typer.Option("--attention", metavar="KIND", help="Of one model: a further row, as mla:512; may be repeated."),
     ] = None,
     tp: o.Tp = "1",
+    assume_grouped: o.AssumeGrouped = False,
     explain: o.Explain = False,
     format: o.Format = None,
     json: o.Json = False,
@@ -39,7 +40,8 @@ def compare(
     force: o.Force = False,
 ) -> None:
     names = [*(models or []), *([preset] if preset else [])]
-    specs = [o.read_model(name, None, tp=tp) for name in names] or [o.read_model(None, None)]
+    chosen: list[str | None] = [*names] or [None]
+    specs = [o.read_model(name, None, tp=tp, assume_grouped=assume_grouped) for name in chosen]
     together = context is None and len(specs) > 1
     if together:  # the longest that all of them can do
         context = str(min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs))

@@ -21,6 +21,7 @@ def flops(
     lengths: o.Lengths = None,
     mask: o.MaskOption = None,
     attention: o.AttentionOption = None,
+    assume_grouped: o.AssumeGrouped = False,
     tp: o.Tp = "1",
     explain: o.Explain = False,
     format: o.Format = None,
@@ -28,7 +29,7 @@ def flops(
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, tp=tp)
+    spec = o.read_model(model, preset, attention=attention, tp=tp, assume_grouped=assume_grouped)
     workload = o.read_workload(
         spec,
         phase=phase,

@@ -20,6 +20,7 @@ def kv(
     kv_dtype: o.KvDtype = None,
     dtype: o.DtypeOption = None,
     attention: o.AttentionOption = None,
+    assume_grouped: o.AssumeGrouped = False,
     tp: o.Tp = "1",
     engine: o.Engine = "ideal",
     explain: o.Explain = False,
@@ -28,7 +29,7 @@ def kv(
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, tp=tp)
+    spec = o.read_model(model, preset, attention=attention, tp=tp, assume_grouped=assume_grouped)
     workload = o.read_workload(
         spec,
         batch=batch,

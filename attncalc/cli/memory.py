@@ -23,6 +23,7 @@ def memory(
     mask: o.MaskOption = None,
     dtype: o.DtypeOption = None,
     attention: o.AttentionOption = None,
+    assume_grouped: o.AssumeGrouped = False,
     tp: o.Tp = "1",
     explain: o.Explain = False,
     format: o.Format = None,
@@ -30,7 +31,7 @@ def memory(
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, tp=tp)
+    spec = o.read_model(model, preset, attention=attention, tp=tp, assume_grouped=assume_grouped)
     workload = o.read_workload(
         spec,
         phase=phase,

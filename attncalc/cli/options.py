@@ -20,7 +20,8 @@ DEFAULT_CONTEXT = 512
 Model = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]", help="A preset's name, a .yaml file, a folder with one, or - for standard input."
+        metavar="[MODEL]",
+        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub, - for standard input.",
     ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
@@ -75,7 +76,13 @@ AttentionOption = Annotated[
 ]
 Engine = Annotated[
     str,
-    typer.Option("--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs, and no more)."),
+    typer.Option("--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs) or transformers."),
+]
+AssumeGrouped = Annotated[
+    bool,
+    typer.Option(
+        "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention, and say so."
+    ),
 ]
 MaskOption = Annotated[
     str | None,
@@ -101,14 +108,21 @@ PlainOutput = Annotated[Path | None, typer.Option("--output", "-o", metavar="FIL
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
-def read_model(model: str | None, preset: str | None, *, attention: str | None = None, tp: str = "1") -> ModelSpec:
+def read_model(
+    model: str | None,
+    preset: str | None,
+    *,
+    attention: str | None = None,
+    tp: str = "1",
+    assume_grouped: bool = False,
+) -> ModelSpec:
     """The model asked for, with its attention exchanged and sharded as asked. AttncalcError: none, or two."""
     if model is not None and preset is not None and model != preset:
         raise AttncalcError(f"two models: '{shown(model)}' and --preset '{shown(preset)}'", "name one of them")
     name = preset if model is None else model
     if name is None:
         raise AttncalcError("no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them")
-    spec = load(name)
+    spec = load(name, assume_grouped=assume_grouped)
     if attention is not None:
         spec = spec.with_attention(attention)
     return spec.shard(parse_count(tp, "--tp"))

@@ -14,6 +14,7 @@ def params(
     model: o.Model = None,
     preset: o.Preset = None,
     attention: o.AttentionOption = None,
+    assume_grouped: o.AssumeGrouped = False,
     tp: o.Tp = "1",
     explain: o.Explain = False,
     format: o.Format = None,
@@ -21,5 +22,5 @@ def params(
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, tp=tp)
+    spec = o.read_model(model, preset, attention=attention, tp=tp, assume_grouped=assume_grouped)
     o.show(params_report(spec), explain=explain, form=format, as_json=json, output=output, force=force)

@@ -1,4 +1,4 @@
-"""`attncalc presets`: list the models that are here, or show one."""
+"""`attncalc presets`: the models that are here, and the families that are read; show one, or add one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import load, preset_names, preset_text
+from ..config import load, model_file, preset_names, preset_text
 from ..errors import AttncalcError
-from ..report.presets import presets_report
+from ..report.presets import families_report, presets_report
 from . import COMMANDS, command_app
 from . import options as o
 
@@ -54,6 +54,24 @@ def schema(output: o.PlainOutput = None, force: o.Force = False) -> None:
     from ..config.keys import SCHEMA
 
     _print(json.dumps(SCHEMA, indent=2) + "\n", output, force)
+
+
+@app.command(help="Write a model's config.json as a preset's YAML, to read, keep and change.")
+def add(
+    model: Annotated[str, typer.Argument(help="A config.json, a folder with one, org/name on the hub, or -.")],
+    output: o.PlainOutput = None,
+    assume_grouped: o.AssumeGrouped = False,
+    force: o.Force = False,
+) -> None:
+    _print(model_file(model, assume_grouped=assume_grouped), output, force)
+
+
+@app.command(help="List the model_types of a config.json: those that are read, and those that are refused, and why.")
+def families(format: o.Format = None, json: o.Json = False, output: o.Output = None, force: o.Force = False) -> None:
+    from ..config.huggingface import read_families, refused, version
+
+    report = families_report(read_families(), refused(), version())
+    o.show(report, form=format, as_json=json, output=output, force=force)
 
 
 def _print(text: str, output: Path | None, force: bool) -> None:

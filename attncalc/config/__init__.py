@@ -1,11 +1,11 @@
-"""From what a person typed to a ModelSpec: a preset's name, a path, a folder or '-'."""
+"""From what a person typed to a ModelSpec: a preset's name, a path, a folder, '-', or org/name on the hub."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
@@ -13,20 +13,58 @@ from ..units import shown
 from .build import build
 from .document import Document
 
-LIMIT = 1 << 20
-"""Bytes of a model file at the most; the longest preset has a few thousand."""
+LIMIT = 1 << 22
+"""Bytes of a model file at the most; the longest config.json has some tens of thousands."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_TIP = "'attncalc presets' lists them all; a path to a .yaml or '-' for standard input works too"
+_TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 
 
-def load(model: str | os.PathLike[str]) -> ModelSpec:
-    """The model called `model`: a preset's name, a .yaml file, a folder that holds one, '-' for stdin.
+class Found(NamedTuple):
+    """What a person's word for a model led to: a file's content, or a preset that the wheel has compiled.
 
-    AttncalcError: there is none, or what is there is not a model; the message names file and line.
+    name: what the model is called on screens. file: what errors call it.
     """
-    document, name = _document(os.fspath(model))
-    return build(document, name)
+
+    name: str
+    file: str
+    content: bytes = b""
+    compiled: dict[str, Any] | None = None
+
+    @property
+    def title(self) -> str:
+        """What a config.json that does not say what it is called is called; '' for standard input."""
+        return "" if self.file == "<stdin>" else self.name
+
+
+def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> ModelSpec:
+    """The model called `model`: a preset's name, a .yaml file or a config.json, a folder that holds one,
+    '-' for standard input, or org/name on the Hugging Face hub.
+
+    assume_grouped: a config of an unknown model_type is read as plain grouped attention, and says so.
+    AttncalcError: there is none, or what is there is not a model; the message names the file, and the
+    line or the field.
+    """
+    found = _find(os.fspath(model))
+    return build(_document(found, assume_grouped), found.name)
+
+
+def config_of(model: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The fields of the config.json that `model` leads to; None where it leads to a preset."""
+    found = _find(os.fspath(model))
+    return None if found.compiled is not None else _config(found)
+
+
+def model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
+    """The config.json that `model` leads to, as the text of a preset. AttncalcError: it is no config.json."""
+    from .yaml import written
+
+    found = _find(os.fspath(model))
+    if found.compiled is not None or _config(found) is None:
+        raise AttncalcError(f"{found.file}: a model file already", "give a config.json, or org/name on the hub")
+    document = _document(found, assume_grouped)
+    build(document, found.name)
+    return written(document.data, found.file)
 
 
 def presets_folder() -> Path:
@@ -50,20 +88,20 @@ def preset_text(name: str) -> str:
     return (presets_folder() / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _document(model: str) -> tuple[Document, str]:
+def _find(model: str) -> Found:
     if model == "-":
         if sys.stdin is None:
             raise AttncalcError("no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        return _checked(sys.stdin.buffer.read(LIMIT + 1), "<stdin>"), "stdin"
+        return Found("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
     compiled = _compiled().get(model)
     if compiled is not None:
-        return Document(f"{model}.yaml", compiled, {}), model
+        return Found(model, f"{model}.yaml", compiled=compiled)
     if model in preset_names():
-        return _checked(preset_text(model).encode(), f"{model}.yaml"), model
-    path = _file(model)
+        return Found(model, f"{model}.yaml", preset_text(model).encode())
+    path, name = _file(model)
     try:
         with path.open("rb") as file:
-            return _checked(file.read(LIMIT + 1), shown(path, 200)), shown(path.stem)
+            return Found(shown(name), shown(path, 200), file.read(LIMIT + 1))
     except OSError as error:
         raise AttncalcError(
             f"{shown(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
@@ -82,38 +120,60 @@ def _compiled() -> dict[str, Any]:
     return found
 
 
-def _checked(content: bytes, file: str) -> Document:
-    """The document in `content`, of known keys and types. AttncalcError: it is not one."""
+def _document(found: Found, assume_grouped: bool) -> Document:
+    """The document that was found, of known keys and types. AttncalcError: it is not one."""
+    if found.compiled is not None:
+        return Document(found.file, found.compiled, {})
     from .schema import check
-    from .yaml import read
 
-    if len(content) > LIMIT:
-        raise AttncalcError(f"{file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
-    document = read(content, file)
-    if "model_type" in document.data or "architectures" in document.data:
-        raise AttncalcError(
-            f"{file}: a Hugging Face config, which this version does not read",
-            "write its numbers as a preset: 'attncalc presets show llama2-70b' is a model for one",
-        )
+    config = _config(found)
+    if config is None:
+        from .yaml import read
+
+        document = read(found.content, found.file)
+    else:
+        from . import huggingface
+
+        document = huggingface.document(config, found.file, title=found.title, assume_grouped=assume_grouped)
     check(document)
     return document
 
 
-def _file(model: str) -> Path:
-    """The file that `model` leads to; a folder leads to the one model file in it."""
+def _config(found: Found) -> dict[str, Any] | None:
+    """The fields of a config.json; None for a model file of attncalc's own, in YAML or in JSON."""
+    if len(found.content) > LIMIT:
+        raise AttncalcError(f"{found.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
+    if not found.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return None
+    from .huggingface.parse import fields
+
+    config = fields(found.content, found.file)
+    return None if "d_model" in config and "model_type" not in config and "sources" in config else config
+
+
+def _file(model: str) -> tuple[Path, str]:
+    """The file that `model` leads to, and the model's name. A folder leads to its config.json, or to the
+    one model file in it.
+    """
     path = Path(model)
     try:
         if model and path.is_dir():
-            found = sorted([*path.glob("*.yaml"), *path.glob("*.yml"), *path.glob("config.json")])
-            if len(found) == 1:
-                return found[0]
-            several = f"{len(found)} model files" if found else "no model file"
-            raise AttncalcError(f"{shown(model)}: a folder with {several} in it", "name a .yaml file")
+            return _in_folder(path), path.resolve().name
         if model and path.exists():
-            return path
+            return path, path.resolve().parent.name if path.name == "config.json" else path.stem
     except PermissionError:
         raise AttncalcError(f"{shown(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # a name too long, or with a NUL in it
         pass
     hint = did_you_mean(model, preset_names())
     raise AttncalcError(f"no preset named '{shown(model)}', and no such file", f"{hint}{_TIP}")
+
+
+def _in_folder(folder: Path) -> Path:
+    if (folder / "config.json").exists():
+        return folder / "config.json"
+    found = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    if len(found) == 1:
+        return found[0]
+    several = f"{len(found)} model files" if found else "no config.json and no model file"
+    raise AttncalcError(f"{shown(folder)}: a folder with {several} in it", "name a .yaml or config.json file")

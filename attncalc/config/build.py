@@ -48,11 +48,17 @@ def build(document: Document, name: str) -> ModelSpec:
         stacks=tuple(stacks),
         vocab_size=top.get("vocab_size"),
         token_types=top.get("token_types"),
+        d_embedding=top.get("d_embedding"),
         head=_head(document),
         dtype=top.get("dtype", "fp16"),
-        extra=tuple(shaped(name, shape) for name, shape in top.get("extra_params", {}).items()),
+        extra=(
+            *(shaped(name, shape) for name, shape in top.get("extra_params", {}).items()),
+            *(shaped(name, shape, "queries") for name, shape in top.get("outside_matrices", {}).items()),
+            *(shaped(name, shape, "first") for name, shape in top.get("first_matrices", {}).items()),
+        ),
         sources=tuple(top["sources"]),
         notes=tuple(top.get("notes", ())),
+        assumed=top.get("assumed", ""),
     )
 
 
@@ -198,7 +204,7 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
     keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
     used.keys |= {*keys, "mlp_bias"}
     if "n_experts" in given:
-        used.keys.add("router_bias")
+        used.keys |= {"router_bias", "d_router"}
     for key in ("n_shared_experts", "d_ff_shared"):
         if key in given and "n_experts" not in given:
             raise used.error(key, "shared experts without n_experts", "give n_experts too")
@@ -207,12 +213,13 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
         gated=kind == "gated",
         bias=given.get("mlp_bias", False),
         router_bias=given.get("router_bias", False),
+        d_router=given.get("d_router"),
     )
 
 
 def _head(document: Document) -> Head | None:
     top = document.data
-    for key in ("token_types", "tied_embeddings", "head_bias"):
+    for key in ("token_types", "d_embedding", "tied_embeddings", "head_bias"):
         if key in top and "vocab_size" not in top:
             raise document.error((key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out")
     kind = top.get("head", "lm" if "vocab_size" in top else "none")

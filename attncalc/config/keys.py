@@ -128,6 +128,7 @@ SCHEMA: Schema = {
             {"type": "array", "items": TEXT},
             "what a reader of its figures must know: every screen prints it",
         ),
+        "assumed": _key(TEXT, "what every figure rests on that nobody has said: every screen starts with it"),
         **STACK_KEYS,
         "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
         "encoder": {
@@ -144,6 +145,16 @@ SCHEMA: Schema = {
             "description": "parameter tensors outside all of this, by name and shape",
             "type": "object",
             "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
+        },
+        "outside_matrices": {
+            "description": "matrices outside the layers that multiply every token, counted with the head: "
+            "[rows, columns] by name",
+            **SHAPES,
+        },
+        "first_matrices": {
+            "description": "matrices outside the layers that multiply one token a sequence (a classifier), counted "
+            "with the head: [rows, columns] by name",
+            **SHAPES,
         },
         "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -95,3 +96,23 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
 def table(content: bytes) -> Any:
     """The data in one of attncalc's own tables, which needs no lines and no checks."""
     return yaml.load(content, Loader=_Loader)
+
+
+def written(data: Mapping[str, Any], origin: str) -> str:
+    """A model file's text: where it is from, its title, sources and notes first, no aliases."""
+    first = {key: data[key] for key in ("title", "assumed", "sources", "notes") if key in data}
+    inline = {key: False if isinstance(value, (str, int)) or key in first else None for key, value in data.items()}
+    parts = [
+        yaml.dump({key: value}, default_flow_style=inline[key], **_STYLE) for key, value in {**first, **data}.items()
+    ]
+    return f"# From {origin}; 'attncalc presets schema' prints what the keys mean.\n" + "".join(parts)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes equal values out, since a model file has no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_STYLE: Any = {"Dumper": _Plain, "sort_keys": False, "allow_unicode": True, "width": 110}

@@ -73,7 +73,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "attention_scores": _sum_of("scores", groups),
         "attention_scores_dense": _sum_of("scores_dense", groups),
         "mlp": _sum_of("mlp", groups),
-        "head": quantity(passes(asked) * _head(symbols, asked)),
+        "head": quantity(passes(asked) * (_head(symbols, asked) + _outside(symbols, asked))),
     }
     return Flops(
         total=_sum({name: q for name, q in of.items() if name != "attention_scores_dense"}),
@@ -177,4 +177,10 @@ def _head(model: ModelSpec, workload: Workload) -> int:
     d_model = model.main.d_model
     if model.head.kind == "pooler":  # of the first token alone
         return 2 * workload.batch * d_model * d_model
-    return 2 * workload.batch * workload.new * d_model * (model.vocab_size or 0)
+    return 2 * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
+
+
+def _outside(model: ModelSpec, workload: Workload) -> int:
+    """FLOPs of the matrices before the first layer and after the last, the head's aside."""
+    once = sum(m.weights for m in model.extra if m.reads == "first")
+    return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - once) + once)

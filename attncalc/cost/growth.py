@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import lcm
 from typing import NamedTuple
 
-from ..attention import Chunked, Full, Sliding
+from ..attention import Chunked, Sliding
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio
 from ..workload import Workload
@@ -137,9 +137,9 @@ def one_recurrent_layer(model: ModelSpec, workload: Workload) -> OneLayer:
 
 
 def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
-    """1 with a full layer, more through windows, None through chunks."""
+    """1 with a full layer or one that picks, more through windows, None through chunks."""
     found = [layers.attention.span for layers in model.symbolic().main.layers]
-    if any(isinstance(span, Full) for span in found) or tokens == 1:
+    if any(span.reach is None for span in found) or tokens == 1:
         return Quantity(1)
     reach = max((span.window for span in found if isinstance(span, Sliding)), default=1)
     return quantity(ceil_div(tokens - 1, reach - 1)) if reach > 1 else None

@@ -58,9 +58,12 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     outside = int(stack.final_norm) + int(stack.embedding_norm)
     if outside:
         parts.append(Part("norms", quantity(outside * stack.norm_vectors * stack.d_model)))
+    around = sum(m.params for m in symbols.extra if m.reads)
+    if around:
+        parts.append(Part("outside", quantity(around)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
         bias = symbols.vocab_size if symbols.head.bias else 0
-        parts.append(Part("head", quantity(stack.d_model * symbols.vocab_size + bias)))
+        parts.append(Part("head", quantity(symbols.table_width * symbols.vocab_size + bias)))
     return sum_of("params_read", "parameters read", parts)
 
 
@@ -74,6 +77,7 @@ def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -
         if layers.mlp.n_experts and layers.mlp.n_experts_per_token:
             routed = minimum(layers.mlp.n_experts, workload.batch * layers.mlp.n_experts_per_token)
             touched = routed + (layers.mlp.n_shared_experts or 0)
-        read += sum(m.params for m in layers.mlp.router(stack.d_model))
+        read += sum(m.params for m in (*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
         read += touched * sum(m.params for m in layers.mlp.expert(stack.d_model))
+    read += sum(m.params for m in layers.extra)
     return read + layers.norms * stack.norm_vectors * stack.d_model

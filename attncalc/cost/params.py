@@ -125,7 +125,7 @@ def matmul_weights(matrices: tuple[Matrix, ...]) -> int:
 
 def embedding_params(model: ModelSpec) -> Quantity:
     """The token table, token types, and tables of positions."""
-    tokens = [rows * model.main.d_model for rows in (model.vocab_size, model.token_types) if rows]
+    tokens = [rows * model.table_width for rows in (model.vocab_size, model.token_types) if rows]
     parts = [Part("tokens", total(tokens))]
     parts += [Part(f"positions_{stack.name}", total(_positions(stack))) for stack in model.stacks]
     if len(model.stacks) == 1:
@@ -152,7 +152,7 @@ def head_params(model: ModelSpec) -> Quantity:
         return quantity(d_model * d_model + d_model)
     vocab_size = model.vocab_size or 0
     bias = vocab_size if model.head.bias else 0
-    return total((0 if model.head.tied else d_model * vocab_size, bias))
+    return total((0 if model.head.tied else model.table_width * vocab_size, bias))
 
 
 def _other_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:

@@ -7,7 +7,7 @@ import io
 
 from .report import Report
 
-COLUMNS = ("of", "name", "value", "unit", "formula", "substituted")
+COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
 CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
 
 
@@ -23,6 +23,7 @@ def render(report: Report) -> str:
         writer.writerows(tuple(check.facts()[name] for name in CHECK_COLUMNS) for check in report.checks)
         return out.getvalue()
     writer.writerow(COLUMNS)
+    assumed = "yes" if report.model.get("assumed") else ""
     for f in report.all_figures:
-        writer.writerow((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted))
+        writer.writerow((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
     return out.getvalue()

@@ -11,21 +11,22 @@ from .report import Figure, Report
 
 def render(report: Report) -> str:
     """One JSON object; values are integers in base units, a ratio a number with unit ''."""
+    assumed = bool(report.model.get("assumed"))
     document = {
         "schema": f"attncalc.{report.command}/1",
         "attncalc": __version__,
         "model": report.model,
         "workload": report.workload,
-        "results": [result(figure) for figure in report.figures],
-        "layers": [{**facts, "results": [result(f) for f in figures]} for facts, figures in report.layers],
+        "results": [result(figure, assumed) for figure in report.figures],
+        "layers": [{**facts, "results": [result(f, assumed) for f in figures]} for facts, figures in report.layers],
         "notes": list(report.notes),
         **report.more,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def result(figure: Figure) -> dict[str, Any]:
-    """A figure as plain data."""
+def result(figure: Figure, assumed: bool = False) -> dict[str, Any]:
+    """A figure as plain data; assumed: its source says that it rests on what nobody has said."""
     return {
         "name": figure.name,
         "value": figure.value,
@@ -33,5 +34,5 @@ def result(figure: Figure) -> dict[str, Any]:
         "formula": figure.formula.text,
         "substituted": figure.formula.substituted,
         "symbols": {s.name: s.value for s in figure.formula.symbols},
-        "source": figure.source,
+        "source": f"assumed: {figure.source}" if assumed else figure.source,
     }

@@ -114,7 +114,7 @@ def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str,
 
 
 def _window_note(model: ModelSpec, workload: Workload, cache: KVCache) -> list[str]:
-    narrow = [layers for layers in model.main.distinct() if layers.attention.span != FULL]
+    narrow = [layers for layers in model.main.distinct() if layers.attention.span.reach is not None]
     full = kv_cache(model.with_full_attention(), workload).total
     if not narrow or not cache.total or full == cache.total:
         return []

@@ -1,8 +1,8 @@
-"""The report of `attncalc presets`: the models that are here, a row each."""
+"""The reports of `attncalc presets`: the models that are here, and the families of config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..cost.cache import kv_cache
 from ..cost.params import params
@@ -44,6 +44,32 @@ def presets_report(models: Sequence[ModelSpec]) -> Report:
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
         layers,
         (Table(columns, rows),),
+    )
+
+
+def families_report(read: Sequence[str], refused: Mapping[str, str], version: str) -> Report:
+    """The model_types of a config.json that are read, and those that are not, each with the reason."""
+    columns = 3
+    ordered = sorted(read)
+    height = -(-len(ordered) // columns)
+    padded = [*ordered, *[""] * (height * columns - len(ordered))]
+    rows = tuple(tuple(padded[row + height * column] for column in range(columns)) for row in range(height))
+    left = Column(align="left")
+    reasons = tuple((name, why) for name, why in sorted(refused.items()))
+    return Report(
+        "families",
+        (f"model_types of transformers {version}: {count(len(read))} read, {count(len(refused))} refused by name",),
+        {},
+        {},
+        (
+            Figure("families_read", "read", quantity(len(read)), NO_UNIT),
+            Figure("families_refused", "refused", quantity(len(refused)), NO_UNIT),
+        ),
+        tables=(
+            Table((Column("read", "left"), left, left), rows),
+            Table((Column("refused", "left"), Column("because", "left")), reasons),
+        ),
+        more={"read": ordered, "refused": dict(sorted(refused.items()))},
     )
 
 

@@ -160,7 +160,8 @@ def tokens_asked(workload: Workload) -> str:
 def heading(model: ModelSpec, *facts: str) -> tuple[str, ...]:
     """The lines a screen starts with: the model and its attention, then the facts that were used."""
     device = f"{model.tp} tensor-parallel devices; every figure is one device's" if model.tp > 1 else ""
-    asked = [", ".join(fact for fact in facts if fact)]
+    asked = [f"ASSUMED: {model.assumed}"] if model.assumed else []
+    asked.append(", ".join(fact for fact in facts if fact))
     return (f"{model.title}  {model.headline}", *(line for line in (*asked, device) if line))
 
 

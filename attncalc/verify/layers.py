@@ -206,8 +206,8 @@ def build(kind: Attention, d_model: int, d_source: int) -> nn.Module:
     """The layer of a kind, without values yet. CannotCheckError: a kind that has no layer here."""
     if isinstance(kind, Cross):
         return GroupedAttention(kind.heads, d_model, d_source, fused=False)
-    if isinstance(kind, Grouped):
+    if type(kind) is Grouped:
         return GroupedAttention(kind, d_model, d_model, fused=kind.fused)
-    if isinstance(kind, Latent):
+    if isinstance(kind, Latent) and not (kind.index_topk or kind.gate or kind.shares_kv or kind.extra_projections):
         return LatentAttention(kind, d_model)
     raise CannotCheckError(f"there is no torch layer of {kind.label} to verify it with", "other kinds can be verified")

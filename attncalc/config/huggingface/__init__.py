@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .read import document, families, refused
+from .families import families, read_families, refused
+from .fields import version
+from .read import document
 
-__all__ = ["document", "families", "refused"]
+__all__ = ["document", "families", "read_families", "refused", "version"]

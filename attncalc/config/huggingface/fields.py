@@ -8,25 +8,39 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...errors import AttncalcError
+from ...units import shown
+
 
 class ConfigClass(NamedTuple):
     """What transformers' config class of a model_type says: its fields' defaults, which name stands for
-    which, and the model_types of the configs inside it.
+    which, and the model_types of the configs inside it. language: it is a language model's, whole.
     """
 
     defaults: Mapping[str, Any]
     synonyms: Mapping[str, str]
     inside: Mapping[str, str]
+    language: bool
 
 
 @cache
 def config_classes() -> dict[str, ConfigClass]:
     """{model_type: ConfigClass} of every config class of transformers (tools/config_classes.py writes it)."""
-    content = json.loads(Path(__file__).with_name("classes.json").read_text(encoding="utf-8"))
     return {
-        name: ConfigClass({synonyms.get(k, k): v for k, v in defaults.items()}, synonyms, inside)
-        for name, (defaults, synonyms, inside) in content["classes"].items()
+        name: ConfigClass({synonyms.get(k, k): v for k, v in defaults.items()}, synonyms, inside, language)
+        for name, (defaults, synonyms, inside, language) in _content()["classes"].items()
     }
+
+
+def version() -> str:
+    """The transformers whose classes these are."""
+    return ".".join(_content()["transformers"].split(".")[:2])
+
+
+@cache
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("classes.json").read_text(encoding="utf-8"))
+    return content
 
 
 class Fields(Mapping[str, Any]):
@@ -38,7 +52,15 @@ class Fields(Mapping[str, Any]):
 
     def __init__(self, given: Mapping[str, Any], kind: ConfigClass, around: Fields | None = None) -> None:
         self._kind = kind
-        self.given = {kind.synonyms.get(name, name): value for name, value in given.items()}
+        self.given: dict[str, Any] = {}
+        written: dict[str, str] = {}
+        for name, value in given.items():
+            own = kind.synonyms.get(name, name)
+            if own in self.given and self.given[own] != value:
+                said = f"{written[own]} {shown(repr(self.given[own]))} and {name} {shown(repr(value))}"
+                raise AttncalcError(f"{said} contradict each other", "keep one of them")
+            self.given[own] = value
+            written[own] = name
         self.around = around
 
     def own(self, name: str) -> str:
@@ -61,9 +83,13 @@ class Fields(Mapping[str, Any]):
     def __len__(self) -> int:
         return len({**self._kind.defaults, **self.given})
 
+    def default(self, name: str) -> Any:
+        """What the class says where the config says nothing."""
+        return self._kind.defaults.get(name)
+
     def is_default(self, name: str) -> bool:
-        """The config says what the class says anyway, or nothing."""
-        return self.given.get(name) in (None, self._kind.defaults.get(name))
+        """The config says what the class says anyway."""
+        return bool(self.given.get(name) == self.default(name))
 
     def is_of_class(self, name: str) -> bool:
         """The class has a field of that name."""

@@ -2,136 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ...errors import AttncalcError, did_you_mean
+from ...errors import AttncalcError
 from ...units import shown
 from ..document import Document
 from ..keys import KIND_KEYS, LAYER_KEYS, STACK_KEYS
-from .fields import ConfigClass, Fields, config_classes
+from .families import TIP, Family, architecture, families, family_of, listed
+from .fields import Fields, config_classes, version
 from .inert import is_inert
 from .layers import laid_out
+from .odd import refuse_odd
 from .rules import names_in, value_of
 
-TIP = "'attncalc presets families' lists what is read; --assume-grouped reads it as plain grouped attention"
-NOT_KEYS = ("like", "kind", "kinds", "require", "text", "flat", "heads", "encoder", "note", "inert")
+NOT_KEYS = "like kind kinds require text flat heads variants encoder note inert refused part fields".split()  # noqa: SIM905
 """What a family says beside the keys of a model file."""
+DTYPE_FIELDS = ("dtype", "torch_dtype")
+LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
+"""How the classes of language models with a head are called."""
+MOST_LAYERS = STACK_KEYS["n_layers"]["maximum"]
 
 
-@cache
-def families() -> dict[str, dict[str, Any]]:
-    """Every family's rules by model_type, with those of the family it is like."""
-    from ..yaml import table
-
-    found: dict[str, dict[str, Any]] = {}
-    for file in sorted(Path(__file__).parent.glob("*.yaml")):
-        for name, own in table(file.read_bytes()).items():
-            base = found.get(own.get("like", ""), {})
-            merged = {**base, **own}
-            for part in ("kinds", "encoder", "heads"):
-                if base.get(part) and own.get(part):
-                    merged[part] = {**base[part], **own[part]}
-            found[name] = {key: rule for key, rule in merged.items() if rule is not None}
-    return {name: rules for name, rules in found.items() if name in config_classes()}
-
-
-def refused() -> list[str]:
-    """The model_types that transformers has and that are not read here."""
-    return sorted(set(config_classes()) - set(families()))
-
-
-def document(config: Mapping[str, Any], file: str) -> Document:
+def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:
     """The model file that says what `config` says.
 
-    AttncalcError: its model_type is not known; a field is missing, is contradicted by another, or changes
-    the figures in a way that is not modelled here. The message names the field and its value.
+    title: what the model is called if the config does not say. assume_grouped: an unknown model_type is
+    read as plain grouped attention. AttncalcError: its model_type is not known; a field is missing, is
+    contradicted by another, or changes the figures in a way that is not modelled here. The message names
+    the field and its value.
     """
-    name, rules, fields = _family(config, file)
     try:
-        data = _data(rules, fields, name)
-        known = {*names_in(rules), *rules.get("inert", ()), "tie_word_embeddings", "per_layer_config"}
-        _refuse_unread(fields, known, name)
+        family = family_of(config, assume_grouped)
+        data = {"title": _title(family, title), **_data(family.rules, family.fields, family.name)}
+        known = {*names_in(family.rules), *family.rules.get("inert", ()), "tie_word_embeddings", "per_layer_config"}
+        unread = list(_unread(family.fields, known))
+        if family.assumed:
+            return Document(file, {**data, **_assumption(family, unread)}, {})
+        for key in unread:
+            value = shown(repr(family.fields.given[key]))
+            raise AttncalcError(f"{key} {value}: not modelled for {family.name}", TIP)
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
     return Document(file, data, {})
 
 
-def _family(config: Mapping[str, Any], file: str) -> tuple[str, dict[str, Any], Fields]:
-    """The family of the text side, its rules and its fields."""
-    name = config.get("model_type")
-    if not isinstance(name, str):
-        raise AttncalcError(f"{file}: model_type is missing", "a config.json of transformers names its model_type")
-    classes = config_classes()
-    known = families()
-    if name not in classes or name not in known:
-        hint = "" if name in classes else did_you_mean(name, known)
-        raise AttncalcError(f"{file}: model_type '{shown(name)}' is not modelled", hint + TIP)
-    fields = Fields(config, classes[name])
-    rules = known[name]
-    part = rules.get("text")
-    if part is None:
-        return name, rules, fields
-    given = fields.given.get(part)
-    given = dict(given) if isinstance(given, Mapping) else {}
-    inner = given.get("model_type") or classes[name].inside.get(part)
-    if inner not in known or inner not in classes:
-        raise AttncalcError(f"{file}: {part}.model_type '{shown(str(inner))}' is not modelled", TIP)
-    if part not in fields.given and not rules.get("flat"):
-        raise AttncalcError(f"{file}: {part} is missing", f"a {name} config has its language model's fields there")
-    if part not in fields.given:
-        given = {key: value for key, value in config.items() if key != "model_type"}
-    return (
-        inner,
-        {**known[inner], **{k: v for k, v in rules.items() if k not in ("text", "like", "flat")}},
-        Fields(given, classes[inner], fields),
-    )
+def _assumption(family: Family, unread: Sequence[str]) -> dict[str, Any]:
+    """The keys that mark every figure as resting on an assumption, and what was not looked at."""
+    assumed = f"model_type '{shown(family.name)}' read as plain grouped attention"
+    left = f" Not looked at: {shown(', '.join(unread), 300)}." if unread else ""
+    return {"assumed": assumed + "." + left}
 
 
 def _data(rules: Mapping[str, Any], fields: Fields, name: str) -> dict[str, Any]:
+    """The keys of the model file. AttncalcError: what `fields` say cannot be, or is not modelled."""
+    refuse_odd(fields, names_in(rules))
     for requirement in rules.get("require", ()):
         if not value_of(requirement, fields):
             read = ", ".join(f"{key} {shown(repr(fields[key]))}" for key in names_in(requirement))
             raise AttncalcError(f"{read}: not modelled for {name}", TIP)
     top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and key not in LAYER_KEYS}
-    top.update(_head(rules, fields))
+    for key, value in _head(rules, fields).items():
+        both = isinstance(value, Mapping) and isinstance(top.get(key), Mapping)
+        top[key] = {**top[key], **value} if both else value
     data: dict[str, Any] = {
-        "title": str((fields.around or fields).given.get("_name_or_path") or name),
-        "sources": [f"its config.json, read as transformers {_version()}'s {name}"],
+        "sources": [f"its config.json, read as transformers {version()}'s {name}"],
         **{key: value for key, value in top.items() if value is not None and key in STACK_KEYS},
     }
-    data.update(_layers(rules, fields, int(top["n_layers"])))
+    data.update(_layers(rules, fields, _n_layers(top["n_layers"])))
     if "encoder" in rules:
         inner = {**rules, **rules["encoder"]}
         stack = {
             k: value_of(r, fields) for k, r in rules["encoder"].items() if k not in NOT_KEYS and k not in LAYER_KEYS
         }
-        data["encoder"] = {**stack, **_layers(inner, fields, int(stack["n_layers"]))}
-    data.update({key: value for key, value in top.items() if value is not None and key not in STACK_KEYS})
-    notes = [str(value_of(note, fields)) for note in _listed(rules.get("note")) if value_of(note, fields)]
-    data["notes"] = [*notes, *_remarks(fields)]
+        data["encoder"] = {**stack, **_layers(inner, fields, _n_layers(stack["n_layers"]))}
+    data.update({key: _filled(value) for key, value in top.items() if key not in STACK_KEYS})
+    notes = [str(value_of(note, fields)) for note in listed(rules.get("note")) if value_of(note, fields)]
+    data["notes"] = [*notes, *_remarks(rules, fields)]
     data["dtype"] = _dtype(fields)
     return {key: value for key, value in data.items() if value not in (None, [], {})}
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+def _title(family: Family, title: str) -> str:
+    """What the file calls itself, where that is org/name and not a path on somebody's machine."""
+    said = str((family.fields.around or family.fields).given.get("_name_or_path") or "")
+    named = said.count("/") == 1 and not said.startswith((".", "/"))
+    return shown(said) if named else title or family.name
+
+
+def _n_layers(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_LAYERS:
+        raise AttncalcError(
+            f"{shown(repr(value))} layers", f"the number of layers is a whole number from 1 to {MOST_LAYERS:,}"
+        )
+    return value
 
 
 def _head(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """What the class named by `architectures` has after the last layer, where that changes it."""
-    named = (fields.around or fields).given.get("architectures") or [""]
-    architecture = str(named[0]) if isinstance(named, list) else ""
+    named = architecture((fields.around or fields).given)
     for ending, keys in rules.get("heads", {}).items():
-        if architecture.endswith(ending):
+        if named.endswith(ending):
             return {key: value_of(rule, fields) for key, rule in keys.items()}
-    headless = architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "MTModel"))
-    other = architecture.endswith(("Classification", "QuestionAnswering"))
-    if other or (headless and rules.get("head") != "pooler"):
+    headless = named.endswith("Model") and not named.endswith(LM_HEADS) and rules.get("head") != "pooler"
+    if headless or _is_other_head(rules, named):
         return {"head": "none", "tied_embeddings": None, "head_bias": None}
     return {}
+
+
+def _is_other_head(rules: Mapping[str, Any], named: str) -> bool:
+    """The class has a head that is neither a language model's nor among the family's heads."""
+    base = named.endswith("Model") and not re.search("For[A-Z]", named)
+    return bool(named) and not base and not named.endswith((*rules.get("heads", ()), *LM_HEADS))
+
+
+def _filled(value: Any) -> Any:
+    """A table of tensors without those that the config leaves out."""
+    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
 def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
@@ -139,7 +128,7 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
     made: list[tuple[str, dict[str, Any]]] = []
     for i in range(n_layers):
         own = fields.layer(i)
-        names = [str(value_of(rule, own, i=i)) for rule in _listed(rules.get("kind"))]
+        names = [str(value_of(rule, own, i=i)) for rule in listed(rules.get("kind"))]
         overlaid: dict[str, Any] = {key: rule for key, rule in rules.items() if key in LAYER_KEYS}
         for kind in names:
             if kind not in rules["kinds"]:
@@ -169,7 +158,7 @@ def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     if mlp == "none":
         drop |= {"d_ff", "mlp_bias"}
     if mlp == "none" or not experts:
-        drop |= {"n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "router_bias"}
+        drop |= {"n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "router_bias", "d_router"}
     return [key for key in LAYER_KEYS if key in rules and key not in drop]
 
 
@@ -180,42 +169,48 @@ def _said(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dtype(fields: Fields) -> str:
     outer = fields.around or fields
-    name = outer.given.get("dtype") or outer.given.get("torch_dtype") or fields.given.get("torch_dtype")
-    return {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}.get(str(name or "bfloat16"), "bf16")
+    name = next((f.given[key] for f in (outer, fields) for key in DTYPE_FIELDS if f.given.get(key)), None)
+    name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
+    known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+    if name not in known:
+        raise AttncalcError(f"dtype '{shown(name)}' is not modelled", f"known: {', '.join(known)}")
+    return known[name]
 
 
-def _remarks(fields: Fields) -> Iterator[str]:
+def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """What a reader must know whatever the family."""
     outer = fields.around or fields
-    if not any(f.given.get(key) for f in (outer, fields) for key in ("dtype", "torch_dtype")):
+    if not any(f.given.get(key) for f in (outer, fields) for key in DTYPE_FIELDS):
         yield "The config names no dtype: bf16 is taken."
+    if further := fields.given.get("num_nextn_predict_layers"):
+        yield f"Layers that predict further tokens ({shown(further)}, MTP) are not counted."
     if outer.given.get("quantization_config"):
         yield "Weights are released quantised: their bytes here are those of the dtype."
-    named = outer.given.get("architectures") or [""]
-    if str(named[0]).endswith(("Classification", "QuestionAnswering")) and "Image" not in str(named[0]):
-        yield f"The head of {shown(str(named[0]))} is not counted."
+    named = architecture(outer.given)
+    if _is_other_head(rules, named):
+        yield f"The head of {shown(named)} is not counted."
     towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if outer.given.get(key)]
     if towers:
         yield f"The {' and '.join(towers)} tower is not counted."
 
 
-def _refuse_unread(fields: Fields, known: Collection[str], name: str) -> None:
-    """Refuse a field that matters in its class or in another family's, and that this one's rules do not name."""
+def _unread(fields: Fields, known: Collection[str]) -> Iterator[str]:
+    """The given fields that matter in their class or in another family's, and that these rules do not name."""
     for key, value in fields.given.items():
-        if key in map(fields.own, known) or is_inert(key) or fields.is_default(key) or value in (None, False, [], {}):
+        if key in map(fields.own, known) or is_inert(key) or fields.is_default(key):
             continue
-        if fields.is_of_class(key) or key in _named_somewhere():
-            raise AttncalcError(f"{key} {shown(repr(value))}: not modelled for {name}", TIP)
+        elsewhere = key in _named_somewhere() and value
+        if fields.is_of_class(key) or (elsewhere and not any(fields.given.get(n) == value for n in _same_as(key))):
+            yield key
+
+
+def _same_as(name: str) -> set[str]:
+    """What a field called `name` is called in the classes that know it by two names: d_model, hidden_size."""
+    pairs = {pair for kind in config_classes().values() for pair in kind.synonyms.items() if name in pair}
+    return {other for pair in pairs for other in pair} - {name}
 
 
 @cache
 def _named_somewhere() -> frozenset[str]:
     """The fields that some family's rules name: one that turns up elsewhere may matter there too."""
     return frozenset(name for rules in families().values() for name in names_in(rules))
-
-
-def _version() -> str:
-    return "5.23"
-
-
-__all__ = ["ConfigClass", "document", "families", "refused"]

@@ -52,7 +52,7 @@ def value_of(rule: Any, fields: Fields, **known: Any) -> Any:
     names = _Names(fields, known)
     try:
         return eval(_compiled(rule[1:]), names)
-    except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError):
+    except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError, OverflowError):
         read = ", ".join(f"{name} {shown(repr(fields[name]))}" for name in dict.fromkeys(names.read))
         raise AttncalcError(
             f"cannot make anything of {read or rule}", "the config lacks a field, or one is not what its class expects"

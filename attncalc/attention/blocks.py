@@ -1,0 +1,70 @@
+"""Grouped attention over the blocks of keys that an indexer picks for each query (MiniMax-M3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AttncalcError
+from ..quantity import term
+from ..workload import Mask, Run
+from .grouped import Grouped
+from .kind import Cached, Matrix
+from .span import FULL, Blocks, Span, pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSparse(Grouped):
+    """Grouped attention to no more than index_topk_blocks blocks of keys, picked by an indexer.
+
+    The indexer's index_n_heads small heads score every key, of which one serves them all; the block of the
+    query itself is always picked. It is whole on every device.
+    Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
+    """
+
+    index_n_heads: int = term("heads of the layer's own indexer", left_out="it has none")
+    index_head_dim: int = term("width of an indexer's head")
+    index_block_size: int = term("tokens of a block")
+    index_topk_blocks: int = term("blocks that the indexer picks for a query")
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return (*super().required(), "index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks")
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+        """From the keys of a preset. AttncalcError: a default cannot be, or it has a window too."""
+        if span != FULL:
+            raise AttncalcError("index_block_size: blocks of a window or a chunk", "leave out one of them")
+        return super().read(given, d_model, Blocks(given["index_block_size"], given["index_topk_blocks"]))
+
+    @property
+    def source(self) -> str:
+        return f"{super().source}; MiniMax-M3, transformers' modeling_minimax_m3_vl.py (indexer)"
+
+    @property
+    def headline(self) -> str:
+        return f"{super().headline}, {self.index_topk_blocks} blocks of {self.index_block_size} keys picked"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (
+            *super().matrices(d_model, d_source),
+            Matrix("index_W_q", d_model, self.index_n_heads * self.index_head_dim, 0, "queries"),
+            Matrix("index_W_k", d_model, self.index_head_dim, 0, "queries"),
+            Matrix("index_q_norm", self.index_head_dim),
+            Matrix("index_k_norm", self.index_head_dim),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        picking = 2 * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
+        return picking + super().score_flops(run, mask)
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (*super().cache(), Cached("indexer keys", 1, self.index_head_dim))
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ("The indexer scores every key and picks blocks of them: exact scores are both's.",)
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), **{n: int(v) for n, v in vars(self).items() if n.startswith("index_")}}

@@ -1,0 +1,52 @@
+"""DeepSeek's lightning indexer: a small attention that picks the keys which the large one attends to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .span import FULL, Pools, pairs
+
+
+class Indexer(NamedTuple):
+    """n_heads small heads of d_head that score every key, of which one serves all heads.
+
+    pool: tokens whose keys are pooled into one (GLM-5.3).
+    dtype: the dtype its keys insist on in the cache. It is whole on every device (vLLM, SGLang).
+    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py.
+    """
+
+    n_heads: int
+    d_head: int
+    pool: int | None = None
+    dtype: str | None = None
+
+    def matrices(self, d_model: int, d_query: int) -> tuple[Matrix, ...]:
+        """Its parameters, its queries made from d_query elements; the norm of its keys has a bias."""
+        pooling = (
+            Matrix("index_W_pool", d_model, self.d_head, 0, "queries"),
+            Matrix("index_pool_positions", self.pool or 0, self.d_head),
+        )
+        return (
+            Matrix("index_W_q", d_query, self.n_heads * self.d_head, 0, "queries"),
+            Matrix("index_W_k", d_model, self.d_head, 0, "queries"),
+            Matrix("index_k_norm", self.d_head, bias=self.d_head),
+            Matrix("index_W_weights", d_model, self.n_heads, 0, "queries"),
+            *(pooling if self.pool else ()),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        """FLOPs of its scores: each head's product with every key that can be seen, and their weighted sum."""
+        if self.pool is None:
+            scored = pairs(FULL, run, mask)
+        elif mask is None:
+            scored = run.new * (run.context // self.pool)
+        else:
+            scored = pairs(Pools(self.pool), run, mask)
+        return 2 * self.n_heads * scored * (self.d_head + 1)
+
+    def cache(self) -> Cached:
+        """Its keys, one a token; with pools also each token's gate and a mark."""
+        width = self.d_head if self.pool is None else 2 * self.d_head + 1
+        return Cached("indexer keys", 1, width, dtype=self.dtype)

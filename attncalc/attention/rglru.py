@@ -1,0 +1,58 @@
+"""The real-gated linear recurrent unit of Griffin and RecurrentGemma."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ..quantity import exact_div, term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .recurrent import Recurrent, convolution, projection, share
+
+
+@dataclass(frozen=True)
+class RgLru(Recurrent):
+    """d_inner channels of one state each, gated by matrices of n_heads blocks (RG-LRU).
+
+    Source: De et al. 2024, arXiv:2402.19427, 2.4; transformers' modeling_recurrent_gemma.py. The state is fp32; of
+    the convolution the d_conv - 1 columns are kept that the next token needs.
+    """
+
+    d_inner: int = term("channels of the recurrent layer")
+    n_heads: int = term("blocks of a gate's matrix")
+    d_conv: int = term("width of the convolution")
+
+    name = "RG-LRU"
+    words = "RG-LRU layers"
+    source = "De et al. 2024, arXiv:2402.19427 (Griffin)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("d_inner", "n_heads", "d_conv")
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        width = exact_div(self.d_inner, self.n_heads)
+        return (
+            projection("W_x", d_model, self.d_inner, bias=True),
+            projection("W_y", d_model, self.d_inner, bias=True),
+            convolution(self.d_inner, self.d_conv, bias=True),
+            Matrix("W_input_gate", self.d_inner, width, self.d_inner, "queries"),
+            Matrix("W_recurrent_gate", self.d_inner, width, self.d_inner, "queries"),
+            Matrix("decay", self.d_inner),
+            projection("W_out", self.d_inner, d_model, bias=True),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 0 * run.new  # the state is updated and read element by element
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("convolution", self.d_inner, self.d_conv - 1, grows="never"),
+            Cached("state", self.d_inner, 1, grows="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> RgLru:
+        return dataclasses.replace(
+            self, d_inner=share(self.d_inner, tp, "channels"), n_heads=share(self.n_heads, tp, "blocks")
+        )

@@ -1,0 +1,52 @@
+"""RWKV's time mixing, a mean of the past's values under a decay for each channel."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ..quantity import term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .recurrent import Recurrent, projection, share
+
+
+@dataclass(frozen=True)
+class Rwkv(Recurrent):
+    """d_inner channels, each with a numerator, a denominator and their largest exponent (RWKV-4).
+
+    Source: Peng et al. 2023, arXiv:2305.13048, 3.1 and appendix D; transformers' modeling_rwkv.py. The three are
+    fp32. Beside them the last token is kept, once for this mixing and once for the MLP's.
+    """
+
+    d_inner: int = term("channels of the recurrent layer")
+
+    name = "RWKV"
+    words = "RWKV time mixing"
+    source = "Peng et al. 2023, arXiv:2305.13048 (RWKV-4)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("d_inner",)
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (
+            Matrix("time_mix", 3 * d_model),
+            projection("W_k", d_model, self.d_inner),
+            projection("W_v", d_model, self.d_inner),
+            projection("W_r", d_model, self.d_inner),
+            Matrix("decay_and_first", 2 * self.d_inner),
+            projection("W_o", self.d_inner, d_model),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 0 * run.new  # the state is updated and read element by element
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("last token", 2, self.d_inner, grows="never"),
+            Cached("state", 3, self.d_inner, grows="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> Rwkv:
+        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))

@@ -1,0 +1,62 @@
+"""xLSTM's layer with a matrix for a memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ..quantity import term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix
+from .recurrent import Recurrent, projection, share
+
+
+@dataclass(frozen=True)
+class MLstm(Recurrent):
+    """n_heads memories of d_head x d_v, each with a normaliser of d_head and a largest exponent (mLSTM).
+
+    Source: Beck et al. 2024, arXiv:2405.04517, 2.3; xLSTM-7B, arXiv:2503.13427; transformers' modeling_xlstm.py,
+    whose cache holds the states in the model's dtype.
+    """
+
+    n_heads: int = term("heads, each with a state")
+    d_head: int = term("width of a query and a key head")
+    d_v: int = term("width of a value head")
+
+    name = "mLSTM"
+    source = "Beck et al. 2024, arXiv:2405.04517 (xLSTM)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("n_heads", "d_head", "d_v")
+
+    @property
+    def headline(self) -> str:
+        return f"mLSTM, {self.n_heads} memories of {self.d_head} x {self.d_v}"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        keys, values = self.n_heads * self.d_head, self.n_heads * self.d_v
+        return (
+            projection("W_q", d_model, keys),
+            projection("W_k", d_model, keys),
+            projection("W_v", d_model, values),
+            projection("W_gate", d_model, values),
+            projection("W_input_gate", d_model, self.n_heads, bias=True),
+            projection("W_forget_gate", d_model, self.n_heads, bias=True),
+            Matrix("norm", values),
+            projection("W_o", values, d_model),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # a key and its value are added to the memory, a query reads it and the normaliser
+        return run.new * self.n_heads * (4 * self.d_head * self.d_v + 2 * self.d_head)
+
+    def cache(self) -> tuple[Cached, ...]:
+        return (
+            Cached("memory", self.n_heads * self.d_head, self.d_v, grows="never"),
+            Cached("normaliser", self.n_heads, self.d_head, grows="never"),
+            Cached("largest exponent", self.n_heads, 1, grows="never"),
+        )
+
+    def shard(self, tp: int) -> MLstm:
+        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))

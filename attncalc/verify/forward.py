@@ -1,0 +1,118 @@
+"""One forward pass of transformers' own class, without values: what it keeps, and the products of its attention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from .theirs import Theirs, Unit, quiet
+
+STATE = re.compile(r"state|linear_cache")
+"""What a cache calls the tensors that do not grow."""
+
+
+class Call(NamedTuple):
+    """An attention module as it ran: FLOPs of its linear layers, and of its products of batches of matrices."""
+
+    unit: Unit
+    linear: int = 0
+    batched: int = 0
+
+
+class Ran(NamedTuple):
+    """What one forward pass kept, in bytes, and its calls of attention modules in order.
+
+    context, source, state: by what it grows with.
+    """
+
+    context: int
+    source: int
+    state: int
+    calls: tuple[Call, ...]
+
+
+def forward(
+    theirs: Theirs, units: Sequence[Unit], batch: int, tokens: int, source: int | None, *, cached: bool
+) -> Ran:
+    """Run over `tokens` of each sequence, with `source` tokens on an encoder's side.
+
+    Exception, of any kind: the class looks at values, which a tensor without storage does not have.
+    """
+    inputs = _inputs(theirs, batch, tokens, source)
+    calls: list[Call] = []
+    with quiet(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        hooks = [hook for unit in units for hook in _listen(theirs.model, unit, counter, calls)]
+        try:
+            out = theirs.model(**inputs, **({"use_cache": True} if cached else {}))
+        finally:
+            for hook in hooks:
+                hook.remove()
+    bytes_of = {"context": 0, "source": 0, "state": 0}
+    if cached:
+        kept = {name: out[name] for name in ("past_key_values", "cache_params", "state") if name in out}
+        for grows, tensor in _tensors(kept, "context", set()):
+            bytes_of[grows] += tensor.numel() * tensor.element_size()
+    return Ran(**bytes_of, calls=tuple(calls))
+
+
+def _listen(model: nn.Module, unit: Unit, counter: FlopCounterMode, calls: list[Call]) -> list[Any]:
+    """Hooks that note each call of a module, with the products that it added to the counter."""
+    before = [(0, 0)]
+
+    def enter(*_: object) -> None:
+        before[0] = _products(counter)
+
+    def leave(*_: object) -> None:
+        linear, batched = _products(counter)
+        calls.append(Call(unit, linear - before[0][0], batched - before[0][1]))
+
+    module = model.get_submodule(unit.path)
+    return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+
+
+def _products(counter: FlopCounterMode) -> tuple[int, int]:
+    """FLOPs so far of linear layers, and of products of batches of matrices."""
+    of = {str(op).rpartition(".")[2]: int(n) for op, n in counter.get_flop_counts().get("Global", {}).items()}
+    return of.get("mm", 0) + of.get("addmm", 0), of.get("bmm", 0) + of.get("baddbmm", 0)
+
+
+def _inputs(theirs: Theirs, batch: int, tokens: int, source: int | None) -> dict[str, Tensor]:
+    ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
+    dtype = next(theirs.model.parameters()).dtype
+    config: Any = theirs.model.config
+    if theirs.input == "pixel_values":
+        size = config.image_size
+        sides = size if isinstance(size, (list, tuple)) else (size, size)
+        return {"pixel_values": torch.zeros(batch, config.num_channels, *sides, dtype=dtype, device="meta")}
+    if theirs.input == "input_features":  # two frames of sound make a token
+        features = torch.zeros(batch, config.num_mel_bins, 2 * (source or 0), dtype=dtype, device="meta")
+        return {"input_features": features, "decoder_input_ids": ids}
+    if theirs.crosses:
+        read = torch.zeros(batch, source or 0, dtype=torch.long, device="meta")
+        return {"input_ids": read, "decoder_input_ids": ids}
+    return {"input_ids": ids}
+
+
+def _tensors(found: object, grows: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a cache, each once, with what they grow with."""
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    if isinstance(found, Tensor):
+        if found.dim() > 1:  # others are lengths and positions
+            yield grows, found
+    elif isinstance(found, (list, tuple)):
+        for part in found:
+            yield from _tensors(part, grows, seen)
+    elif isinstance(found, dict) or type(found).__module__.startswith("transformers."):
+        parts = found if isinstance(found, dict) else vars(found)
+        for name, part in parts.items():
+            if name == "config":
+                continue
+            of = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else grows
+            yield from _tensors(part, of, seen)
