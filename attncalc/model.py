@@ -15,6 +15,7 @@ from .attention import FULL, Attention, Cached, Matrix, Variant
 from .errors import AttncalcError
 from .mlp import Mlp
 from .quantity import Quantity, ceil_div, named, symbol, symbolic, term
+from .stored import StoredWeights
 from .units import count, shown
 from .workload import CAUSAL, Mask, Run, Workload
 
@@ -134,7 +135,7 @@ class ModelSpec:
     dtype: as released. extra: further parameter tensors; those that read something multiply every token.
     sources: where its facts are from. notes: what a reader of its figures must know. assumed: what all
     its figures rest on that nobody has said. tp: tensor-parallel devices that hold it; figures are then
-    one device's.
+    one device's. stored: what its files hold, all devices' together; None where none were read.
     """
 
     name: str
@@ -150,6 +151,7 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
     assumed: str = ""
     tp: int = 1
+    stored: StoredWeights | None = None
 
     @property
     def main(self) -> Stack:
@@ -233,7 +235,7 @@ class ModelSpec:
             )
         assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
         notes = (*self.notes, f"What if {variant.name.upper()}: {assumed}.") if assumed else self.notes
-        return dataclasses.replace(self.exchanged(variant), notes=notes)
+        return dataclasses.replace(self.exchanged(variant), notes=notes, stored=None)
 
     def exchanged(self, variant: Variant) -> ModelSpec:
         """Itself with every attention that has heads of keys as `variant`."""

@@ -1,8 +1,9 @@
-"""Test helpers are imported by their plain names; Hypothesis keeps no clock."""
+"""Test helpers are imported by their plain names; Hypothesis keeps no clock; no test asks the real hub."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped a/b in a test asks no hub
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
 

@@ -38,6 +38,7 @@ HOMES = {
     "rich": ("report/table.py", "report/progress.py"),
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
+    "transformers": ("verify/",),
     "huggingface_hub": ("config/hub.py",),
     "hatchling": (),
 }

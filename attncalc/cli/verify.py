@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..check import Verified
-from ..config import load, preset_names
-from ..errors import AttncalcError, CannotCheckError
-from ..units import parse_count
+from ..config import config_of, load, preset_names
+from ..errors import AttncalcError, CannotCheckError, did_you_mean
+from ..model import ModelSpec
+from ..units import parse_count, shown
 from . import COMMANDS, command_app
 from . import options as o
+
+if TYPE_CHECKING:
+    from ..report.report import Report
 
 app = command_app()
 
@@ -36,6 +40,14 @@ Tp = Annotated[
         "--tensor-parallel-size",
         metavar="N",
         help="Instead: split each layer over N processes (a GPU each, or CPU), and check each one's part.",
+    ),
+]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="LIBRARY",
+        help="Instead: transformers, whose own class of a config.json is built without weights and compared.",
     ),
 ]
 Dtype = Annotated[
@@ -71,6 +83,7 @@ def verify(
     attention: o.AttentionOption = None,
     scaling: Scaling = False,
     tp: Tp = "1",
+    against: AgainstOption = None,
     explain: o.Explain = False,
     format: o.Format = None,
     json: o.Json = False,
@@ -79,12 +92,33 @@ def verify(
 ) -> None:
     ranks = parse_count(tp, "--tp")
     named = model is not None or preset is not None
+    if against is not None:
+        others = {
+            "--scaling": scaling,
+            "--tp": ranks > 1,
+            "--attention": attention,
+            "--kernel": kernel != "all",
+            "--device": device != "auto",
+            "--seed": seed,
+        }
+        _refuse(against, named, [option for option, given in others.items() if given])
     if scaling and ranks > 1:
         raise AttncalcError("--scaling with --tp", "ask for one of them")
     if not named and (scaling or ranks > 1 or attention or source_context):
         raise AttncalcError("no model", "name one, as in 'attncalc verify llama2-70b --scaling'")
     specs = [o.read_model(model, preset, attention=attention)] if named else [load(name) for name in preset_names()]
 
+    if against is not None:
+        sizes = [
+            None if text is None else parse_count(text, option)
+            for option, text in (("--batch", batch), ("--context", context))
+        ]
+        tokens = None if source_context is None else o.read_source(specs[0], source_context)
+        found = _held_against(specs[0], model or preset or "", *sizes, tokens, dtype)
+        o.show(found, explain=explain, form=format, as_json=json, output=output, force=force)
+        if not all(check.ok for check in found.checks):
+            raise typer.Exit(1)
+        return
     from ..verify import need_torch
 
     need_torch()
@@ -112,19 +146,55 @@ def verify(
             question = asked(spec, options, here, way)
             try:
                 if scaling:
-                    found = verify_scaling(spec, question, here, tell=tell)
+                    verified = verify_scaling(spec, question, here, tell=tell)
                 elif ranks > 1:
-                    found = verify_parallel(spec, ranks, question, here, tell=tell)
+                    verified = verify_parallel(spec, ranks, question, here, tell=tell)
                 else:
-                    found = verify_model(spec, question, here, timed=named, tell=tell)
+                    verified = verify_model(spec, question, here, timed=named, tell=tell)
             except CannotCheckError as error:
                 if named:
                     raise
-                found = Verified((), skipped=(f"{error.message}.",), context=question.context)
-            runs.append(Run(spec, question.workload(found.context), question.kernels, found))
+                verified = Verified((), skipped=(f"{error.message}.",), context=question.context)
+            runs.append(Run(spec, question.workload(verified.context), question.kernels, verified))
     report = verify_report(runs[0], here.facts(), ranks) if named else catalogue_report(runs, here.facts())
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
     if not all(check.ok for run in runs for check in run.found.checks):
         raise typer.Exit(1)
     if not all(run.found.checks for run in runs):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _refuse(against: str, named: bool, others: list[str]) -> None:
+    """AttncalcError: there is no such library to hold figures against, no model, or another option changes the model."""
+    if against != "transformers":
+        hint = did_you_mean(against, ["transformers"])
+        raise AttncalcError(f"--against {shown(against)}: there is no such library here", f"{hint}known: transformers")
+    if not named:
+        raise AttncalcError("--against without a model", "name a config.json, or a folder that holds one")
+    if others:
+        raise AttncalcError(
+            f"--against with {others[0]}", "it builds the model as it is, without a device: ask for one"
+        )
+
+
+def _held_against(
+    spec: ModelSpec, name: str, batch: int | None, context: int | None, source: int | None, dtype: str | None
+) -> Report:
+    """The figures of a config.json's model beside those of transformers' own class. AttncalcError: it is a preset."""
+    config = config_of(name)
+    if config is None:
+        raise AttncalcError(
+            f"--against transformers: '{shown(name)}' has no config.json to build a class from",
+            "give the model's config.json, a folder that holds it, or org/name on the hub",
+        )
+    from ..verify import need_transformers
+
+    need_transformers()
+    from ..report.progress import progress
+    from ..report.verify import Run, verify_report
+    from ..verify.against import asked_of, verify_against
+
+    asked = asked_of(spec, batch, context, source, dtype)
+    with progress() as tell:
+        held = verify_against(spec, config, asked, tell)
+    return verify_report(Run(spec, held.workload, (), held.found), held.facts)

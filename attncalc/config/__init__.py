@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -23,13 +24,15 @@ _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json work
 class Found(NamedTuple):
     """What a person's word for a model led to: a file's content, or a preset that the wheel has compiled.
 
-    name: what the model is called on screens. file: what errors call it.
+    name: what the model is called on screens. file: what errors call it. folder: the folder that was
+    named, whose weights are then read too.
     """
 
     name: str
     file: str
     content: bytes = b""
     compiled: dict[str, Any] | None = None
+    folder: Path | None = None
 
     @property
     def title(self) -> str:
@@ -46,7 +49,12 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
     line or the field.
     """
     found = _find(os.fspath(model))
-    return build(_document(found, assume_grouped), found.name)
+    spec = build(_document(found, assume_grouped), found.name)
+    if found.folder is None:
+        return spec
+    from .safetensors import stored_weights
+
+    return dataclasses.replace(spec, stored=stored_weights(found.folder))
 
 
 def config_of(model: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -101,7 +109,8 @@ def _find(model: str) -> Found:
     path, name = _file(model)
     try:
         with path.open("rb") as file:
-            return Found(shown(name), shown(path, 200), file.read(LIMIT + 1))
+            folder = path.parent if Path(model).is_dir() else None
+            return Found(shown(name), shown(path, 200), file.read(LIMIT + 1), folder=folder)
     except OSError as error:
         raise AttncalcError(
             f"{shown(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
@@ -165,6 +174,10 @@ def _file(model: str) -> tuple[Path, str]:
         raise AttncalcError(f"{shown(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # a name too long, or with a NUL in it
         pass
+    from .hub import config_file, is_repo
+
+    if is_repo(model):
+        return config_file(model), model.partition("/")[2]
     hint = did_you_mean(model, preset_names())
     raise AttncalcError(f"no preset named '{shown(model)}', and no such file", f"{hint}{_TIP}")
 

@@ -27,6 +27,7 @@ from .report import (
     unit_column,
     workload_facts,
 )
+from .stored import stored_figure
 
 
 def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:
@@ -100,6 +101,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
             QUOTIENT,
         ),
         Figure("weights", f"weights in {in_dtype.name}, for scale", quantity(held * weight), BYTES, SUM),
+        stored_figure(model),
     )
 
 
@@ -138,9 +140,12 @@ def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], c
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache))
     scale = []
-    for name in ("kv_cache_if_mha", "weights"):
+    for name in ("kv_cache_if_mha", "weights", "weights_stored"):
         figure = by_name[name]
-        more = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total else ""
+        if figure.quantity is None:
+            continue
+        one_device = model.tp == 1 or name != "weights_stored"
+        more = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and one_device else ""
         scale.append((figure.label, figure.human, more))
     if cache.if_mha == cache.total:
         scale = scale[1:]

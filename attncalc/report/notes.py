@@ -14,6 +14,7 @@ from ..units import BYTES, PARAMS, count, human
 from ..workload import Workload
 from .layers import kv_heads
 from .report import times
+from .stored import stored_notes
 
 if TYPE_CHECKING:
     from ..cost.activations import LayerActivations
@@ -110,6 +111,10 @@ def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str,
         notes.append(f"{stored.name}: {stored.meaning}. Scales are counted.")
     elif stored.name == "fp8":
         notes.append(f"fp8: {stored.meaning}.")
+    if model.stored is not None:
+        from ..cost.params import params
+
+        notes += stored_notes(model, params(model).total)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 
@@ -141,6 +146,7 @@ def params_notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
         notes.append(f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}.")
     if model.tp > 1:
         notes.append("Attention, MLP, embedding and head are split; norms, routers and output biases are not.")
+    notes += stored_notes(model, counted.total)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 

@@ -11,6 +11,7 @@ from ..workload import Workload
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import params_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .stored import stored_figures, stored_table
 
 _PARTS = (("mlp", "MLP"), ("embedding", "embedding"), ("head", "head"), ("norm", "norms"), ("other", "other"))
 _SOURCES = {
@@ -78,6 +79,7 @@ def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
         ),
         Figure("params_attention_share", "attention's share of all", share, NO_UNIT, QUOTIENT),
         *matrices,
+        *stored_figures(model),
     )
 
 
@@ -125,6 +127,8 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
     tables = [Table((LABEL, rounded, Column("parameters"), Column("share")), table, strong=strong)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
+    if model.stored is not None:
+        tables.append(stored_table(model.stored))
     return tuple(tables)
 
 

@@ -102,7 +102,7 @@ def _asked(run: Run, device: Device) -> tuple[str, ...]:
         f"batch {count(workload.batch)}",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
-        "one real layer of each kind",
+        "built whole, without weights" if device["type"] == "meta" else "one real layer of each kind",
     )
 
 
@@ -260,7 +260,7 @@ def _notes(run: Run) -> tuple[str, ...]:
             "* Projections alone: torch counts 0 FLOP for its fused attention on a CPU (pytorch#195460). "
             "Other FLOPs of a prefill are dense: torch counts masked pairs too."
         )
-    if any(kind.facts().get("sinks") for _, group in run.model.groups() for kind in group.attentions):
+    if run.kernels and any(kind.facts().get("sinks") for _, group in run.model.groups() for kind in group.attentions):
         notes.append("Torch's attention has no sinks: FLOPs, peaks and times are without them, numerics with.")
     if found.times:
         notes.append(

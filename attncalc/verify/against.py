@@ -18,12 +18,13 @@ from ..quantity import Quantity, quantity, total
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, count
 from ..workload import Workload
 from . import need_transformers
+from .ask import known_dtype, own_dtype
 from .device import DTYPES
 from .forward import Call, Ran, forward
 from .theirs import Theirs, line
 
 CONTEXT, CONTEXT_OF_STATES, SOURCE = 128, 32, 24
-"""Tokens of the first pass where none are asked for: nothing is stored, but classes with states take them one by one."""
+"""Tokens of the first pass where none are asked for; classes with states take them one by one."""
 
 
 class Against(NamedTuple):
@@ -44,7 +45,9 @@ class Group(NamedTuple):
     params: Quantity
 
 
-def verify_against(model: ModelSpec, config: Mapping[str, Any], asked: Workload, tell: Callable[[str], None]) -> Against:
+def verify_against(
+    model: ModelSpec, config: Mapping[str, Any], asked: Workload, tell: Callable[[str], None]
+) -> Against:
     """Build transformers' class of `config` and hold the figures of `model`, made from it, against its own.
 
     asked: the prefill to count. CannotCheckError: transformers has no class for the config, or it does not build.
@@ -76,15 +79,16 @@ def verify_against(model: ModelSpec, config: Mapping[str, Any], asked: Workload,
 def asked_of(
     model: ModelSpec, batch: int | None, context: int | None, source: int | None, dtype: str | None
 ) -> Workload:
-    """The prefill to count, with what was left open: small, and never beyond the model's own longest."""
+    """The prefill to count, with what was left open: small, and never beyond the model's own longest.
+
+    AttncalcError: a dtype that no layer runs in.
+    """
     short = CONTEXT if all(layers.attention.widths().n_heads for layers in model.main.layers) else CONTEXT_OF_STATES
     longest = model.max_context or model.main.learned_positions or short
     if model.encoder:
         source = source or min(model.encoder.max_context or SOURCE, SOURCE)
-    own = compute_dtype(model, Workload.decode(1, 1)).name
-    return Workload.prefill(
-        batch or 2, context or min(longest, short), source=source, dtype=dtype or (own if own in DTYPES else "bf16")
-    )
+    given = own_dtype(model) if dtype is None else known_dtype(dtype)
+    return Workload.prefill(batch or 2, context or min(longest, short), source=source, dtype=given)
 
 
 def _readable(model: ModelSpec, theirs: Theirs, asked: Workload) -> Workload:
@@ -168,9 +172,7 @@ def _stack(model: ModelSpec, stack: Stack, asked: Workload, calls: list[Call], r
 def _group(model: ModelSpec, stack: Stack, layers: Layers) -> Group:
     name = group_name(model, stack, layers)
     part = next(part for part in params(model).groups if part.group == name)
-    symbols, alike = next(
-        (s, g) for s, g in model.symbolic().groups() if group_name(model, s, g) == name
-    )
+    symbols, alike = next((s, g) for s, g in model.symbolic().groups() if group_name(model, s, g) == name)
     modules = len(layers.attentions) if part.attention_one_layer else 0
     return Group(name, symbols, alike, modules, part.attention_one_layer)
 

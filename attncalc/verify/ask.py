@@ -64,16 +64,24 @@ def asked(model: ModelSpec, options: Options, device: Device, way: str = "model"
 
 
 def _dtype(model: ModelSpec, given: str | None, device: Device) -> str:
-    if given is not None:
-        try:
-            name = dtype(given, compute=True).name
-        except AttncalcError:
-            name = ""
-        if name not in DTYPES:
-            raise AttncalcError(f"no layer runs in '{shown(given)}'", f"known: {', '.join(DTYPES)}")
-        return name
+    return known_dtype(given) if given is not None else "fp32" if device.kind == "cpu" else own_dtype(model)
+
+
+def own_dtype(model: ModelSpec) -> str:
+    """The model's dtype, or bf16 where no layer runs in it."""
     own = compute_dtype(model, Workload.decode(1, 1)).name
-    return "fp32" if device.kind == "cpu" else own if own in DTYPES else "bf16"
+    return own if own in DTYPES else "bf16"
+
+
+def known_dtype(given: str) -> str:
+    """The dtype of that name. AttncalcError: no layer runs in it."""
+    try:
+        name = dtype(given, compute=True).name
+    except AttncalcError:
+        name = ""
+    if name not in DTYPES:
+        raise AttncalcError(f"no layer runs in '{shown(given)}'", f"known: {', '.join(DTYPES)}")
+    return name
 
 
 def _kernels(given: str, device: Device) -> tuple[str, ...]:

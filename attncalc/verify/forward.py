@@ -36,9 +36,7 @@ class Ran(NamedTuple):
     calls: tuple[Call, ...]
 
 
-def forward(
-    theirs: Theirs, units: Sequence[Unit], batch: int, tokens: int, source: int | None, *, cached: bool
-) -> Ran:
+def forward(theirs: Theirs, units: Sequence[Unit], batch: int, tokens: int, source: int | None, *, cached: bool) -> Ran:
     """Run over `tokens` of each sequence, with `source` tokens on an encoder's side.
 
     Exception, of any kind: the class looks at values, which a tensor without storage does not have.

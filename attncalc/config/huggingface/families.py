@@ -145,11 +145,15 @@ def _without(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass | None:
-    """What transformers says of the family's fields, or the family itself, of a class that is not there."""
-    own = rules.get("fields")
-    if own is None or name in config_classes():
-        return config_classes().get(name)
-    return ConfigClass(own.get("defaults") or {}, own.get("synonyms") or {}, {}, True)
+    """What transformers says of the family's fields, and what the family itself says: of a class that is not
+    there, or of names that a class takes beside those of its fields.
+    """
+    own, known = rules.get("fields"), config_classes().get(name)
+    if own is None:
+        return known
+    known = known or ConfigClass({}, {}, {}, True)
+    defaults, synonyms = ({**mine, **(own.get(part) or {})} for part, mine in zip(("defaults", "synonyms"), known))
+    return known._replace(defaults=defaults, synonyms=synonyms)
 
 
 def _kind(name: str, rules: Mapping[str, Any]) -> ConfigClass:

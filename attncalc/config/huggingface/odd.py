@@ -26,7 +26,9 @@ def refuse_odd(fields: Fields, read: Collection[str]) -> None:
     n_layers = fields["num_hidden_layers"]
     for name in _LAYER_BY_LAYER:
         value = fields.given.get(name)
-        if name in read and isinstance(value, list) and type(n_layers) is int and len(value) != n_layers:
+        # some lists go on with the layers that predict further tokens, which no figure counts
+        lengths = (n_layers, (n_layers or 0) + (fields["num_nextn_predict_layers"] or 0))
+        if name in read and isinstance(value, list) and type(n_layers) is int and len(value) not in lengths:
             raise AttncalcError(
                 f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
             )
