@@ -30,6 +30,7 @@ class Mlp:
         "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
     )
     d_router: int | None = term("width of what the router reads", left_out="d_model", default=None)
+    d_latent: int | None = term("width of what the routed experts read and write", left_out="d_model", default=None)
     router_bias: bool = False
     """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 
@@ -44,6 +45,7 @@ class Mlp:
 
     def expert(self, d_model: int) -> tuple[Matrix, ...]:
         """The matrices of one expert, or of the whole MLP where there are none."""
+        d_model = self.d_latent or d_model
         up = self.d_ff if self.bias else 0
         names = ("W_gate", "W_up") if self.gated else ("W_up",)
         return (
@@ -53,7 +55,9 @@ class Mlp:
 
     def shared(self, d_model: int) -> tuple[Matrix, ...]:
         """The matrices of shared experts of a width of their own."""
-        return dataclasses.replace(self, d_ff=self.d_ff_shared).expert(d_model) if self.d_ff_shared else ()
+        return (
+            dataclasses.replace(self, d_ff=self.d_ff_shared, d_latent=None).expert(d_model) if self.d_ff_shared else ()
+        )
 
     def router(self, d_model: int) -> tuple[Matrix, ...]:
         """The router's matrix; () without experts."""

@@ -91,6 +91,14 @@ class Stack:
         return 2 if self.norm == "layernorm" else 1
 
     @property
+    def leading(self) -> Attention:
+        """The attention of its first layer that has an attention kernel, of its first layer where none has:
+        what stands for the stack where one must.
+        """
+        kinds = [group.attention for group in self.layers]
+        return next((kind for kind in kinds if kind.widths().n_heads), kinds[0])
+
+    @property
     def n_layers(self) -> int:
         return sum(int(group.count) for group in self.layers)
 

@@ -44,10 +44,10 @@ class DType(NamedTuple):
     group: int | None = None
     scale_bytes: int = 0
 
-    def row_bytes(self, width: int) -> int:
-        """Bytes of one row of `width` elements, its scales included."""
+    def row_bytes(self, width: int, name: str = "bytes") -> int:
+        """Bytes of one row of `width` elements, its scales included. name: the symbol of a plain element's."""
         if self.group is None:
-            return width * _given(width, "bytes", self.bits // 8, f"bytes of an element in {self.name}")
+            return width * _given(width, name, self.bits // 8, f"bytes of an element in {self.name}")
         bits = _given(width, "bits", self.bits, f"bits of an element in {self.name}")
         scale = _given(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
         if not self.group:

@@ -12,6 +12,7 @@ from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attncalc.config.huggingface
 from attncalc import Workload, kv_cache, load, params
 from attncalc.config import config_of, model_file
 from attncalc.config.build import build
@@ -257,6 +258,18 @@ def test_the_rules_of_a_family_name_keys_and_fields_that_there_are(name: str) ->
         calls = [node.func for node in ast.walk(ast.parse(formula[1:].strip())) if isinstance(node, ast.Call)]
         called = {function.id for function in calls if isinstance(function, ast.Name)}
         assert called <= set(FUNCTIONS)
+
+
+def test_no_family_is_written_twice() -> None:
+    """In one table or in two: the second would silently replace the first."""
+    folder = Path(attncalc.config.huggingface.__file__).parent
+    names = [
+        line.partition(":")[0]
+        for file in sorted(folder.glob("*.yaml"))
+        for line in file.read_text().splitlines()
+        if line[:1].isalpha()
+    ]
+    assert sorted(names) == sorted(set(names))
 
 
 # --assume-grouped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .blocks import BlockSparse
+from .compressed import Compressed
 from .cross import Cross
 from .grouped import Grouped
 from .kind import SHAPES, Attention, Cached, Kind, Matrix, Widths, shaped
@@ -20,6 +21,7 @@ KINDS: dict[str, type[Kind]] = {
     "grouped": Grouped,
     "latent": Latent,
     "block_sparse": BlockSparse,
+    "compressed": Compressed,
     "mamba": Mamba,
     "mamba2": Mamba2,
     "delta": Delta,

@@ -221,18 +221,24 @@ class Blocks(_Chosen):
 
 @dataclass(frozen=True)
 class Pools(_Chosen):
-    """Not tokens but whole pools of `size` tokens: what an indexer that scores pools sees."""
+    """Whole pools of `size` tokens before a query, each counted once: all of them, or the `topk` picked."""
 
-    size: int = term("tokens of a pool", symbol="index_kpool")
+    size: int = term("tokens of a pool", symbol="size")
+    topk: int | None = term("pools that an indexer picks for a query", symbol="index_topk", default=None)
     label = "pools"
     words = "pools of tokens"
 
     def visible(self, n: int) -> int:
-        return n // self.size
+        return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
 
     def triangle(self, n: int) -> int:
-        whole, rest = n // self.size, n % self.size
-        return exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
+        all_seen = n if self.topk is None else minimum(n, self.size * self.topk)
+        whole, rest = all_seen // self.size, all_seen % self.size
+        found = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
+        return found if self.topk is None else found + (n - all_seen) * self.topk
+
+    def kept(self, n: int) -> int:
+        return n // self.size
 
 
 FULL = Full()

@@ -15,7 +15,11 @@ from . import COMMANDS, command_app
 from . import options as o
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..report.report import Report
+    from ..verify.device import Device as Place
+    from ..verify.subject import Asked
 
 app = command_app()
 
@@ -92,33 +96,23 @@ def verify(
 ) -> None:
     ranks = parse_count(tp, "--tp")
     named = model is not None or preset is not None
+    sizes = (
+        None if batch is None else parse_count(batch, "--batch"),
+        None if context is None else parse_count(context, "--context"),
+    )
     if against is not None:
-        others = {
-            "--scaling": scaling,
-            "--tp": ranks > 1,
-            "--attention": attention,
-            "--kernel": kernel != "all",
-            "--device": device != "auto",
-            "--seed": seed,
-        }
+        changed = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto", "--seed": seed}
+        others = {"--scaling": scaling, "--tp": ranks > 1, **changed}
         _refuse(against, named, [option for option, given in others.items() if given])
+        held = _held_against(model, preset, *sizes, source_context, dtype)
+        o.show(held, explain=explain, form=format, as_json=json, output=output, force=force)
+        raise typer.Exit(0 if all(check.ok for check in held.checks) else 1)
     if scaling and ranks > 1:
         raise AttncalcError("--scaling with --tp", "ask for one of them")
     if not named and (scaling or ranks > 1 or attention or source_context):
         raise AttncalcError("no model", "name one, as in 'attncalc verify llama2-70b --scaling'")
     specs = [o.read_model(model, preset, attention=attention)] if named else [load(name) for name in preset_names()]
 
-    if against is not None:
-        sizes = [
-            None if text is None else parse_count(text, option)
-            for option, text in (("--batch", batch), ("--context", context))
-        ]
-        tokens = None if source_context is None else o.read_source(specs[0], source_context)
-        found = _held_against(specs[0], model or preset or "", *sizes, tokens, dtype)
-        o.show(found, explain=explain, form=format, as_json=json, output=output, force=force)
-        if not all(check.ok for check in found.checks):
-            raise typer.Exit(1)
-        return
     from ..verify import need_torch
 
     need_torch()
@@ -126,18 +120,9 @@ def verify(
     from ..report.verify import Run, catalogue_report, verify_report
     from ..verify.ask import Options, asked
     from ..verify.device import find
-    from ..verify.parallel import verify_parallel
-    from ..verify.run import verify_model
-    from ..verify.scaling import verify_scaling
 
-    options = Options(
-        1 if batch is None else parse_count(batch, "--batch"),
-        None if context is None else parse_count(context, "--context"),
-        None if source_context is None else o.read_source(specs[0], source_context),
-        dtype,
-        kernel,
-        seed,
-    )
+    source = None if source_context is None else o.read_source(specs[0], source_context)
+    options = Options(sizes[0] or 1, sizes[1], source, dtype, kernel, seed)
     here = find(device)
     way = "scaling" if scaling else "parallel" if ranks > 1 else "model"
     runs = []
@@ -145,17 +130,12 @@ def verify(
         for spec in specs:
             question = asked(spec, options, here, way)
             try:
-                if scaling:
-                    verified = verify_scaling(spec, question, here, tell=tell)
-                elif ranks > 1:
-                    verified = verify_parallel(spec, ranks, question, here, tell=tell)
-                else:
-                    verified = verify_model(spec, question, here, timed=named, tell=tell)
+                found = _found(spec, question, here, ranks, scaling=scaling, timed=named, tell=tell)
             except CannotCheckError as error:
                 if named:
                     raise
-                verified = Verified((), skipped=(f"{error.message}.",), context=question.context)
-            runs.append(Run(spec, question.workload(verified.context), question.kernels, verified))
+                found = Verified((), skipped=(f"{error.message}.",), context=question.context)
+            runs.append(Run(spec, question.workload(found.context), question.kernels, found))
     report = verify_report(runs[0], here.facts(), ranks) if named else catalogue_report(runs, here.facts())
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
     if not all(check.ok for run in runs for check in run.found.checks):
@@ -164,23 +144,50 @@ def verify(
         raise typer.Exit(CannotCheckError.code)
 
 
+def _found(
+    spec: ModelSpec,
+    question: Asked,
+    here: Place,
+    ranks: int,
+    *,
+    scaling: bool,
+    timed: bool,
+    tell: Callable[[str], None],
+) -> Verified:
+    """One model verified in the way asked for."""
+    from ..verify.parallel import verify_parallel
+    from ..verify.run import verify_model
+    from ..verify.scaling import verify_scaling
+
+    if scaling:
+        return verify_scaling(spec, question, here, tell=tell)
+    if ranks > 1:
+        return verify_parallel(spec, ranks, question, here, tell=tell)
+    return verify_model(spec, question, here, timed=timed, tell=tell)
+
+
 def _refuse(against: str, named: bool, others: list[str]) -> None:
-    """AttncalcError: there is no such library to hold figures against, no model, or another option changes the model."""
+    """AttncalcError: no such library to hold figures against, no model, or an option that changes the model."""
     if against != "transformers":
         hint = did_you_mean(against, ["transformers"])
         raise AttncalcError(f"--against {shown(against)}: there is no such library here", f"{hint}known: transformers")
     if not named:
         raise AttncalcError("--against without a model", "name a config.json, or a folder that holds one")
     if others:
-        raise AttncalcError(
-            f"--against with {others[0]}", "it builds the model as it is, without a device: ask for one"
-        )
+        raise AttncalcError(f"--against with {others[0]}", "the class is built as it is, on no device: ask for one")
 
 
 def _held_against(
-    spec: ModelSpec, name: str, batch: int | None, context: int | None, source: int | None, dtype: str | None
+    model: str | None,
+    preset: str | None,
+    batch: int | None,
+    context: int | None,
+    source: str | None,
+    dtype: str | None,
 ) -> Report:
     """The figures of a config.json's model beside those of transformers' own class. AttncalcError: it is a preset."""
+    spec = o.read_model(model, preset)
+    name = model or preset or ""
     config = config_of(name)
     if config is None:
         raise AttncalcError(
@@ -194,7 +201,8 @@ def _held_against(
     from ..report.verify import Run, verify_report
     from ..verify.against import asked_of, verify_against
 
-    asked = asked_of(spec, batch, context, source, dtype)
+    read = None if source is None else o.read_source(spec, source)
+    asked = asked_of(spec, batch, context, read, dtype)
     with progress() as tell:
         held = verify_against(spec, config, asked, tell)
     return verify_report(Run(spec, held.workload, (), held.found), held.facts)

@@ -204,7 +204,7 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
     keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
     used.keys |= {*keys, "mlp_bias"}
     if "n_experts" in given:
-        used.keys |= {"router_bias", "d_router"}
+        used.keys |= {"router_bias", "d_router", "d_latent"}
     for key in ("n_shared_experts", "d_ff_shared"):
         if key in given and "n_experts" not in given:
             raise used.error(key, "shared experts without n_experts", "give n_experts too")
@@ -214,6 +214,7 @@ def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
         bias=given.get("mlp_bias", False),
         router_bias=given.get("router_bias", False),
         d_router=given.get("d_router"),
+        d_latent=given.get("d_latent"),
     )
 
 

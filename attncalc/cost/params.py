@@ -139,7 +139,7 @@ def _positions(stack: Stack) -> list[int]:
     if stack.learned_positions:
         tables.append(stack.learned_positions * stack.d_model)
     if stack.relative_position_buckets:
-        tables.append(stack.relative_position_buckets * stack.layers[0].attention.widths().n_heads)
+        tables.append(stack.relative_position_buckets * stack.leading.widths().n_heads)
     return tables
 
 

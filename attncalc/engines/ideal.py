@@ -28,12 +28,13 @@ def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
 def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one more token of one sequence adds to what a layer keeps; 0 once its span is full."""
     now, then = int(workload.context), int(workload.context) + 1
-    if cached.grows != "context" or cached.span.kept(then) == cached.span.kept(now):
+    if cached.grows != "context" or cached.span.kept(then) <= cached.span.kept(now):
         return quantity(0)
     return _token(cached, kv_dtype)
 
 
 def _token(cached: Cached, kv_dtype: DType) -> int:
     """Bytes of one token's rows, or of a state."""
-    stored = dtype(cached.dtype) if cached.dtype else kv_dtype
-    return cached.rows * stored.row_bytes(cached.width)
+    if cached.dtype:
+        return cached.rows * dtype(cached.dtype).row_bytes(cached.width, "state_bytes")
+    return cached.rows * kv_dtype.row_bytes(cached.width)

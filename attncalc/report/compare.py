@@ -30,7 +30,7 @@ def variants(model: ModelSpec, more: Sequence[str] = ()) -> dict[str, ModelSpec]
     A number of KV heads that cannot be split over the model's devices is left out.
     AttncalcError: one of `more` is not a variant.
     """
-    heads = int(model.main.layers[0].attention.widths().n_heads)
+    heads = int(model.main.leading.widths().n_heads)
     found = {}
     for n in (n for n in range(heads, 0, -1) if heads % n == 0):
         try:
@@ -96,7 +96,7 @@ def _asked(model: ModelSpec, workload: Workload) -> list[str]:
 
 def _facts(row: Row, released: bool) -> dict[str, Any]:
     name, model, _ = row
-    return {**model.facts(), "name": name, "released": released, "attention": model.main.layers[0].attention.facts()}
+    return {**model.facts(), "name": name, "released": released, "attention": model.main.leading.facts()}
 
 
 def _figures(model: ModelSpec, workload: Workload, name: str, base: int) -> dict[str, Figure]:
@@ -109,7 +109,7 @@ def _figures(model: ModelSpec, workload: Workload, name: str, base: int) -> dict
     counted = params(model)
     over = named(cache.total, "kv_cache", "bytes of cache"), named(base, "kv_cache_first", "bytes of the first's")
     found: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.layers[0].attention)), NO_UNIT),
+        ("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
         ("params_total", "parameters", counted.total, PARAMS),
         ("params_attention", "attention parameters", counted.attention, PARAMS),
         ("kv_cache_per_token", "KV of one more token", cache.per_token, BYTES),

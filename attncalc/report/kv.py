@@ -65,7 +65,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
     in_dtype = compute_dtype(model, workload)
     weight = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     held = named(params(model).total, "params_total", "parameters on the device")
-    mha = model.symbolic().exchanged(Variant("mha")).main.layers[0].attention.widths()
+    mha = model.symbolic().exchanged(Variant("mha")).main.leading.widths()
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     alone = "the longest sequence" if workload.lengths else "one sequence"
     return (

@@ -31,8 +31,9 @@ def is_hybrid(model: ModelSpec) -> bool:
 
 
 def spans(layers: Layers) -> str:
-    """'window 1,024', 'full', 'full + cross'."""
-    return layers.attention.span.label + (" + cross" if layers.cross else "")
+    """'window 1,024', 'full', 'full + cross'; '-' for a layer that sees its past through a state."""
+    own = layers.attention.span.label if layers.attention.widths().n_heads else "-"
+    return own + (" + cross" if layers.cross else "")
 
 
 def attention_source(model: ModelSpec) -> str:

@@ -31,7 +31,7 @@ prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck
 def model_notes(model: ModelSpec) -> list[str]:
     """What is true of the model whatever is asked."""
     notes = list(model.notes)
-    if model.main.layers[0].mlp is None:
+    if not any(layers.mlp for layers in model.main.layers):
         notes.append("There is no MLP in this model file: totals count attention alone.")
     if model.vocab_size is None:
         notes.append("There is no vocabulary in this model file: no embedding and no lm head are counted.")
@@ -50,7 +50,7 @@ def shape_notes(model: ModelSpec) -> list[str]:
                 f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
                 "suffers (arXiv:2002.07028); fewer, wider heads cost the same."
             )
-        if width != d_model and "d_head" in layers.attention.facts():
+        if width not in (0, d_model) and "d_head" in layers.attention.facts():
             notes.append(
                 f"n_heads * d_head is {count(width)}, not d_model {count(d_model)}: "
                 "the query and output projections are not square."

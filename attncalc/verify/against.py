@@ -149,8 +149,8 @@ def _stack(model: ModelSpec, stack: Stack, asked: Workload, calls: list[Call], r
     expected = sum(group.modules for group in order)
     yield Check(
         "model",
-        f"attentions_{stack.name}",
-        f"attentions, {stack.name}",
+        f"modules_{stack.name}",
+        f"attention modules, {stack.name}",
         expected,
         len(calls),
         unit=NO_UNIT,

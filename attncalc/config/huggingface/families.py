@@ -152,8 +152,10 @@ def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass | None:
     if own is None:
         return known
     known = known or ConfigClass({}, {}, {}, True)
-    defaults, synonyms = ({**mine, **(own.get(part) or {})} for part, mine in zip(("defaults", "synonyms"), known))
-    return known._replace(defaults=defaults, synonyms=synonyms)
+    return known._replace(
+        defaults={**known.defaults, **(own.get("defaults") or {})},
+        synonyms={**known.synonyms, **(own.get("synonyms") or {})},
+    )
 
 
 def _kind(name: str, rules: Mapping[str, Any]) -> ConfigClass:

@@ -88,8 +88,9 @@ class Fields(Mapping[str, Any]):
         return self._kind.defaults.get(name)
 
     def is_default(self, name: str) -> bool:
-        """The config says what the class says anyway."""
-        return bool(self.given.get(name) == self.default(name))
+        """The config says what the class says anyway; null, false, 0 and none of a list are alike."""
+        given, default = self.given.get(name), self.default(name)
+        return bool(given == default or not (given or default))
 
     def is_of_class(self, name: str) -> bool:
         """The class has a field of that name."""

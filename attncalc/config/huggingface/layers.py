@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-Layer = tuple[str, dict[str, Any]]
+Layer = tuple[tuple[str, ...], dict[str, Any]]
+"""The names of what a layer is, as ('sliding', 'sparse'), and its keys."""
 
 
 def laid_out(layers: Sequence[Layer]) -> dict[str, Any]:
     """The keys of a model file for `layers`: their common keys, and a pattern of the kinds that differ."""
     kinds: dict[str, dict[str, Any]] = {}
     order: list[str] = []
-    for name, keys in layers:
+    tell = [i for i, names in enumerate(zip(*(names for names, _ in layers), strict=True)) if len(set(names)) > 1]
+    for names, keys in layers:
+        name = "_".join(names[i] for i in tell) or "layers"
         label = next((n for n, known in kinds.items() if known == keys and _stem(n) == _stem(name)), None)
         if label is None:
             label = name if name not in kinds else f"{name}_{sum(_stem(n) == _stem(name) for n in kinds) + 1}"

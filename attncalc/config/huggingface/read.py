@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import AttncalcError
 from ...units import shown
 from ..document import Document
 from ..keys import KIND_KEYS, LAYER_KEYS, STACK_KEYS
-from .families import TIP, Family, architecture, families, family_of, listed
-from .fields import Fields, config_classes, version
-from .inert import is_inert
-from .layers import laid_out
+from .families import TIP, Family, architecture, family_of, listed
+from .fields import Fields, version
+from .layers import Layer, laid_out
 from .odd import refuse_odd
-from .rules import names_in, value_of
+from .rules import kinds_of, names_in, value_of
+from .unread import unread
 
 NOT_KEYS = "like kind kinds require text flat heads variants encoder note inert refused part fields".split()  # noqa: SIM905
 """What a family says beside the keys of a model file."""
@@ -37,11 +36,10 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
     try:
         family = family_of(config, assume_grouped)
         data = {"title": _title(family, title), **_data(family.rules, family.fields, family.name)}
-        known = {*names_in(family.rules), *family.rules.get("inert", ()), "tie_word_embeddings", "per_layer_config"}
-        unread = list(_unread(family.fields, known))
+        left = list(unread(family.rules, family.fields, data["n_layers"]))
         if family.assumed:
-            return Document(file, {**data, **_assumption(family, unread)}, {})
-        for key in unread:
+            return Document(file, {**data, **_assumption(family, left)}, {})
+        for key in left:
             value = shown(repr(family.fields.given[key]))
             raise AttncalcError(f"{key} {value}: not modelled for {family.name}", TIP)
     except AttncalcError as error:
@@ -125,10 +123,10 @@ def _filled(value: Any) -> Any:
 
 def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
     """The keys of the layers: of all alike, or a pattern and its kinds."""
-    made: list[tuple[str, dict[str, Any]]] = []
+    made: list[Layer] = []
     for i in range(n_layers):
         own = fields.layer(i)
-        names = [str(value_of(rule, own, i=i)) for rule in listed(rules.get("kind"))]
+        names = kinds_of(rules, own, i)
         overlaid: dict[str, Any] = {key: rule for key, rule in rules.items() if key in LAYER_KEYS}
         for kind in names:
             if kind not in rules["kinds"]:
@@ -141,24 +139,28 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
                 raise AttncalcError(
                     f"layer {i}: {names[0]} without a {key}", "the config lacks a field, or switches it off"
                 )
-        made.append(("_".join(_short(n) for n in names) or "layers", _said(values)))
+        made.append((tuple(name.removesuffix("_attention") for name in names), _said(values)))
     return laid_out(made)
-
-
-def _short(kind: str) -> str:
-    return kind.removesuffix("_attention")
 
 
 def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     """The keys that the layer's kind of attention and MLP has, in the table's order."""
     attention, mlp, experts = (value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts"))
     drop = {key for keys in KIND_KEYS.values() for key in keys} - set(KIND_KEYS[attention])
-    if attention not in ("grouped", "latent"):
+    if attention not in ("grouped", "latent", "compressed"):
         drop |= {"window", "chunk"}
     if mlp == "none":
         drop |= {"d_ff", "mlp_bias"}
     if mlp == "none" or not experts:
-        drop |= {"n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "router_bias", "d_router"}
+        drop |= {
+            "n_experts",
+            "n_experts_per_token",
+            "n_shared_experts",
+            "d_ff_shared",
+            "router_bias",
+            "d_router",
+            "d_latent",
+        }
     return [key for key in LAYER_KEYS if key in rules and key not in drop]
 
 
@@ -192,25 +194,3 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if outer.given.get(key)]
     if towers:
         yield f"The {' and '.join(towers)} tower is not counted."
-
-
-def _unread(fields: Fields, known: Collection[str]) -> Iterator[str]:
-    """The given fields that matter in their class or in another family's, and that these rules do not name."""
-    for key, value in fields.given.items():
-        if key in map(fields.own, known) or is_inert(key) or fields.is_default(key):
-            continue
-        elsewhere = key in _named_somewhere() and value
-        if fields.is_of_class(key) or (elsewhere and not any(fields.given.get(n) == value for n in _same_as(key))):
-            yield key
-
-
-def _same_as(name: str) -> set[str]:
-    """What a field called `name` is called in the classes that know it by two names: d_model, hidden_size."""
-    pairs = {pair for kind in config_classes().values() for pair in kind.synonyms.items() if name in pair}
-    return {other for pair in pairs for other in pair} - {name}
-
-
-@cache
-def _named_somewhere() -> frozenset[str]:
-    """The fields that some family's rules name: one that turns up elsewhere may matter there too."""
-    return frozenset(name for rules in families().values() for name in names_in(rules))

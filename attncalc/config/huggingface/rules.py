@@ -59,6 +59,12 @@ def value_of(rule: Any, fields: Fields, **known: Any) -> Any:
         ) from None
 
 
+def kinds_of(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
+    """The names of layer i's kinds, in the order in which they are laid over each other."""
+    found = value_of(rules.get("kind", []), fields, i=i)
+    return [str(name) for name in (found if isinstance(found, list) else [found])]
+
+
 def names_in(rules: Any) -> set[str]:
     """The fields that rules name, whether or not a value makes them look."""
     if isinstance(rules, Mapping):

@@ -1,0 +1,171 @@
+"""Compressed attention (DeepSeek-V4): a window of keys beside pools of tokens, each pool one key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AttncalcError
+from ..quantity import exact_div, minimum, term
+from ..workload import Mask, Run
+from .kind import Cached, Matrix, Widths
+from .span import FULL, Pools, Span, pairs
+
+
+class Rest(Pools):
+    """The tokens after the last whole pool, which wait to be pooled."""
+
+    def kept(self, n: int) -> int:
+        return n % self.size
+
+
+class LastPool(Pools):
+    """The tokens of the last whole pool, which the next one overlaps."""
+
+    def kept(self, n: int) -> int:
+        return minimum(n // self.size, 1) * self.size
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """n_heads query heads of d_head over one head of keys that are the values too.
+
+    A query sees the tokens of its window and, with a compress_rate, the whole pools of so many tokens before
+    it: all of them, or the index_topk that an indexer of pools of its own picks; these pools overlap the one
+    before, and so have two parts. Queries come from a latent of q_lora_rank; the output goes in o_groups
+    through latents of o_lora_rank.
+    """
+
+    n_heads: int = term("query heads")
+    d_head: int = term("width of a query and a key head")
+    q_lora_rank: int = term("width of the queries' latent")
+    o_groups: int = term("groups of heads in the output projection")
+    o_lora_rank: int = term("width of the output's latent, of each group")
+    compress_rate: int | None = term("tokens that are pooled into one key", left_out="no pools", default=None)
+    index_topk: int | None = term("keys that an indexer picks for a query", left_out="all of them", default=None)
+    index_n_heads: int | None = term("heads of the layer's own indexer", left_out="it has none", default=None)
+    index_head_dim: int | None = term("width of an indexer's head", default=None)
+    span: Span = FULL
+
+    source = "DeepSeek-V4, transformers' modeling_deepseek_v4.py"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("n_heads", "d_head", "q_lora_rank", "o_groups", "o_lora_rank")
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
+        return cls(**given, span=span)
+
+    def __post_init__(self) -> None:
+        index = (self.index_topk, self.index_n_heads, self.index_head_dim)
+        if any(index) and not (all(index) and self.compress_rate):
+            raise AttncalcError(
+                "index_topk: picks among pools, with index_n_heads, index_head_dim and compress_rate", "give all four"
+            )
+        if self.n_heads % self.o_groups:
+            raise AttncalcError(f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "choose another")
+
+    @property
+    def label(self) -> str:
+        return "CSA" if self.index_topk else "HCA" if self.compress_rate else "MQA"
+
+    @property
+    def tag(self) -> str:
+        return f"{self.label}-{self.compress_rate}" if self.compress_rate else self.label
+
+    @property
+    def headline(self) -> str:
+        pools = f", pools of {self.compress_rate}" if self.compress_rate else ""
+        picked = f", {self.index_topk} picked by an indexer" if self.index_topk else ""
+        return f"attention with one head of keys that are values too, {self.n_heads} query heads x {self.d_head}{pools}{picked}"
+
+    @property
+    def _parts(self) -> int:
+        return 2 if self.index_topk else 1
+
+    def _pooling(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
+        """What makes pools of keys of `width`."""
+        wide = self._parts * width
+        return (
+            Matrix(f"{name}_W_kv", d_model, wide, 0, "queries"),
+            Matrix(f"{name}_W_gate", d_model, wide, 0, "queries"),
+            Matrix(f"{name}_positions", self.compress_rate or 0, wide),
+            Matrix(f"{name}_norm", width),
+        )
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        found = [
+            Matrix("W_q_a", d_model, self.q_lora_rank, 0, "queries"),
+            Matrix("q_a_norm", self.q_lora_rank),
+            Matrix("W_q_b", self.q_lora_rank, self.n_heads * self.d_head, 0, "queries"),
+            Matrix("W_kv", d_model, self.d_head, 0, "queries"),
+            Matrix("kv_norm", self.d_head),
+        ]
+        if self.compress_rate:
+            found += self._pooling("pool", d_model, self.d_head)
+        if self.index_n_heads and self.index_head_dim:
+            found += self._pooling("index", d_model, self.index_head_dim)
+            found.append(Matrix("index_W_q", self.q_lora_rank, self.index_n_heads * self.index_head_dim, 0, "queries"))
+            found.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
+        # each group of heads is multiplied by its own columns alone
+        group = exact_div(self.n_heads * self.d_head, self.o_groups)
+        found.append(Matrix("W_o_a", group, self.o_groups * self.o_lora_rank, 0, "queries"))
+        found.append(Matrix("W_o_b", self.o_groups * self.o_lora_rank, d_model, 0, "queries"))
+        return (*found, Matrix("sinks", self.n_heads))
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        seen, picking = pairs(self.span, run, mask), 0
+        if self.compress_rate:
+            dense = run.new * (run.context // self.compress_rate)
+            seen = seen + (dense if mask is None else pairs(Pools(self.compress_rate, self.index_topk), run, mask))
+            if self.index_n_heads and self.index_head_dim:
+                scored = dense if mask is None else pairs(Pools(self.compress_rate), run, mask)
+                picking = 2 * self.index_n_heads * scored * self.index_head_dim
+        return picking + 2 * self.n_heads * seen * (2 * self.d_head)
+
+    def cache(self) -> tuple[Cached, ...]:
+        window = Cached("K that is V too", 1, self.d_head, span=self.span)
+        if not self.compress_rate:
+            return (window,)
+        kept = self._pools("pools", self.d_head)
+        return (window, *kept, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
+
+    def _pools(self, name: str, width: int) -> tuple[Cached, ...]:
+        """Pooled keys, and the keys and gates of tokens that are not yet pooled, or will be once more."""
+        size = self.compress_rate or 0
+        pooled = Cached(name, 1, width, span=Pools(size))
+        rest = Cached(f"{name}: tokens to come", 2 * self._parts, width, span=Rest(size))
+        again = Cached(f"{name}: tokens to come again", 2, width, span=LastPool(size))
+        return (pooled, rest, again) if self.index_topk else (pooled, rest)
+
+    def widths(self, run: Run | None = None) -> Widths:
+        return Widths(self.n_heads, 1, self.d_head, self.d_head)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        if not self.compress_rate:
+            return ()
+        return (
+            "Scores are those of the window's tokens, of the pools, and of an indexer of pools where there is one.",
+        )
+
+    def with_span(self, span: Span) -> Compressed:
+        return dataclasses.replace(self, span=span)
+
+    def shard(self, tp: int) -> Compressed:
+        if self.n_heads % tp or self.o_groups % tp:
+            raise AttncalcError(
+                f"--tp {int(tp)} does not divide {self.n_heads} heads in {self.o_groups} groups",
+                "tensor parallelism gives each device the same number of groups of heads",
+            )
+        return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp))
+
+    def facts(self) -> dict[str, Any]:
+        fields = {name: value for name, value in vars(self).items() if name != "span"}
+        return {
+            "kind": self.label,
+            **{n: v if v is None else int(v) for n, v in fields.items()},
+            "span": self.span.label,
+        }

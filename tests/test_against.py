@@ -1,0 +1,364 @@
+"""`attncalc verify --against transformers`: its own classes agree with the figures, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Answer, Ask
+
+from attncalc import Grouped, Latent
+from attncalc.attention import Sliding
+from attncalc.attention.mamba import Mamba
+from attncalc.errors import CannotCheckError
+from attncalc.verify import need_transformers
+
+Patch = pytest.MonkeyPatch
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 100,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+GEMMA = {**LLAMA, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "sliding_window": 24}
+GEMMA |= {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
+DEEPSEEK = {
+    **LLAMA,
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+}
+MIXTRAL = {
+    **LLAMA,
+    "model_type": "mixtral",
+    "architectures": ["MixtralForCausalLM"],
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+JAMBA = {
+    **MIXTRAL,
+    "model_type": "jamba",
+    "architectures": ["JambaForCausalLM"],
+    "num_experts": 4,
+    "attn_layer_period": 3,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "mamba_d_state": 8,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_dt_rank": 4,
+}
+del JAMBA["num_local_experts"], JAMBA["head_dim"]
+MAMBA2 = {
+    "model_type": "mamba2",
+    "architectures": ["Mamba2ForCausalLM"],
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_heads": 8,
+    "head_dim": 8,
+    "expand": 2,
+    "state_size": 16,
+    "n_groups": 2,
+    "conv_kernel": 4,
+    "vocab_size": 100,
+    "torch_dtype": "bfloat16",
+}
+BERT = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "max_position_embeddings": 40,
+    "torch_dtype": "float32",
+}
+BART = {
+    "model_type": "bart",
+    "architectures": ["BartForConditionalGeneration"],
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "vocab_size": 100,
+    "max_position_embeddings": 64,
+    "torch_dtype": "bfloat16",
+}
+T5 = {
+    "model_type": "t5",
+    "architectures": ["T5ForConditionalGeneration"],
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "vocab_size": 100,
+    "feed_forward_proj": "gated-gelu",
+    "is_encoder_decoder": True,
+    "tie_word_embeddings": False,
+}
+CONFIGS = {
+    "llama": LLAMA,
+    "gemma3": GEMMA,
+    "deepseek": DEEPSEEK,
+    "mixtral": MIXTRAL,
+    "jamba": JAMBA,
+    "mamba2": MAMBA2,
+    "bert": BERT,
+    "bart": BART,
+    "t5": T5,
+}
+
+
+def missing() -> str:
+    """Why nothing can be held against transformers here; '' where it can."""
+    try:
+        need_transformers()
+    except CannotCheckError as error:
+        return error.message
+    return ""
+
+
+here = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+def saved(config: dict[str, Any], folder: Path) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def checks(answer: Answer) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(c["of"], c["name"]): c for c in json.loads(answer.out)["checks"]}
+
+
+def held(ask: Ask, path: str, *more: str) -> Answer:
+    return ask("verify", path, "--against", "transformers", "--json", *more)
+
+
+@here
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
+    answer = held(ask, saved(CONFIGS[name], tmp_path))
+    found = checks(answer)
+    assert [c for c in found.values() if not c["ok"]] == []
+    assert answer.code == 0
+    assert all(c["tolerance"] == 0 for c in found.values())
+    assert {c["section"] for c in found.values()} >= {"parameters", "FLOPs", "model"}
+    assert "without values" not in answer.out
+
+
+@here
+def test_figures_that_can_be_worked_out_by_hand(ask: Ask, tmp_path: Path) -> None:
+    answer = held(ask, saved(LLAMA, tmp_path), "-b", "3", "-c", "10")
+    found = {key: c["measured"] for key, c in checks(answer).items()}
+    # q and o are 64 x 64, k and v 64 x 32; 3 layers
+    assert found["decoder", "params_attention_layer"] == 2 * 64 * 64 + 2 * 64 * 32
+    assert found["", "params_attention"] == 3 * 12_288
+    # K and V of 3 sequences, 10 tokens, 2 heads of 16, 2 B, 3 layers
+    assert found["", "kv_cache_10"] == 2 * 3 * 10 * 2 * 16 * 2 * 3
+    # 2 FLOP a weight and token; QK and PV of 4 heads of 16, 10 x 10 pairs
+    assert found["decoder", "flops_prefill_projections"] == 2 * 12_288 * 30
+    assert found["decoder", "flops_prefill_scores"] == 3 * 2 * 2 * 4 * 16 * 100
+    device = json.loads(answer.out)["device"]
+    assert device["type"] == "meta"
+    assert device["name"].endswith("LlamaForCausalLM")
+
+
+@here
+def test_a_window_is_passed_and_a_source_has_another_length(ask: Ask, tmp_path: Path) -> None:
+    windowed = checks(held(ask, saved(GEMMA, tmp_path), "-c", "10"))
+    # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B a token, layer and sequence
+    assert windowed["", "kv_cache_26"]["measured"] == 2 * (23 + 23 + 26) * 128
+    crossed = checks(held(ask, saved(BART, tmp_path), "-c", "10", "--source-context", "7"))
+    assert crossed["", "cross_attention_cache_10"]["measured"] == 3 * 2 * 7 * 2 * 32 * 2
+    assert crossed["decoder", "flops_prefill_scores"]["measured"] == 2 * 2 * 2 * 32 * (10 * 10 + 10 * 7)
+
+
+@here
+def test_what_is_not_compared_is_said(ask: Ask, tmp_path: Path) -> None:
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    vision |= {"image_size": 28, "patch_size": 14, "projection_dim": 16}
+    config = {"model_type": "llava", "text_config": LLAMA, "torch_dtype": "bfloat16"}
+    config["vision_config"] = {**vision, "model_type": "clip_vision_model"}
+    answer = held(ask, saved(config, tmp_path))
+    assert answer.code == 0
+    notes = " ".join(json.loads(answer.out)["notes"])
+    assert "leave it out: vision_tower" in notes
+    assert "language side" in checks(answer)["", "params_total"]["note"]
+    routed = json.loads(held(ask, saved(MIXTRAL, tmp_path)).out)["notes"]
+    assert any("experts' own FLOPs are not compared" in note for note in routed)
+    gathered = checks(held(ask, saved(BERT, tmp_path)))["encoder", "params_attention_layer"]
+    assert gathered["note"].endswith("up to 128 more in them are a norm or a table of positions, counted elsewhere")
+
+
+@here
+def test_a_class_that_needs_values_is_held_to_its_parameters(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    import transformers
+
+    def looks(self: Any, x: Any) -> Any:
+        return x * float(x.sum())
+
+    monkeypatch.setattr(transformers.models.llama.modeling_llama.LlamaRMSNorm, "forward", looks)
+    answer = held(ask, saved(LLAMA, tmp_path))
+    assert answer.code == 0
+    assert {c["section"] for c in checks(answer).values()} == {"parameters", "model"}
+    assert "LlamaForCausalLM does not run without values" in " ".join(json.loads(answer.out)["notes"])
+
+
+@here
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+def test_it_answers_in_every_format(ask: Ask, tmp_path: Path, form: str) -> None:
+    path = saved(GEMMA, tmp_path)
+    for more in ((), ("--explain",)):
+        answer = ask("verify", path, "--against", "transformers", "--format", form, *more)
+        assert (answer.code, answer.err) == (0, "")
+        assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
+
+
+def _matrix_more(kind: type[Any], matrix: str) -> Callable[[Patch], None]:
+    def make(patch: Patch) -> None:
+        true = kind.matrices
+
+        def wrong(self: Any, d_model: int, d_source: int) -> Any:
+            return tuple(m._replace(cols=m.cols + 1) if m.name == matrix else m for m in true(self, d_model, d_source))
+
+        patch.setattr(kind, "matrices", wrong)
+
+    return make
+
+
+def _cache_wider(kind: type[Any]) -> Callable[[Patch], None]:
+    def make(patch: Patch) -> None:
+        true = kind.cache
+        patch.setattr(kind, "cache", lambda self: tuple(c._replace(width=c.width + 1) for c in true(self)))
+
+    return make
+
+
+def _scores_doubled(kind: type[Any]) -> Callable[[Patch], None]:
+    def make(patch: Patch) -> None:
+        true = kind.score_flops
+        patch.setattr(kind, "score_flops", lambda self, run, mask: 2 * true(self, run, mask))
+
+    return make
+
+
+def _window_wider(patch: Patch) -> None:
+    patch.setattr(Sliding, "reach", property(lambda self: self.window + 1))
+
+
+LAYER = ("params_attention_layer", "params_attention", "params_total", "flops_prefill_projections")
+BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {
+    "W_k": ("llama", _matrix_more(Grouped, "W_k"), LAYER),
+    "W_v across": ("bart", _matrix_more(Grouped, "W_v"), LAYER),
+    "W_kv_b": ("deepseek", _matrix_more(Latent, "W_kv_b"), LAYER),
+    "W_x": ("jamba", _matrix_more(Mamba, "W_x"), LAYER),
+    "A_log, which no token passes": ("jamba", _matrix_more(Mamba, "A_log"), LAYER[:3]),
+    "cache": ("llama", _cache_wider(Grouped), ("kv_cache_128",)),
+    "caches of both": ("bart", _cache_wider(Grouped), ("kv_cache_64", "cross_attention_cache_64")),
+    "state": ("jamba", _cache_wider(Mamba), ("recurrent_state_32",)),
+    "scores": ("bert", _scores_doubled(Grouped), ("flops_prefill_scores",)),
+    "window": ("gemma3", _window_wider, ("kv_cache_128",)),
+}
+
+
+@here
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_wrong_formula_fails_its_checks_by_name(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+    model, make, names = BREAKS[name]
+    make(monkeypatch)
+    path = saved(CONFIGS[model], tmp_path)
+    answer = held(ask, path)
+    assert answer.code == 1
+    assert {c["name"] for c in checks(answer).values() if not c["ok"]} == set(names)
+    screen = ask("verify", path, "--against", "transformers").out
+    assert "DISAGREE" in screen
+
+
+@here
+def test_a_layer_too_many_is_named(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """A config that is read as one layer more than its class has: only the number can be told, and it is."""
+    import attncalc.cli.verify as command
+
+    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "num_hidden_layers": 2})
+    answer = held(ask, saved(LLAMA, tmp_path))
+    assert answer.code == 1
+    failed = {c["name"] for c in checks(answer).values() if not c["ok"]}
+    assert failed == {"modules_decoder", "params_total", "params_attention", "kv_cache_128"}
+
+
+@here
+def test_a_class_that_is_not_there_or_does_not_build_is_an_exit_of_3(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    import attncalc.cli.verify as command
+
+    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "model_type": "llama17"})
+    answer = held(ask, saved(LLAMA, tmp_path))
+    assert (answer.code, answer.out) == (3, "")
+    assert "has no model_type 'llama17'" in answer.err
+    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "hidden_act": "sigh"})
+    answer = held(ask, saved(LLAMA, tmp_path))
+    assert answer.code == 3
+    assert "transformers cannot build it: KeyError" in answer.err
+
+
+def test_without_transformers_it_says_what_to_install(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    answer = ask("verify", saved(LLAMA, tmp_path), "--against", "transformers")
+    assert (answer.code, answer.out) == (3, "")
+    assert "pip install 'transformers>=5.23' torch" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("llama2-70b", "--against", "transformers"), "'llama2-70b' has no config.json"),
+        (("llama2-70b", "--against", "tensorflow"), "--against tensorflow: there is no such library"),
+        (("--against", "transformers"), "--against without a model"),
+        (("gpt2", "--against", "transformers", "--scaling"), "--against with --scaling"),
+        (("gpt2", "--against", "transformers", "--tp", "2"), "--against with --tp"),
+        (("gpt2", "--against", "transformers", "--attention", "mqa"), "--against with --attention"),
+        (("gpt2", "--against", "transformers", "--kernel", "math"), "--against with --kernel"),
+        (("gpt2", "--against", "transformers", "--device", "cpu"), "--against with --device"),
+        (("gpt2", "--against", "transformers", "--seed", "1"), "--against with --seed"),
+    ],
+)
+def test_what_it_cannot_be_asked(ask: Ask, arguments: tuple[str, ...], message: str) -> None:
+    answer = ask("verify", *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"error: {message}" if message.startswith("--") else "error: --against transformers: ")
+    assert message in answer.err
+    assert answer.err.count("\n") == 2
