@@ -41,7 +41,7 @@ class BlockSparse(Grouped):
 
     @property
     def source(self) -> str:
-        return f"{super().source}; MiniMax-M3, transformers' modeling_minimax_m3_vl.py (indexer)"
+        return "MiniMax-M3, transformers' modeling_minimax_m3_vl.py (block-sparse attention)"
 
     @property
     def headline(self) -> str:
@@ -64,7 +64,7 @@ class BlockSparse(Grouped):
         return (*super().cache(), Cached("indexer keys", 1, self.index_head_dim))
 
     def remarks(self, past: bool) -> tuple[str, ...]:
-        return ("The indexer scores every key and picks blocks of them: exact scores are both's.",)
+        return ("The indexer scores every key and picks blocks; exact scores are both's, activations attention's.",)
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), **{n: int(v) for n, v in vars(self).items() if n.startswith("index_")}}

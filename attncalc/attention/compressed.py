@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import exact_div, minimum, term
 from ..workload import Mask, Run
 from .kind import Cached, Matrix, Widths
-from .span import FULL, Pools, Span, pairs
+from .span import FULL, Chosen, Pools, Span, pairs
 
 
 class Rest(Pools):
@@ -26,6 +26,32 @@ class LastPool(Pools):
 
     def kept(self, n: int) -> int:
         return minimum(n // self.size, 1) * self.size
+
+
+@dataclass(frozen=True)
+class WindowAndPools(Chosen):
+    """The tokens of a window, and the whole pools before a query."""
+
+    window: Span
+    pools: Pools
+
+    @property
+    def label(self) -> str:
+        picked = f"top {int(self.pools.topk):,} " if self.pools.topk else ""
+        return f"{self.window.label} + {picked}pools of {int(self.pools.size):,}"
+
+    @property
+    def words(self) -> str:
+        return f"{self.window.words} and pools of {int(self.pools.size):,}"
+
+    def visible(self, n: int) -> int:
+        return self.window.visible(n) + self.pools.visible(n)
+
+    def triangle(self, n: int) -> int:
+        return self.window.triangle(n) + self.pools.triangle(n)
+
+    def kept(self, n: int) -> int:
+        return self.window.kept(n) + self.pools.kept(n)
 
 
 @dataclass(frozen=True)
@@ -57,6 +83,9 @@ class Compressed:
 
     @classmethod
     def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
+        """From the keys of a preset."""
+        if "compress_rate" in given:
+            span = WindowAndPools(span, Pools(given["compress_rate"], given.get("index_topk")))
         return cls(**given, span=span)
 
     def __post_init__(self) -> None:
@@ -80,7 +109,8 @@ class Compressed:
     def headline(self) -> str:
         pools = f", pools of {self.compress_rate}" if self.compress_rate else ""
         picked = f", {self.index_topk} picked by an indexer" if self.index_topk else ""
-        return f"attention with one head of keys that are values too, {self.n_heads} query heads x {self.d_head}{pools}{picked}"
+        heads = f"{self.n_heads} query heads x {self.d_head}"
+        return f"attention with one head of keys that are values too, {heads}{pools}{picked}"
 
     @property
     def _parts(self) -> int:
@@ -120,16 +150,20 @@ class Compressed:
         seen, picking = pairs(self.span, run, mask), 0
         if self.compress_rate:
             dense = run.new * (run.context // self.compress_rate)
-            seen = seen + (dense if mask is None else pairs(Pools(self.compress_rate, self.index_topk), run, mask))
+            seen = seen + dense if mask is None else seen
             if self.index_n_heads and self.index_head_dim:
                 scored = dense if mask is None else pairs(Pools(self.compress_rate), run, mask)
                 picking = 2 * self.index_n_heads * scored * self.index_head_dim
         return picking + 2 * self.n_heads * seen * (2 * self.d_head)
 
+    @property
+    def _window(self) -> Span:
+        return self.span.window if isinstance(self.span, WindowAndPools) else self.span
+
     def cache(self) -> tuple[Cached, ...]:
-        window = Cached("K that is V too", 1, self.d_head, span=self.span)
-        if not self.compress_rate:
-            return (window,)
+        window = Cached("K that is V too", 1, self.d_head, span=self._window)
+        if not self.compress_rate:  # transformers keeps the same tensor as K and as V
+            return (window._replace(repeated=2),)
         kept = self._pools("pools", self.d_head)
         return (window, *kept, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
 
@@ -147,12 +181,11 @@ class Compressed:
     def remarks(self, past: bool) -> tuple[str, ...]:
         if not self.compress_rate:
             return ()
-        return (
-            "Scores are those of the window's tokens, of the pools, and of an indexer of pools where there is one.",
-        )
+        return ("Scores are the window's, the pools' and an indexer's, whose own activations are not counted.",)
 
     def with_span(self, span: Span) -> Compressed:
-        return dataclasses.replace(self, span=span)
+        inside = dataclasses.replace(self.span, window=span) if isinstance(self.span, WindowAndPools) else span
+        return dataclasses.replace(self, span=inside)
 
     def shard(self, tp: int) -> Compressed:
         if self.n_heads % tp or self.o_groups % tp:

@@ -84,9 +84,16 @@ class Latent:
 
     def __post_init__(self) -> None:
         own = (self.index_n_heads, self.index_head_dim)
-        if (None in own and own != (None, None)) or (own != (None, None) and self.index_topk is None):
+        if None in own and (own != (None, None) or self.index_dtype):
             raise AttncalcError(
-                "index_n_heads: an indexer has index_topk, index_n_heads and index_head_dim", "give all three"
+                "index_n_heads: an indexer has index_n_heads and index_head_dim", "give both, or neither"
+            )
+        if self.index_topk is None and (self.index_n_heads or self.index_kpool):
+            raise AttncalcError("index_topk: left out, and there is an indexer", "give the number of keys it picks")
+        if self.index_topk and self.index_kpool and self.index_topk % self.index_kpool:
+            raise AttncalcError(
+                f"index_kpool: {self.index_kpool} does not divide index_topk {self.index_topk}",
+                "an indexer picks whole pools",
             )
 
     @property
@@ -184,7 +191,10 @@ class Latent:
             kv_b = "MLA's up-projection of the latent (W_kv_b) expands K and V of the new tokens."
         if self.index_topk is None:
             return (kv_b,)
-        return (kv_b, f"The indexer scores every key and picks {int(self.index_topk):,}: exact scores are both's.")
+        return (
+            kv_b,
+            f"An indexer picks {int(self.index_topk):,} keys; exact scores are both's, activations attention's.",
+        )
 
     def with_span(self, span: Span) -> Latent:
         return dataclasses.replace(self, span=span)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ..errors import AttncalcError
 from ..quantity import term
 from ..workload import Mask, Run
 from .kind import Cached, Matrix
 from .recurrent import Recurrent, projection, share
+from .span import Span
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,15 @@ class Rwkv(Recurrent):
     @classmethod
     def required(cls) -> tuple[str, ...]:
         return ("d_inner",)
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
+        """From the keys of a preset. AttncalcError: channels that the states of the class have no room for."""
+        if given["d_inner"] != d_model:
+            raise AttncalcError(
+                f"d_inner: {given['d_inner']} is not d_model {d_model}", "RWKV's states are as wide as the model"
+            )
+        return cls(**given)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return (

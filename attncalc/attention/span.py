@@ -151,7 +151,7 @@ class Chunked(_Narrow):
         return minimum(n, self.chunk)
 
 
-class _Chosen(_Narrow):
+class Chosen(_Narrow):
     """What selections share: any token may be chosen later, so a cache keeps them all."""
 
     reach = None
@@ -161,7 +161,7 @@ class _Chosen(_Narrow):
 
 
 @dataclass(frozen=True)
-class Selected(_Chosen):
+class Selected(Chosen):
     """The `topk` keys that an indexer picks for each query, of all before it.
 
     pool: it picks whole pools of so many tokens; those after the last whole pool are always seen.
@@ -193,7 +193,7 @@ class Selected(_Chosen):
 
 
 @dataclass(frozen=True)
-class Blocks(_Chosen):
+class Blocks(Chosen):
     """`topk` blocks of `block` tokens that an indexer picks for each query, its own block among them.
 
     Source: transformers' modeling_minimax_m3_vl.py (MiniMax-M3).
@@ -220,7 +220,7 @@ class Blocks(_Chosen):
 
 
 @dataclass(frozen=True)
-class Pools(_Chosen):
+class Pools(Chosen):
     """Whole pools of `size` tokens before a query, each counted once: all of them, or the `topk` picked."""
 
     size: int = term("tokens of a pool", symbol="size")

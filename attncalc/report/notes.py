@@ -157,9 +157,11 @@ def flops_notes(model: ModelSpec, workload: Workload, spent: Flops, overtake: Qu
         notes.append(f"{spent.rule[:1].upper()}{spent.rule[1:]}.")
     if overtake is None:
         notes.append("Scores never overtake projections: every layer has a window, so they grow as fast as the tokens.")
-    if spent.scores * 2 < spent.scores_dense and any(g.attention.span != FULL for g in model.main.layers):
+    narrow = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
+    if spent.scores * 2 < spent.scores_dense and narrow:
+        what = "Picked keys" if all(span.reach is None for span in narrow) else "Windows"
         notes.append(
-            "Windows make this context cheap: dense scores would cost "
+            f"{what} make this context cheap: dense scores would cost "
             f"{times(ratio(spent.scores_dense, spent.scores))} as much as the exact ones."
         )
     notes += _remarks(model, past=bool(workload.past))

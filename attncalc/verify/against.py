@@ -53,7 +53,7 @@ def verify_against(
     asked: the prefill to count. CannotCheckError: transformers has no class for the config, or it does not build.
     """
     tell(f"{model.name}, building")
-    theirs = Theirs(config, DTYPES[compute_dtype(model, asked).name])
+    theirs = Theirs(config, DTYPES[compute_dtype(model, asked).name], model.head)
     asked = _readable(model, theirs, asked)
     apart = {stack.reads for stack in model.stacks if stack.relative_position_buckets}
     units = theirs.units(apart)
@@ -71,7 +71,9 @@ def verify_against(
     for stack in model.stacks:
         checks += _stack(model, stack, asked, [call for call in calls if call.unit.reads == stack.reads], bool(passes))
     for tokens, ran in passes.items():
-        checks += _cache(model, asked, tokens, ran)
+        checks += _cache(model, asked, tokens, ran) if ran.cached else ()
+    if model.main.keeps_cache and passes and not any(ran.cached for ran in passes.values()):
+        skipped.append(f"{theirs.name} returns no cache: none is compared.")
     facts = {"type": "meta", "name": f"transformers {need_transformers()}, {theirs.name}", "torch": torch.__version__}
     return Against(Verified(tuple(checks), skipped=tuple(skipped), context=asked.context), asked, facts)
 
@@ -83,7 +85,7 @@ def asked_of(
 
     AttncalcError: a dtype that no layer runs in.
     """
-    short = CONTEXT if all(layers.attention.widths().n_heads for layers in model.main.layers) else CONTEXT_OF_STATES
+    short = CONTEXT_OF_STATES if any(map(recurrent, model.main.layers)) else CONTEXT
     longest = model.max_context or model.main.learned_positions or short
     if model.encoder:
         source = source or min(model.encoder.max_context or SOURCE, SOURCE)
@@ -100,11 +102,18 @@ def _readable(model: ModelSpec, theirs: Theirs, asked: Workload) -> Workload:
     return asked
 
 
+def recurrent(layers: Layers) -> bool:
+    """Whether a state takes the place of keys and values: some classes take its tokens one by one."""
+    return bool(layers.attention.cache()) and not layers.attention.widths().n_heads
+
+
 def _lengths(model: ModelSpec, context: int) -> list[int]:
-    """The context, and one beyond the widest window or chunk, where the model goes as far."""
+    """The context, and one beyond the widest window or chunk, where the model goes as far and the class is quick."""
+    if any(map(recurrent, model.main.layers)) or not model.main.keeps_cache:
+        return [context]
     reaches = [int(layers.attention.span.reach or 0) for layers in model.main.layers]
     beyond = min(max(reaches) + 2, model.max_context or max(reaches) + 2)
-    return [context, beyond] if context < beyond and model.main.keeps_cache else [context]
+    return [context, beyond] if context < beyond else [context]
 
 
 def _total(model: ModelSpec, theirs: Theirs, config: Mapping[str, Any]) -> Check:
@@ -221,10 +230,14 @@ def _flops(model: ModelSpec, group: Group, asked: Workload, held: list[list[Call
     convolved = total(m.weights for m in matrices if m.reads and m.name.startswith("conv"))
     if convolved:
         made -= 2 * query_tokens(stack, workload) * convolved
-    yield _counted(group, "projections", quantity(made), [sum(call.linear for call in calls) for calls in held], held)
-    if layers.attention.widths().n_heads:
-        dense = quantity(scores(stack, layers, workload, dense=True))
-        yield _counted(group, "scores", dense, [sum(call.batched for call in calls) for calls in held], held)
+    if recurrent(layers):  # gates in blocks are batches of matrices with a bias
+        linear = [sum(call.products.linear + call.products.added for call in calls) for calls in held]
+        yield _counted(group, "projections", quantity(made), linear, held)
+        return
+    linear = [sum(call.products.linear for call in calls) for calls in held]
+    batched = [sum(call.products.batched + call.products.added for call in calls) for calls in held]
+    yield _counted(group, "projections", quantity(made), linear, held)
+    yield _counted(group, "scores", quantity(scores(stack, layers, workload, dense=True)), batched, held)
 
 
 def _counted(group: Group, what: str, predicted: Quantity, measured: list[int], held: list[list[Call]]) -> Check:

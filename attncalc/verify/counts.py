@@ -61,7 +61,7 @@ def cache_bytes(layer: Layer, symbols: Subject, plan: Plan) -> Iterator[Check]:
 
     The layer's sinks are left out, or no kernel but math would take it.
     """
-    asked, cache, filled_at_once = layer.asked, layer.cache(), layer.cache()
+    asked, cache, filled_at_once = layer.asked, layer.kept(), layer.kept()
     before = asked.context - STEPS
     first, then = plan.leanest(layer.subject, "prefill"), plan.leanest(layer.subject, "decode")
     whole = attend_by(first, layer.seen(asked.context), with_sinks=False)
@@ -142,6 +142,8 @@ def flops(one: Pass, layer: Layer, symbols: Subject) -> Check | None:
         return None
     projected, scored = _predicted_flops(one, layer, symbols)
     note = "projections and dense scores: a kernel is counted as if it skipped no masked pair"
+    if layer.steps:
+        note = "projections, and the products with the state, token by token"
     if not scores_too:
         note = "projections alone: torch counts 0 FLOP for this kernel (pytorch#195460)"
     return Check(
@@ -191,6 +193,8 @@ def counts_scores(one: Pass, layer: Layer) -> bool | None:
     It knows no fused attention on CPUs (pytorch#195460), and until 2026 no grouped heads in a fused kernel
     (pytorch#177188).
     """
+    if layer.steps:
+        return True
     around = layer.subject.kind.widths(Run(1, 1, 8) if one.phase == "decode" else None)
     q = layer.x.new_zeros(1, around.n_heads, 8, around.d_qk)
     k = layer.x.new_zeros(1, around.n_kv_heads, 8, around.d_qk)
@@ -204,7 +208,7 @@ def counts_scores(one: Pass, layer: Layer) -> bool | None:
 def seen_pairs(layer: Layer, symbols: Subject) -> Iterator[Check]:
     """Query-key pairs of the mask, from the closed form and counted one by one."""
     tokens = min(layer.x.shape[1], MOST_PAIRS)
-    if symbols.crosses:
+    if symbols.crosses or layer.steps:
         return
     run = Run(1, *[prefill(layer.asked._replace(context=tokens)).symbolic().context] * 2)
     positions, subject = torch.arange(tokens, device=layer.where), layer.subject

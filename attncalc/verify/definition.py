@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear, rms_norm
 
 from ..attention import Cross, Grouped, Latent
+from .layers import GroupedAttention
 from .masks import allowed
 from .subject import Layer
 
@@ -27,6 +28,8 @@ def by_definition(layer: Layer) -> Tensor:
         return _latent(kind, weights, x, _mask(layer, x))
     heads = kind.heads if isinstance(kind, Cross) else kind
     assert isinstance(heads, Grouped)
+    if heads.shares_kv and isinstance(layer.module, GroupedAttention):
+        weights |= {name: t.flatten(2).cpu().double() for name, t in zip("kv", layer.module.earlier, strict=True)}
     return _grouped(heads, weights, x, source, None if layer.source is not None else _mask(layer, x))
 
 
@@ -42,22 +45,28 @@ def _grouped(kind: Grouped, of: dict[str, Tensor], x: Tensor, source: Tensor, ma
         for part in ("weight", "bias"):
             if f"W_qkv.{part}" in of:
                 of |= dict(zip((f"W_{n}.{part}" for n in "qkv"), of[f"W_qkv.{part}"].split(widths), strict=True))
-    read = {"q": x, "k": source, "v": source}
-    q, k, v = (linear(t, of[f"W_{n}.weight"], of.get(f"W_{n}.bias")) for n, t in read.items())
+    made = {} if kind.shares_kv else {"k": source} if kind.v_from_k else {"k": source, "v": source}
+    of |= {n: linear(t, of[f"W_{n}.weight"], of.get(f"W_{n}.bias")) for n, t in {"q": x, **made}.items()}
+    q, k = of["q"], of["k"]
+    v = of.get("v", k)  # K before its norm, where nothing else makes it
+    k_norm = of.get("k_norm.weight")
 
     if kind.qk_norm == "full":
-        q, k = rms_norm(q, (q.shape[-1],), of["q_norm.weight"]), rms_norm(k, (k.shape[-1],), of["k_norm.weight"])
+        q = rms_norm(q, (q.shape[-1],), of["q_norm.weight"])
+        k = k if k_norm is None else rms_norm(k, (k.shape[-1],), k_norm)
     out = []
     for head in range(kind.n_heads):
         group = head // share
         q_h, k_h = q[..., head * d : (head + 1) * d], k[..., group * d : (group + 1) * d]
         if kind.qk_norm == "head":
-            q_h, k_h = rms_norm(q_h, (d,), of["q_norm.weight"]), rms_norm(k_h, (d,), of["k_norm.weight"])
+            q_h = rms_norm(q_h, (d,), of["q_norm.weight"])
+            k_h = k_h if k_norm is None else rms_norm(k_h, (d,), k_norm)
         sink = of["sinks"][head] if kind.sinks else None
         out.append(_mean(q_h, k_h, v[..., group * d_v : (group + 1) * d_v], mask, d, sink))
     answer = torch.cat(out, -1)
     if kind.gate:
-        answer = answer / (1 + torch.exp(-linear(x, of["W_gate.weight"])))
+        gate = 1 / (1 + torch.exp(-linear(x, of["W_gate.weight"])))
+        answer = answer * gate.repeat_interleave(answer.shape[-1] // gate.shape[-1], -1)
     return linear(answer, of["W_o.weight"], of.get("W_o.bias"))
 
 

@@ -16,20 +16,31 @@ STATE = re.compile(r"state|linear_cache")
 """What a cache calls the tensors that do not grow."""
 
 
-class Call(NamedTuple):
-    """An attention module as it ran: FLOPs of its linear layers, and of its products of batches of matrices."""
+class Products(NamedTuple):
+    """FLOPs of linear layers, and of products of batches of matrices.
 
-    unit: Unit
+    added: of those that are added to something at once, as to a bias.
+    """
+
     linear: int = 0
     batched: int = 0
+    added: int = 0
+
+
+class Call(NamedTuple):
+    """An attention module as it ran."""
+
+    unit: Unit
+    products: Products = Products()
 
 
 class Ran(NamedTuple):
     """What one forward pass kept, in bytes, and its calls of attention modules in order.
 
-    context, source, state: by what it grows with.
+    cached: whether it returned a cache at all. context, source, state: by what it grows with.
     """
 
+    cached: bool
     context: int
     source: int
     state: int
@@ -50,36 +61,46 @@ def forward(theirs: Theirs, units: Sequence[Unit], batch: int, tokens: int, sour
         finally:
             for hook in hooks:
                 hook.remove()
+    kept = [out[name] for name in ("past_key_values", "cache_params", "state") if out.get(name) is not None]
     bytes_of = {"context": 0, "source": 0, "state": 0}
-    if cached:
-        kept = {name: out[name] for name in ("past_key_values", "cache_params", "state") if name in out}
-        for grows, tensor in _tensors(kept, "context", set()):
-            bytes_of[grows] += tensor.numel() * tensor.element_size()
-    return Ran(**bytes_of, calls=tuple(calls))
+    for grows, tensor in _tensors(kept, "state" if "state" in out else "context", set()):
+        bytes_of[grows] += tensor.numel() * tensor.element_size()
+    return Ran(bool(kept), **bytes_of, calls=tuple(calls))
 
 
 def _listen(model: nn.Module, unit: Unit, counter: FlopCounterMode, calls: list[Call]) -> list[Any]:
-    """Hooks that note each call of a module, with the products that it added to the counter."""
-    before = [(0, 0)]
+    """Hooks that note each call of a module, with the products that it added to the counter.
 
-    def enter(*_: object) -> None:
-        before[0] = _products(counter)
-
-    def leave(*_: object) -> None:
-        linear, batched = _products(counter)
-        calls.append(Call(unit, linear - before[0][0], batched - before[0][1]))
-
+    What a linear layer of a kind of its own does in batches of matrices (DeepSeek-V4's, by groups) is linear.
+    """
     module = model.get_submodule(unit.path)
-    return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+    before: dict[nn.Module, Products] = {}
+    in_blocks: list[int] = []
+
+    def enter(entered: nn.Module, *_: object) -> None:
+        before[entered] = _products(counter)
+
+    def leave(left: nn.Module, *_: object) -> None:
+        spent = Products(*(now - then for now, then in zip(_products(counter), before[left], strict=True)))
+        if left is not module:
+            in_blocks.append(spent.batched)
+            return
+        moved = sum(in_blocks)
+        in_blocks.clear()
+        calls.append(Call(unit, spent._replace(linear=spent.linear + moved, batched=spent.batched - moved)))
+
+    own = [part for part in module.modules() if isinstance(part, nn.Linear) and type(part) is not nn.Linear]
+    heard = (module, *own)
+    return [hook for m in heard for hook in (m.register_forward_pre_hook(enter), m.register_forward_hook(leave))]
 
 
-def _products(counter: FlopCounterMode) -> tuple[int, int]:
-    """FLOPs so far of linear layers, and of products of batches of matrices."""
+def _products(counter: FlopCounterMode) -> Products:
+    """The products that were counted so far."""
     of = {str(op).rpartition(".")[2]: int(n) for op, n in counter.get_flop_counts().get("Global", {}).items()}
-    return of.get("mm", 0) + of.get("addmm", 0), of.get("bmm", 0) + of.get("baddbmm", 0)
+    return Products(of.get("mm", 0) + of.get("addmm", 0), of.get("bmm", 0), of.get("baddbmm", 0))
 
 
-def _inputs(theirs: Theirs, batch: int, tokens: int, source: int | None) -> dict[str, Tensor]:
+def _inputs(theirs: Theirs, batch: int, tokens: int, source: int | None) -> dict[str, Any]:
     ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
     dtype = next(theirs.model.parameters()).dtype
     config: Any = theirs.model.config
@@ -93,6 +114,10 @@ def _inputs(theirs: Theirs, batch: int, tokens: int, source: int | None) -> dict
     if theirs.crosses:
         read = torch.zeros(batch, source or 0, dtype=torch.long, device="meta")
         return {"input_ids": read, "decoder_input_ids": ids}
+    if theirs.has_towers:  # without a cache of its own it looks for packed sequences among the positions
+        from transformers import DynamicCache
+
+        return {"input_ids": ids, "past_key_values": DynamicCache(config=config)}
     return {"input_ids": ids}
 
 

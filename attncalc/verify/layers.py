@@ -13,9 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..attention import Attention, Cross, Grouped, Latent
+from ..attention import Attention, Cross, Grouped, Latent, Recurrent
 from ..errors import CannotCheckError
 from .caches import Cache
+from .recurrent import build_recurrent
 
 
 class Attend(Protocol):
@@ -40,29 +41,38 @@ class RMSNorm(nn.Module):
 class GroupedAttention(nn.Module):
     """MHA, GQA and MQA: n_heads queries share n_kv_heads keys and values.
 
-    As a cross-attention it is given a source, whose K and V are made once and kept.
+    As a cross-attention it is given a source, whose K and V are made once and kept. Where it shares an earlier
+    layer's, `earlier` is that layer's K and V of all tokens.
     """
+
+    earlier: tuple[Tensor, Tensor]
 
     def __init__(self, kind: Grouped, d_model: int, d_source: int, *, fused: bool) -> None:
         super().__init__()
         self.d_head = kind.d_head
         self.d_v = kind.d_head if kind.d_v is None else kind.d_v
-        self.fused, self.gate = fused, kind.gate
+        self.fused, self.gate, self.shares_kv = fused, kind.gate, kind.shares_kv
+        d_model, d_out = kind.d_input or d_model, d_model
+        d_source = kind.d_input or d_source
         q, k, v = kind.n_heads * self.d_head, kind.n_kv_heads * self.d_head, kind.n_kv_heads * self.d_v
         self.share = kind.n_heads // kind.n_kv_heads
         if fused:
             self.W_qkv = nn.Linear(d_model, q + k + v, bias=set("qkv") <= set(kind.bias))
         else:
             self.W_q = nn.Linear(d_model, q, bias="q" in kind.bias)
-            self.W_k = nn.Linear(d_source, k, bias="k" in kind.bias)
-            self.W_v = nn.Linear(d_source, v, bias="v" in kind.bias)
+            if not kind.shares_kv:
+                self.W_k = nn.Linear(d_source, k, bias="k" in kind.bias)
+            if not (kind.shares_kv or kind.v_from_k):
+                self.W_v = nn.Linear(d_source, v, bias="v" in kind.bias)
         if kind.gate:
-            self.W_gate = nn.Linear(d_model, kind.n_heads * self.d_v, bias=False)
-        self.W_o = nn.Linear(kind.n_heads * self.d_v, d_model, bias="o" in kind.bias)
+            width = kind.n_heads if kind.gate == "head" else kind.n_heads * self.d_v
+            self.W_gate = nn.Linear(d_model, width, bias=False)
+        self.W_o = nn.Linear(kind.n_heads * self.d_v, d_out, bias="o" in kind.bias)
         if kind.qk_norm:
             whole = kind.qk_norm == "full"
             self.q_norm = RMSNorm(q if whole else self.d_head)
-            self.k_norm = RMSNorm(k if whole else self.d_head)
+            if not kind.shares_kv:
+                self.k_norm = RMSNorm(k if whole else self.d_head)
         if kind.sinks:
             self.sinks = nn.Parameter(torch.zeros(kind.n_heads))
         if kind.extra_vectors:  # counted, and of a family's own use
@@ -88,8 +98,12 @@ class GroupedAttention(nn.Module):
             heads = whole.shape[-1] // parts
             widths = (heads * self.share * self.d_head, heads * self.d_head, heads * self.d_v)
             q, k, v = whole.split(widths, dim=-1)
+        elif self.shares_kv:
+            k, v = (t[:, : x.shape[1]].clone() for t in self.earlier)  # made anew, so that a peak counts them
+            return self._heads(self.W_q(x), "q_norm", self.d_head), k, v
         else:
-            q, k, v = self.W_q(x), self.W_k(source), self.W_v(source)
+            q, k = self.W_q(x), self.W_k(source)
+            v = self.W_v(source) if hasattr(self, "W_v") else k.clone()  # the norm of K is not V's
         return (
             self._heads(q, "q_norm", self.d_head),
             self._heads(k, "k_norm", self.d_head),
@@ -111,7 +125,9 @@ class GroupedAttention(nn.Module):
         out = attend(*(t.transpose(1, 2) for t in (q, k, v)), scale=1 / math.sqrt(self.d_head), sinks=sinks)
         out = out.transpose(1, 2).flatten(2)
         if self.gate:
-            out = out.mul_(self.W_gate(x).sigmoid_())
+            gate = self.W_gate(x).sigmoid_()
+            heads = out.unflatten(-1, (gate.shape[-1], -1))  # a gate's value may be of a whole head
+            out = heads.mul_(gate.unsqueeze(-1)).flatten(2)
         y: Tensor = self.W_o(out)
         return y
 
@@ -206,7 +222,9 @@ def build(kind: Attention, d_model: int, d_source: int) -> nn.Module:
     """The layer of a kind, without values yet. CannotCheckError: a kind that has no layer here."""
     if isinstance(kind, Cross):
         return GroupedAttention(kind.heads, d_model, d_source, fused=False)
-    if type(kind) is Grouped:
+    if isinstance(kind, Recurrent):
+        return build_recurrent(kind, d_model)
+    if type(kind) is Grouped and not (kind.extra_projections or kind.extra_states):
         return GroupedAttention(kind, d_model, d_model, fused=kind.fused)
     if isinstance(kind, Latent) and not (kind.index_topk or kind.gate or kind.shares_kv or kind.extra_projections):
         return LatentAttention(kind, d_model)

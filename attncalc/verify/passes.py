@@ -9,9 +9,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .caches import Cache
-from .masks import Seen
+from .masks import EVERY_KEY, Seen
 from .plan import Plan
-from .subject import Layer, attend_by
+from .subject import RECURRENCE, REFERENCE, Layer, attend_by
+
+NO_KERNEL = attend_by(REFERENCE, EVERY_KEY)
+"""For a recurrent layer, which asks for none."""
 
 
 class Pass(NamedTuple):
@@ -31,6 +34,12 @@ class Pass(NamedTuple):
 def passes(layer: Layer, plan: Plan) -> Iterator[Pass]:
     """Every pass of the plan over this layer: first the prefills, then the decode steps."""
     tokens = layer.x.shape[1]
+    if layer.steps:
+        yield Pass("prefill", RECURRENCE, tokens, tokens, partial(layer.prefill, tokens, NO_KERNEL))
+        state = layer.kept()
+        layer.prefill(1, NO_KERNEL, state)
+        yield Pass("decode", RECURRENCE, 1, 1, partial(layer.step, tokens - 1, NO_KERNEL, state))
+        return
     for kernel in plan.of(layer.subject, "prefill"):
         keys = tokens if layer.source is None else layer.source.shape[1]
         yield Pass("prefill", kernel, tokens, keys, partial(_prefill, layer, tokens, kernel, layer.seen(tokens)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import FULL
+from ..attention import FULL, Recurrent
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.params import params
@@ -17,7 +17,7 @@ from ..workload import Run, Workload
 from .device import Device
 from .kernels import CannotRunError, sdpa
 from .masks import EVERY_KEY, Seen
-from .subject import Asked, Subject, subjects
+from .subject import RECURRENCE, Asked, Subject, subjects
 
 STEPS = 2
 """Decode steps that are taken after a prefill."""
@@ -112,6 +112,10 @@ def _kernels(model: ModelSpec, asked: Asked, device: Device, room: int, copies: 
     for subject in subjects(model):
         for phase in ("prefill", "decode") if subject.decodes else ("prefill",):
             of = (subject.name, phase)
+            if isinstance(subject.kind, Recurrent):
+                kernels[of] = (RECURRENCE,) if needed[of][RECURRENCE] <= room else ()
+                too_large.update({} if kernels[of] else {of: needed[of]})
+                continue
             able = tuple(k for k in asked.kernels if runs(k, subject, phase, asked, device))
             kernels[of] = tuple(k for k in able if needed[of][k] <= room)
             left_out = {k: needed[of][k] for k in able if needed[of][k] > room}
@@ -154,6 +158,10 @@ def needs(model: ModelSpec, asked: Asked, copies: int = 1) -> Needs:
         layers = {layer.name: layer for layer in activations(model, workload)}
         for subject in subjects(model):
             layer = layers.get(subject.layer_name)
+            if isinstance(subject.kind, Recurrent):
+                found[subject.name, phase] = {RECURRENCE: weights[subject.group] + 2 * kept[subject.group] + AROUND}
+                found[subject.name, phase][RECURRENCE] += _of_tokens(subject, workload)
+                continue
             if layer is None:  # an encoder, which takes no decode step
                 continue
             _, _, S, T = layer.score_shape
@@ -162,6 +170,13 @@ def needs(model: ModelSpec, asked: Asked, copies: int = 1) -> Needs:
             resting = weights[subject.group] + 4 * tokens + 2 * kept[subject.group] + mask + AROUND
             found[subject.name, phase] = {kernel: resting + moment.size for kernel, moment in layer.peaks.items()}
     return found
+
+
+def _of_tokens(subject: Subject, workload: Workload) -> int:
+    """Bytes of a recurrent layer's tokens on their way: in fp32 four times what its widest projection makes of them."""
+    d_model = int(subject.stack.d_model)
+    widest = max(int(m.cols) for m in subject.kind.matrices(d_model, d_model) if m.reads)
+    return workload.batch * workload.new * (d_model + 4 * widest) * 4
 
 
 def runs(kernel: str, subject: Subject, phase: str, asked: Asked, device: Device) -> bool:

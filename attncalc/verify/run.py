@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import torch
 
+from ..attention import Absent, Grouped
 from ..check import Check, Timing, Verified
 from ..cost.cache import kv_cache
 from ..cost.params import params
+from ..cost.parts import group_name
 from ..model import ModelSpec
 from ..units import BYTES, PARAMS
 from . import counts, memory, timing
@@ -40,6 +42,8 @@ def verify_model(model: ModelSpec, asked: Asked, device: Device, *, timed: bool,
     with settled(device, asked.seed) as random:
         plan = planned(model, asked, device)
         skipped = [*plan.shrunk, *plan.skipped]
+        absent = [group_name(model, *of) for of in model.groups() if isinstance(of[1].attention, Absent)]
+        skipped += [f"{name}: these layers have no attention to check." for name in absent]
         known = memory.predicted(model, plan, device.machine)
         most = timing.ceiling(device, asked.torch_dtype) if timed else None
         checks: list[Check] = []
@@ -54,15 +58,16 @@ def verify_model(model: ModelSpec, asked: Asked, device: Device, *, timed: bool,
             for one in passes(layer, plan):
                 try:
                     found += _of_pass(one, layer, symbols, device, known)
-                    times += [timing.timed(one, layer, device, most)] if most else []
+                    times += [timing.timed(one, layer, device, most)] if most and not layer.steps else []
                 except (CannotRunError, torch.OutOfMemoryError) as error:
                     why = "ran out of memory" if isinstance(error, torch.OutOfMemoryError) else "refused these sizes"
                     skipped.append(f"{subject.name}, {one.phase}: {one.kernel} {why}.")
-            skipped += _uncounted(found, subject, plan)
+            skipped += (*_uncounted(found, subject, plan), *_unchecked(layer))
+            recurrent = layer.steps
             del layer
             device.forget()
             lab = Lab(device, asked.kernels, random)
-            found += numerics(subject.kind, lab)
+            found += () if recurrent else numerics(subject.kind, lab)
             found += behaviour(subject, lab)
             checks += (check._replace(of=subject.name) for check in found)
         if most:
@@ -77,7 +82,8 @@ def _of_pass(one: Pass, layer: Layer, symbols: Subject, device: Device, known: m
     """What one pass is held to: its FLOPs and its peak."""
     of_flops = counts.flops(one, layer, symbols)
     found = [of_flops] if of_flops else []
-    return [*found, memory.peak(one, layer, device, known)] if device.measures_memory else found
+    peak = device.measures_memory and not layer.steps
+    return [*found, memory.peak(one, layer, device, known)] if peak else found
 
 
 def _structure(layer: Layer, symbols: Subject, plan: Plan) -> tuple[list[Check], Held]:
@@ -97,6 +103,17 @@ def _uncounted(found: list[Check], subject: Subject, plan: Plan) -> list[str]:
     names = {check.name for check in found}
     lacking = [k for k in plan.of(subject, "prefill") if f"flops_prefill_{k}" not in names]
     return [f"{subject.name}: this torch counts no FLOPs of {k} with grouped heads." for k in lacking]
+
+
+def _unchecked(layer: Layer) -> list[str]:
+    """What there is not to check of this layer, and why."""
+    name, kind = layer.subject.name, layer.subject.kind
+    if layer.steps:
+        why = "no attention kernel runs, so that there is no score, mask, peak or time of one to check"
+        return [f"{name}: {kind.label} is a recurrence, here token by token; {why}."]
+    if isinstance(kind, Grouped) and kind.shares_kv:
+        return [f"{name}: its K and V are an earlier layer's, random here; it keeps none, so no decode step is run."]
+    return []
 
 
 def _totals(model: ModelSpec, plan: Plan, held: list[tuple[int, Held]]) -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..attention import Recurrent
 from ..check import Check, Scaled, Verified
 from ..model import ModelSpec
 from .device import Device, settled
@@ -34,8 +35,8 @@ def verify_scaling(model: ModelSpec, asked: Asked, device: Device, *, tell: Tell
         longest = planned(model, asked, device)
         plans = [planned(model, asked._replace(context=n), device) for n in contexts(longest.asked.context)]
         for subject in subjects(model.plain()):
-            if subject.stack.reads == "source":
-                continue  # an encoder's tokens are the source's, which stay as they are
+            if subject.stack.reads == "source" or isinstance(subject.kind, Recurrent):
+                continue  # an encoder's tokens are the source's, which stay as they are; a recurrence has no kernel
             for plan in plans:
                 tell(f"{model.name}, {subject.name}, {plan.asked.context:,} tokens")
                 for row, check in _at(model, subject, plan, device, random):
@@ -44,7 +45,9 @@ def verify_scaling(model: ModelSpec, asked: Asked, device: Device, *, tell: Tell
                 device.forget()
     order = {kernel: i for i, kernel in enumerate(asked.kernels)}
     scaled.sort(key=lambda row: (row.of, order[row.kernel], row.context))
-    skipped = (*longest.shrunk, *longest.skipped)
+    recurrent = [s for s in subjects(model.plain()) if isinstance(s.kind, Recurrent)]
+    words = [f"{s.name}: {s.kind.label} runs no attention kernel, whose peak or time could be told." for s in recurrent]
+    skipped = (*longest.shrunk, *longest.skipped, *words)
     return Verified(tuple(checks), scaled=tuple(scaled), skipped=skipped, context=longest.asked.context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,14 @@ from .device import Device
 from .kernels import reference, scores
 from .layers import GroupedAttention
 from .masks import EVERY_KEY, Seen
+from .recurrent import LAYERS
 from .subject import REFERENCE, Asked, Layer, Subject, attend_by, filled
 
 TOKENS = 24
 NARROW = 5
 """A window or a chunk in small, so that few tokens go round the ring more than once."""
+SMALL = {"n_heads": 4, "n_k_heads": 2, "n_groups": 2, "d_inner": 64}
+"""Heads and channels of a recurrent layer in small."""
 SAMPLES = 16_384
 SECTION = "layer"
 
@@ -43,6 +46,9 @@ def behaviour(subject: Subject, lab: Lab) -> Iterator[Check]:
     """Every check of the layer in small."""
     kind = subject.kind
     small = Layer(in_small(subject), Asked(2, TOKENS, TOKENS, "fp32", lab.kernels), lab.device.torch, lab.random)
+    if small.steps:  # without a kernel there is nothing else to be done in small
+        yield token_by_token(small)
+        return
     yield equals_definition(small)
     yield from spread(small, lab)
     if not isinstance(kind, Latent):
@@ -134,10 +140,10 @@ def shuffled(small: Layer) -> Check:
 def token_by_token(small: Layer) -> Check:
     """Decoding every token through the cache, past the end of a window, gives what one prefill does."""
     tokens = small.asked.context
-    cache, span = small.cache(), small.subject.kind.span
+    cache, span = small.kept(), small.subject.kind.span
     at_once = small.prefill(tokens, attend_by(REFERENCE, small.seen(tokens)))
     steps = [small.decode(at, REFERENCE, cache) for at in range(tokens)]
-    note = f"{tokens} tokens one by one, {span.label}, the layer in small"
+    note = f"{tokens} tokens one by one, {'the state' if small.steps else span.label}, the layer in small"
     return _same("token_by_token", "token by token", apart(torch.cat(steps, 1), at_once), note, "a prefill")
 
 
@@ -168,12 +174,17 @@ def _small(kind: Attention) -> Attention:
         return _small_heads(kind)
     if isinstance(kind, Latent):
         return dataclasses.replace(kind, n_heads=4, span=short(kind.span))
+    if type(kind) in LAYERS:
+        own: Any = kind
+        fewer = {name: min(vars(own)[name], most) for name, most in SMALL.items() if vars(own).get(name)}
+        return cast("Attention", dataclasses.replace(own, **fewer))
     return kind
 
 
 def _small_heads(kind: Grouped) -> Grouped:
     kv = {"MHA": 4, "GQA": 2, "MQA": 1}[kind.label]
-    return dataclasses.replace(kind, n_heads=4, n_kv_heads=kv, span=short(kind.span))
+    wide = 96 if kind.d_input else None
+    return dataclasses.replace(kind, n_heads=4, n_kv_heads=kv, d_input=wide, span=short(kind.span))
 
 
 def short(span: Span) -> Span:

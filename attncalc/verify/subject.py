@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..attention import FULL, Attention, Cross
+from ..attention import FULL, Absent, Attention, Cross, Grouped
 from ..cost.parts import group_name
 from ..model import ModelSpec, Stack
 from ..workload import Mask, Workload
@@ -16,8 +16,9 @@ from .device import DTYPES
 from .kernels import reference, sdpa
 from .layers import Attend, GroupedAttention, build
 from .masks import EVERY_KEY, Seen, seen_by
+from .states import RecurrentLayer, State, project
 
-REFERENCE = "reference"
+REFERENCE, RECURRENCE = "reference", "recurrence"
 
 
 class Asked(NamedTuple):
@@ -89,6 +90,8 @@ def subjects(model: ModelSpec) -> tuple[Subject, ...]:
     for stack, layers in model.groups():
         group = group_name(model, stack, layers)
         for kind in layers.attentions:
+            if isinstance(kind, Absent):
+                continue
             d_source = model.d_source if kind is layers.cross else stack.d_model
             key = (kind, stack.name, d_source)
             known = found.get(key) or Subject((), stack, kind, d_source, 0)
@@ -102,11 +105,16 @@ class Layer:
     def __init__(self, subject: Subject, asked: Asked, where: torch.device, random: torch.Generator) -> None:
         self.subject, self.asked, self.where, self.random = subject, asked, where, random
         self.d_model = int(subject.stack.d_model)
+        kind = subject.kind
         with torch.device("meta"):
-            module = build(subject.kind, self.d_model, subject.d_source)
+            module = build(kind, self.d_model, subject.d_source)
         self.module = filled(module.to(asked.torch_dtype).to_empty(device=where), random)
         tokens = (asked.source or 0) if subject.stack.reads == "source" else asked.context
-        self.x = self.tokens(tokens, self.d_model)
+        self.x = self.tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
+        if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedAttention):
+            widths = (kind.d_head, kind.d_v or kind.d_head)
+            k, v = (self.tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n)) for n in widths)
+            self.module.earlier = (k, v)
         self.source = self.tokens(asked.source or 0, subject.d_source) if subject.crosses else None
 
     def cached_bytes(self, keys: int) -> int:
@@ -118,6 +126,15 @@ class Layer:
         """(B, number, width) of a normal distribution, as a norm would leave them."""
         shape = (self.asked.batch, number, width)
         return torch.randn(shape, generator=self.random, device=self.where, dtype=self.asked.torch_dtype)
+
+    @property
+    def steps(self) -> bool:
+        """Whether it takes token after token by a recurrence, with no kernel of attention."""
+        return isinstance(self.module, RecurrentLayer)
+
+    def kept(self) -> Cache | State:
+        """What the layer keeps, before its first token."""
+        return State() if self.steps else self.cache()
 
     def cache(self, reserved: int = 0) -> Cache:
         """An empty cache of what the layer keeps."""
@@ -141,28 +158,32 @@ class Layer:
         positions = torch.arange(tokens, device=self.where)
         return seen_by(self.subject.kind.span, self.subject.mask, positions, positions)
 
-    def seen_by_next(self, cache: Cache) -> Seen:
+    def seen_by_next(self, cache: Cache | State) -> Seen:
         """What the one token that `cache` takes in next will be shown."""
-        if self.subject.crosses:
+        if self.subject.crosses or isinstance(cache, State):
             return EVERY_KEY
         here = torch.tensor([cache.seen], device=self.where)
         return seen_by(self.subject.kind.span, self.subject.mask, here, cache.positions_after(1).to(self.where))
 
-    def prefill(self, tokens: int, attend: Attend, cache: Cache | None = None) -> Tensor:
-        """The first `tokens` at once: (B, tokens, d_model)."""
+    def prefill(self, tokens: int, attend: Attend, cache: Cache | State | None = None) -> Tensor:
+        """The first `tokens` at once: (B, tokens, d_model). A recurrent layer has no use for `attend`."""
+        if self.steps:
+            return project(self.module, self.x[:, :tokens], cache or State())
         from_source = () if self.source is None else (self.source,)
         y: Tensor = self.module(self.x[:, :tokens], attend, cache, *from_source)
         return y
 
-    def step(self, at: int, attend: Attend, cache: Cache) -> Tensor:
+    def step(self, at: int, attend: Attend, cache: Cache | State) -> Tensor:
         """The token at position `at`, after those in the cache: (B, 1, d_model)."""
         x = self.x[:, at : at + 1]
+        if isinstance(cache, State):
+            return project(self.module, x, cache)
         if isinstance(self.module, GroupedAttention) and self.source is not None:
             return self.module.again(x, attend, cache)
         y: Tensor = self.module(x, attend, cache)
         return y
 
-    def decode(self, at: int, kernel: str, cache: Cache) -> Tensor:
+    def decode(self, at: int, kernel: str, cache: Cache | State) -> Tensor:
         """`step` by this kernel, with what the token sees."""
         return self.step(at, attend_by(kernel, self.seen_by_next(cache)), cache)
 

@@ -17,19 +17,22 @@ import torch
 from torch import nn
 
 from ..errors import CannotCheckError
+from ..model import Head
 from ..units import shown
 
-ATTENTION = re.compile(r"(Attention|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock)$")
+ATTENTION = re.compile(r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$")
 """How the classes call what stands in a layer as its attention."""
-RESIDUAL_NORM = re.compile(r"(^layer_norm|output\.LayerNorm)\.")
-"""What some of them hold beside it: the norm of the residual (T5, BERT)."""
+RESIDUAL_NORM = re.compile(r"(^|\.)(layer_norm|LayerNorm|ln|self_attn_layer_norm)\.")
+"""What some of them hold beside it: the norm of the residual (T5, BERT and its kin)."""
 POSITIONS = re.compile(r"relative_attention_bias\.")
 """T5's table of relative positions, in the first layer's attention or in each."""
 LAYER = re.compile(r"(.*?)\.\d+(?=\.|$)")
 """The layer that a module is in, from its path, and the list that the layer is in."""
 LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.")
-TOWER = re.compile(r"vision|visual|image|audio|speech|codec|projector|_extend")
-"""Parts of a model that reads more than text, by their names."""
+TOWER = re.compile(r"vision|visual|image|audio|speech|codec|_extend")
+"""Parts of a model that reads more than text, by their names: its language model stands in none of the latter."""
+LOOKS_AT_TOKENS = "warn_if_padding_and_no_attention_mask"
+"""A warning that some classes look for, which tokens without values cannot give."""
 CORRECTION = re.compile(r"(e_score_correction_bias|balancing_biases)$")
 """A router's bias that is trained and kept in the checkpoint, though the class holds it as a buffer."""
 
@@ -50,21 +53,26 @@ class Unit(NamedTuple):
 class Theirs:
     """The model of a config as transformers builds it, with experts that return zeros: routing needs data."""
 
-    def __init__(self, config: Mapping[str, Any], dtype: torch.dtype) -> None:
-        """CannotCheckError: transformers has no class for the config, or its class does not take it."""
+    def __init__(self, config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> None:
+        """`head`: what follows the last layer, for a config that names no class.
+
+        CannotCheckError: transformers has no class for the config, or its class does not take it.
+        """
         with quiet():
             try:
-                self.model = _built(config, dtype)
+                self.model = _built(config, dtype, head)
             except CannotCheckError:
                 raise
             except Exception as error:  # another library's, of any kind
                 what = f"model_type '{shown(str(config.get('model_type')))}'"
                 raise CannotCheckError(f"{what}: transformers cannot build it: {line(error)}") from None
         self.model.eval()
-        self.has_towers = any("language_model." in name for name, _ in self.model.named_parameters())
+        self.has_towers = any(re.search(r"(language|text)_model\.", name) for name, _ in self.model.named_parameters())
         self.has_experts = False
         for module in self.model.modules():
             name = type(module).__name__
+            if hasattr(module, LOOKS_AT_TOKENS):
+                setattr(module, LOOKS_AT_TOKENS, lambda *_: None)
             if name.endswith("Experts") and not name.endswith("TopKExperts"):
                 self.has_experts = True
                 module.forward = lambda hidden_states, *_, **__: torch.zeros_like(hidden_states)
@@ -75,7 +83,9 @@ class Theirs:
 
     def language(self, path: str) -> bool:
         """Whether that is a part of what reads and writes text: all of it, where there is nothing else."""
-        return not TOWER.search(path) and (not self.has_towers or bool(LANGUAGE.search(path)))
+        found = LANGUAGE.search(path)
+        before = path[: found.start()] if found else path
+        return not TOWER.search(before) and (found is not None or not self.has_towers)
 
     def params(self) -> tuple[int, dict[str, int]]:
         """Parameters of the language side, each tied tensor once, and those of the other parts by their names."""
@@ -84,7 +94,7 @@ class Theirs:
             if self.language(name):
                 held += parameter.numel()
             else:
-                part = next((p for p in name.split(".") if TOWER.search(p)), name.split(".", maxsplit=1)[0])
+                part = name.removeprefix("model.").split(".")[0]
                 others[part] = others.get(part, 0) + parameter.numel()
         return held, others
 
@@ -149,29 +159,37 @@ def own_parameters(module: nn.Module, without_positions: bool) -> Iterator[nn.Pa
             yield parameter
 
 
-def _built(config: Mapping[str, Any], dtype: torch.dtype) -> nn.Module:
+def _built(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> nn.Module:
     """The class that `config` names, or that of its model_type, on the meta device."""
     import transformers
-    from transformers.models.auto import modeling_auto as auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
         raise CannotCheckError(f"transformers {transformers.__version__} has no model_type '{shown(str(kind))}'")
     own = CONFIG_MAPPING[kind].from_dict(dict(config))
-    tables = [auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING]
-    if getattr(own, "is_encoder_decoder", False):
-        tables = [auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING]
-    named = getattr(transformers, str((config.get("architectures") or [""])[0]), None)
-    found = named if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel) else None
-    for table in (*tables, auto.MODEL_FOR_MASKED_LM_MAPPING, auto.MODEL_MAPPING):
-        found = found or table.get(type(own), None)
-    found = found[0] if isinstance(found, tuple) else found
-    if found is None:
-        raise CannotCheckError(f"transformers {transformers.__version__} has no model of '{shown(str(kind))}'")
+    named: Any = getattr(transformers, str((config.get("architectures") or [""])[0]), None)
+    if not isinstance(named, type) or not issubclass(named, transformers.PreTrainedModel):
+        named = _by_type(own, head)
+    if named is None:
+        what = "language model" if head else "model"
+        raise CannotCheckError(f"transformers {transformers.__version__} has no {what} of '{shown(str(kind))}' alone")
     with torch.device("meta"):
-        model: nn.Module = found._from_config(own, dtype=dtype, attn_implementation="eager")
+        model: nn.Module = named._from_config(own, dtype=dtype, attn_implementation="eager")
     return model.to(dtype)
+
+
+def _by_type(own: Any, head: Head | None) -> Any:
+    """The class for a config that names none: with an lm head, or without."""
+    from transformers.models.auto import modeling_auto as auto
+
+    tables = [auto.MODEL_MAPPING]
+    if head and head.kind == "lm":
+        tables = [auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING]
+        tables += [auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING]
+        tables += [auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_MASKED_LM_MAPPING]
+    found = next((table[type(own)] for table in tables if type(own) in table), None)
+    return found[0] if isinstance(found, tuple) else found
 
 
 @contextmanager

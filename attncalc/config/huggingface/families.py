@@ -20,12 +20,15 @@ LANGUAGE_SIDES = ("text_config", "llm_config", "language_config")
 
 
 class Family(NamedTuple):
-    """The rules to read `fields` by. assumed: nobody said that they are this model's."""
+    """The rules to read `fields` by. assumed: nobody said that they are this model's. source: the fields of an
+    encoder that has a config of its own.
+    """
 
     name: str
     rules: Mapping[str, Any]
     fields: Fields
     assumed: bool = False
+    source: Fields | None = None
 
 
 @cache
@@ -93,7 +96,20 @@ def _inside(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     language = _inside(inner, own, fields) if "text" in own else Family(inner, own, fields)
     around = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat")}
     both = {key: [*listed(language.rules.get(key)), *listed(around.get(key))] for key in ADDED}
-    return language._replace(rules={**language.rules, **around, **both})
+    found = {**language.rules, **around, **both}
+    return language._replace(rules=found, source=_source(name, found, outer))
+
+
+def _source(name: str, rules: Mapping[str, Any], outer: Fields) -> Fields | None:
+    """The fields of the encoder's own config, where the rules say in which field it stands."""
+    part = rules.get("encoder", {}).get("of")
+    if part is None:
+        return None
+    given = outer.given.get(part)
+    if not isinstance(given, Mapping):
+        raise AttncalcError(f"{part} is missing", f"a {name} config has its encoder's fields there")
+    inner = str(given.get("model_type") or _kind(name, rules).inside.get(part))
+    return Fields(given, _kind(inner, _read(inner, f"{part}.model_type")), outer)
 
 
 def _assumed(config: Mapping[str, Any]) -> Family:

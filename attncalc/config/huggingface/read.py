@@ -35,12 +35,15 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
     """
     try:
         family = family_of(config, assume_grouped)
-        data = {"title": _title(family, title), **_data(family.rules, family.fields, family.name)}
+        data = {"title": _title(family, title), **_data(family)}
         left = list(unread(family.rules, family.fields, data["n_layers"]))
+        if family.source:
+            left += unread(family.rules, family.source, data["encoder"]["n_layers"])
         if family.assumed:
             return Document(file, {**data, **_assumption(family, left)}, {})
         for key in left:
-            value = shown(repr(family.fields.given[key]))
+            holder = family.fields if key in family.fields.given else family.source or family.fields
+            value = shown(repr(holder.given[key]))
             raise AttncalcError(f"{key} {value}: not modelled for {family.name}", TIP)
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
@@ -54,8 +57,9 @@ def _assumption(family: Family, unread: Sequence[str]) -> dict[str, Any]:
     return {"assumed": assumed + "." + left}
 
 
-def _data(rules: Mapping[str, Any], fields: Fields, name: str) -> dict[str, Any]:
-    """The keys of the model file. AttncalcError: what `fields` say cannot be, or is not modelled."""
+def _data(family: Family) -> dict[str, Any]:
+    """The keys of the model file. AttncalcError: what the fields say cannot be, or is not modelled."""
+    name, rules, fields = family.name, family.rules, family.fields
     refuse_odd(fields, names_in(rules))
     for requirement in rules.get("require", ()):
         if not value_of(requirement, fields):
@@ -71,16 +75,25 @@ def _data(rules: Mapping[str, Any], fields: Fields, name: str) -> dict[str, Any]
     }
     data.update(_layers(rules, fields, _n_layers(top["n_layers"])))
     if "encoder" in rules:
-        inner = {**rules, **rules["encoder"]}
-        stack = {
-            k: value_of(r, fields) for k, r in rules["encoder"].items() if k not in NOT_KEYS and k not in LAYER_KEYS
-        }
-        data["encoder"] = {**stack, **_layers(inner, fields, _n_layers(stack["n_layers"]))}
+        data["encoder"], extra = _encoder(rules, fields, family.source)
+        top["extra_params"] = {**(top.get("extra_params") or {}), **extra}
     data.update({key: _filled(value) for key, value in top.items() if key not in STACK_KEYS})
     notes = [str(value_of(note, fields)) for note in listed(rules.get("note")) if value_of(note, fields)]
     data["notes"] = [*notes, *_remarks(rules, fields)]
     data["dtype"] = _dtype(fields)
     return {key: value for key, value in data.items() if value not in (None, [], {})}
+
+
+def _encoder(rules: Mapping[str, Any], fields: Fields, source: Fields | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of the encoder: its rules on the same fields, or all rules on its own; and its tensors outside."""
+    inner = {**rules, **rules["encoder"]}
+    said, fields = (inner, source) if source else (rules["encoder"], fields)
+    if source:
+        refuse_odd(source, names_in(rules))
+    own = {k: value_of(r, fields) for k, r in said.items() if k in STACK_KEYS and k not in LAYER_KEYS}
+    layers = _layers(inner, fields, _n_layers(own["n_layers"]))
+    extra = value_of(rules["encoder"].get("extra_params", {}), fields)
+    return {**{key: value for key, value in own.items() if value is not None}, **layers}, extra
 
 
 def _title(family: Family, title: str) -> str:

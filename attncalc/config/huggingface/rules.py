@@ -73,8 +73,11 @@ def names_in(rules: Any) -> set[str]:
         return {name for rule in rules for name in names_in(rule)}
     if not isinstance(rules, str) or not rules.startswith("="):
         return set()
-    tree = ast.parse(rules[1:].strip(), mode="eval")
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*FUNCTIONS, "i", "top"}
+    nodes = list(ast.walk(ast.parse(rules[1:].strip(), mode="eval")))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    of_its_own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    of_its_own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return names - of_its_own - {*FUNCTIONS, "i", "top"}
 
 
 @cache

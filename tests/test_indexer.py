@@ -1,0 +1,242 @@
+"""Attention to keys that an indexer picks, and to pools of keys: formulas against counting one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from attncalc import AttncalcError, Workload, flops, kv_cache
+from attncalc.attention import KINDS, Latent, Matrix
+from attncalc.attention.compressed import Compressed, WindowAndPools
+from attncalc.attention.span import Blocks, Pools, Selected, Sliding, Span, pairs
+from attncalc.model import Layers, ModelSpec, Stack
+from attncalc.workload import CAUSAL, Run
+
+D_MODEL = 32
+GIVEN = {"n_heads": 4, "kv_lora_rank": 16, "d_nope": 6, "d_rope": 2, "d_v": 5, "q_lora_rank": 12}
+INDEXER = {"index_topk": 8, "index_n_heads": 3, "index_head_dim": 10}
+
+
+def latent(**keys: Any) -> Latent:
+    kind = KINDS["latent"].read({**GIVEN, **keys}, D_MODEL, Latent.span)
+    assert isinstance(kind, Latent)
+    return kind
+
+
+def compressed(**keys: Any) -> Compressed:
+    given = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5, **keys}
+    return Compressed.read(given, D_MODEL, Sliding(7))
+
+
+def of(attention: Any) -> ModelSpec:
+    layers = Layers("layers", 3, attention=attention)
+    return ModelSpec("tiny", "tiny", (Stack("decoder", (layers,), D_MODEL),), dtype="bf16")
+
+
+def seen(span: Span, n: int) -> int:
+    """Keys that the n-th token attends to, said in another way than by a closed form."""
+    if isinstance(span, Selected):
+        tail = n % span.pool if span.pool else 0
+        return min(n - tail, span.topk) + tail
+    if isinstance(span, Blocks):
+        blocks = [min(span.block, n - start) for start in range(0, n, span.block)]
+        return sum(blocks[-span.topk :])
+    if isinstance(span, Pools):
+        whole = len(range(span.size, n + 1, span.size))
+        return whole if span.topk is None else min(whole, span.topk)
+    assert isinstance(span, WindowAndPools)
+    return min(n, span.window.reach or n) + seen(span.pools, n)
+
+
+SPANS = [
+    Selected(8),
+    Selected(8, pool=4),
+    Blocks(4, 3),
+    Pools(4),
+    Pools(4, 3),
+    WindowAndPools(Sliding(7), Pools(4)),
+    WindowAndPools(Sliding(7), Pools(4, 3)),
+]
+
+
+@pytest.mark.parametrize("span", SPANS, ids=str)
+def test_pairs_are_those_counted_one_by_one(span: Span) -> None:
+    total = 0
+    for n in range(1, 60):
+        total += seen(span, n)
+        assert (span.visible(n), span.triangle(n)) == (seen(span, n), total)
+
+
+@pytest.mark.parametrize("span", SPANS[:3], ids=str)
+def test_what_is_picked_from_is_kept(span: Span) -> None:
+    assert span.kept(50) == 50
+    assert span.reach is None
+
+
+def test_an_indexer_scores_every_key_and_attention_those_it_picks() -> None:
+    plain, sparse = latent(), latent(**INDEXER)
+    run = Run(1, 30, 30)
+    every, picked = pairs(plain.span, run, CAUSAL), pairs(sparse.span, run, CAUSAL)
+    assert (every, picked) == (465, sum(min(n, 8) for n in range(1, 31)))
+    attention = 2 * 4 * (6 + 2 + 5)
+    # each of 3 heads multiplies 10 elements, and is weighted
+    indexer = 2 * 3 * (10 + 1)
+    assert plain.score_flops(run, CAUSAL) == attention * every
+    assert sparse.score_flops(run, CAUSAL) == attention * picked + indexer * every
+    assert sparse.score_flops(run, None) == (attention + indexer) * 30 * 30
+
+
+def test_a_decode_step_reads_the_latents_that_are_picked() -> None:
+    absorbed = 2 * 4 * (2 * 16 + 2)
+    assert latent(**INDEXER).score_flops(Run(1, 1, 30), CAUSAL) == absorbed * 8 + 2 * 3 * 11 * 30
+
+
+def test_pools_are_scored_once_for_all_their_tokens() -> None:
+    kind = latent(**INDEXER, index_kpool=4)
+    scored = sum(n // 4 for n in range(1, 31))
+    picked = sum(min(n - n % 4, 8) + n % 4 for n in range(1, 31))
+    assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 13 * picked + 2 * 3 * 11 * scored
+    assert kind.score_flops(Run(1, 30, 30), None) == 2 * 4 * 13 * 900 + 2 * 3 * 11 * 30 * (30 // 4)
+
+
+def elements(kind: Latent) -> dict[str, int]:
+    return {m.name: m.params for m in kind.matrices(D_MODEL, D_MODEL)}
+
+
+def test_the_indexers_parameters() -> None:
+    own = {name: n for name, n in elements(latent(**INDEXER)).items() if name.startswith("index")}
+    assert own == {
+        "index_W_q": 12 * 3 * 10,
+        "index_W_k": 32 * 10,
+        "index_k_norm": 2 * 10,
+        "index_W_weights": 32 * 3,
+    }
+    assert elements(latent(**INDEXER, q_lora_rank=None))["index_W_q"] == 32 * 3 * 10
+    pooled = elements(latent(**INDEXER, index_kpool=4))
+    assert (pooled["index_W_pool"], pooled["index_pool_positions"]) == (32 * 10, 4 * 10)
+    assert not any(name.startswith("index") for name in elements(latent(index_topk=8)))
+
+
+def cached(kind: Any, tokens: int = 30, engine: str = "ideal") -> int:
+    """Bytes of the cache of one sequence in three layers, in bf16."""
+    return int(kv_cache(of(kind), Workload.decode(1, tokens), engine_name=engine).total)
+
+
+@pytest.mark.parametrize("engine", ["ideal", "transformers"])
+def test_the_indexers_keys_are_cached_beside_the_latents(engine: str) -> None:
+    assert cached(latent(**INDEXER), engine=engine) == 3 * 30 * 2 * (16 + 2 + 10)
+    assert cached(latent(**INDEXER, index_dtype="fp32"), engine=engine) == 3 * 30 * (2 * 18 + 4 * 10)
+    assert cached(latent(**INDEXER, index_kpool=4), engine=engine) == 3 * 30 * 2 * (18 + 21)
+    assert cached(latent(index_topk=8), engine=engine) == 3 * 30 * 2 * 18
+    assert cached(latent(**INDEXER, shares_kv=True), engine=engine) == 3 * 30 * 2 * 10
+
+
+def test_a_layer_without_latents_of_its_own_has_no_matrix_for_them() -> None:
+    lost = elements(latent()).items() - elements(latent(shares_kv=True)).items()
+    assert lost == {("W_kv_a", 32 * 18), ("kv_a_norm", 16)}
+
+
+@pytest.mark.parametrize(("gate", "width"), [(True, 4 * 5), ("head", 4)])
+def test_a_gate_is_as_wide_as_the_output_or_a_value_a_head(gate: object, width: int) -> None:
+    assert elements(latent(gate=gate))["W_gate"] == 32 * width
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"index_topk": 8, "index_n_heads": 3}, "index_n_heads"),
+        ({"index_topk": 8, "index_dtype": "fp32"}, "index_n_heads"),
+        ({"index_n_heads": 3, "index_head_dim": 10}, "index_topk"),
+        ({"index_kpool": 4}, "index_topk"),
+        ({**INDEXER, "index_kpool": 3}, "index_kpool"),
+    ],
+    ids=str,
+)
+def test_an_indexer_with_a_part_missing_is_refused(keys: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(AttncalcError, match=f"^{wrong}: "):
+        latent(**keys)
+
+
+def test_a_window_and_an_indexer_are_refused() -> None:
+    with pytest.raises(AttncalcError, match="index_topk"):
+        KINDS["latent"].read({**GIVEN, **INDEXER}, D_MODEL, Sliding(4))
+
+
+BLOCK_SPARSE = {
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_head": 6,
+    "index_n_heads": 3,
+    "index_head_dim": 10,
+    "index_block_size": 4,
+    "index_topk_blocks": 2,
+}
+
+
+def test_blocks_of_keys() -> None:
+    kind = KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Latent.span)
+    picked = sum(seen(Blocks(4, 2), n) for n in range(1, 31))
+    assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * picked + 2 * 3 * 10 * 465
+    assert kind.score_flops(Run(1, 30, 30), None) == (2 * 4 * 12 + 2 * 3 * 10) * 900
+    assert cached(kind) == cached(kind, engine="transformers") == 3 * 30 * 2 * (2 * 2 * 6 + 10)
+    own = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
+    assert own == 32 * 3 * 10 + 32 * 10 + 2 * 10
+    with pytest.raises(AttncalcError, match="index_block_size"):
+        KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Sliding(4))
+
+
+POOLS = {"compress_rate": 4}
+PICKED_POOLS = {**POOLS, "index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
+
+
+@pytest.mark.parametrize(
+    ("keys", "least"), [({}, 0), (POOLS, 99), (PICKED_POOLS, 3)], ids=["window", "pools", "picked"]
+)
+def test_scores_of_a_window_and_pools(keys: dict[str, int], least: int) -> None:
+    kind, run = compressed(**keys), Run(1, 30, 30)
+    window = sum(min(n, 7) for n in range(1, 31))
+    pools = sum(min(n // 4, least) for n in range(1, 31))
+    picking = 2 * 3 * 10 if least == 3 else 0
+    assert kind.score_flops(run, CAUSAL) == 2 * 4 * 12 * (window + pools) + picking * sum(n // 4 for n in range(1, 31))
+    dense = 30 * (30 // 4) if keys else 0
+    assert kind.score_flops(run, None) == 2 * 4 * 12 * (900 + dense) + picking * dense
+
+
+def test_the_cache_of_a_window_and_pools() -> None:
+    """7 pools of 4 tokens, and 2 of which 2 vectors wait; with an indexer 4, and those of the last pool again."""
+    assert cached(compressed()) == 3 * 2 * 7 * 6
+    assert cached(compressed(), engine="transformers") == 3 * 2 * 6 * 6 * 2  # as K and as V
+    assert cached(compressed(**POOLS)) == 3 * 2 * 6 * (7 + 7 + 2 * 2)
+    both = 6 * (7 + 7 + 2 * 4 + 4 * 2) + 10 * (7 + 2 * 4 + 4 * 2)
+    assert cached(compressed(**PICKED_POOLS)) == 3 * 2 * both
+    assert cached(compressed(**PICKED_POOLS), tokens=3) == 3 * 2 * (6 * (3 + 3 * 4) + 10 * 3 * 4)
+
+
+def test_the_parameters_of_a_window_and_pools() -> None:
+    def of_parts(*prefixes: str, **keys: int) -> int:
+        found: tuple[Matrix, ...] = compressed(**keys).matrices(D_MODEL, D_MODEL)
+        return sum(m.params for m in found if m.name.startswith(prefixes))
+
+    plain = 32 * 12 + 12 + 12 * 24 + 32 * 6 + 6 + 12 * 10 + 10 * 32 + 4
+    assert of_parts("") == plain
+    assert of_parts("pool", **POOLS) == 2 * 32 * 6 + 4 * 6 + 6
+    # with an indexer, pools overlap: two parts
+    assert of_parts("pool", **PICKED_POOLS) == 2 * 32 * 12 + 4 * 12 + 6
+    assert of_parts("index", **PICKED_POOLS) == 2 * 32 * 20 + 4 * 20 + 10 + 12 * 30 + 32 * 3
+
+
+def test_heads_are_split_and_indexers_are_whole() -> None:
+    whole, half = latent(**INDEXER, gate=True), latent(**INDEXER, gate=True).shard(2)
+    assert dataclasses.replace(half, n_heads=4) == whole
+    assert elements(half)["W_gate"] * 2 == elements(whole)["W_gate"]
+    assert compressed(**POOLS).shard(2).o_groups == 1
+    with pytest.raises(AttncalcError, match="groups"):
+        compressed(**POOLS).shard(4)
+
+
+def test_a_formula_says_what_was_computed() -> None:
+    spent = flops(of(latent(**INDEXER)), Workload.prefill(1, 30))
+    assert "index_topk" in spent.scores.formula.text
+    assert int(spent.scores) == 3 * latent(**INDEXER).score_flops(Run(1, 30, 30), CAUSAL)
