@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Sliding, load, preset_names
-from attncalc.config import presets_folder
 from attncalc.config.document import Document
-from attncalc.config.keys import SCHEMA
+from attncalc.config.keys import schema
+from attncalc.config.presets import presets_folder
 from attncalc.config.schema import check
 from attncalc.config.yaml import read
 from attncalc.model import ModelSpec
@@ -57,13 +57,13 @@ def test_a_preset_names_its_schema_and_its_sources_and_fits_it(name: str) -> Non
     text = (PRESETS / "models" / f"{name}.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=../model.schema.json\n")
     data = yaml.safe_load(text)
-    jsonschema.validate(data, SCHEMA)
+    jsonschema.validate(data, schema())
     assert all("http" in source for source in data["sources"])
 
 
 def test_the_schema_that_is_checked_in_is_the_codes() -> None:
     """`attncalc presets schema -o presets/model.schema.json --force` writes it."""
-    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(SCHEMA))
+    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(schema()))
 
 
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]
@@ -78,10 +78,10 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*SCHEMA["properties"], "nonsense"]), VALUES, max_size=4))
+@given(st.dictionaries(st.sampled_from([*schema()["properties"], "nonsense"]), VALUES, max_size=4))
 def test_our_check_and_the_json_schema_agree(changes: dict[str, Any]) -> None:
     data = {**yaml.safe_load(TINY), **changes}
-    fits = jsonschema.Draft202012Validator(SCHEMA).is_valid(data)
+    fits = jsonschema.Draft202012Validator(schema()).is_valid(data)
     try:
         check(Document("x.yaml", data, {}))
     except AttncalcError:
@@ -91,7 +91,7 @@ def test_our_check_and_the_json_schema_agree(changes: dict[str, Any]) -> None:
 
 
 def test_the_schema_allows_the_keys_of_every_attention_kind() -> None:
-    assert {"n_kv_heads", "kv_lora_rank", "window", "chunk", "sinks"} <= set(SCHEMA["properties"])
+    assert {"n_kv_heads", "kv_lora_rank", "window", "chunk", "sinks"} <= set(schema()["properties"])
 
 
 def test_what_a_file_leaves_out(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_name_nearly_right_gets_the_right_one() -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AttncalcError, match="a folder with no config.json and no model file"):
+    with pytest.raises(AttncalcError, match=r"a folder with no config.json and no model file"):
         load(tmp_path)
 
 

@@ -18,8 +18,9 @@ from attncalc.config import config_of, model_file
 from attncalc.config.build import build
 from attncalc.config.huggingface import document, families, read_families, refused
 from attncalc.config.huggingface.fields import config_classes
+from attncalc.config.huggingface.read import NOT_KEYS
 from attncalc.config.huggingface.rules import FUNCTIONS
-from attncalc.config.keys import LAYER_KEYS, SCHEMA, STACK_KEYS
+from attncalc.config.keys import is_stack_key, layer_keys, schema
 from attncalc.config.schema import check
 from attncalc.errors import AttncalcError
 from attncalc.model import ModelSpec
@@ -248,12 +249,16 @@ def formulas(rules: Any) -> list[str]:
 @pytest.mark.parametrize("name", sorted(families()))
 def test_the_rules_of_a_family_name_keys_and_fields_that_there_are(name: str) -> None:
     rules = families()[name]
-    said = "like kind kinds require text flat heads encoder note inert refused part fields".split()  # noqa: SIM905
-    keys = {*SCHEMA["properties"], *said}
+    keys = {*schema()["properties"], *NOT_KEYS}
     assert set(rules) <= keys
-    assert set(rules.get("encoder", {})) <= {*STACK_KEYS, *said}
+    assert set(rules.get("encoder", {})) <= {
+        *NOT_KEYS,
+        "of",
+        "extra_params",
+        *filter(is_stack_key, schema()["properties"]),
+    }
     for keys_of_kind in (rules.get("kinds") or {}).values():
-        assert set(keys_of_kind or {}) <= set(LAYER_KEYS)
+        assert set(keys_of_kind or {}) <= set(layer_keys())
     for formula in formulas(rules):
         calls = [node.func for node in ast.walk(ast.parse(formula[1:].strip())) if isinstance(node, ast.Call)]
         called = {function.id for function in calls if isinstance(function, ast.Name)}

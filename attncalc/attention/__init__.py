@@ -1,38 +1,88 @@
-"""Attention kinds, one file each."""
+"""Attention kinds, one file each. Those of few models are imported when a model names them: each costs a
+millisecond of every command's start.
+"""
 
 from __future__ import annotations
 
-from .blocks import BlockSparse
-from .compressed import Compressed
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .cross import Cross
 from .grouped import Grouped
 from .kind import SHAPES, Attention, Cached, Kind, Matrix, Widths, shaped
 from .latent import Latent
-from .linear import Delta, Lightning, ShortConvolution
-from .mamba import Mamba, Mamba2
-from .recurrent import Absent, Recurrent
-from .rglru import RgLru
-from .rwkv import Rwkv
 from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
-from .xlstm import MLstm
 
-KINDS: dict[str, type[Kind]] = {
-    "grouped": Grouped,
-    "latent": Latent,
-    "block_sparse": BlockSparse,
-    "compressed": Compressed,
-    "mamba": Mamba,
-    "mamba2": Mamba2,
-    "delta": Delta,
-    "lightning": Lightning,
-    "short_convolution": ShortConvolution,
-    "rglru": RgLru,
-    "rwkv": Rwkv,
-    "mlstm": MLstm,
-    "none": Absent,
+if TYPE_CHECKING:
+    from .blocks import BlockSparse
+    from .compressed import Compressed
+    from .linear import Delta, Lightning, ShortConvolution
+    from .mamba import Mamba, Mamba2
+    from .recurrent import Absent, Recurrent
+    from .rglru import RgLru
+    from .rwkv import Rwkv
+    from .xlstm import MLstm
+
+_HOMES = {
+    "BlockSparse": "blocks",
+    "Compressed": "compressed",
+    "Delta": "linear",
+    "Lightning": "linear",
+    "ShortConvolution": "linear",
+    "Mamba": "mamba",
+    "Mamba2": "mamba",
+    "Absent": "recurrent",
+    "Recurrent": "recurrent",
+    "RgLru": "rglru",
+    "Rwkv": "rwkv",
+    "MLstm": "xlstm",
 }
-"""What the YAML key `attention` may name. A new kind is a file and a line here."""
+"""The files of the classes that are imported when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+class _Kinds(Mapping[str, type[Kind]]):
+    """{name: class}, each class imported when it is asked for."""
+
+    def __init__(self, classes: Mapping[str, str]) -> None:
+        self._classes = classes
+
+    def __getitem__(self, name: str) -> type[Kind]:
+        kind: type[Kind] = globals().get(self._classes[name]) or __getattr__(self._classes[name])
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+
+KINDS: Mapping[str, type[Kind]] = _Kinds(
+    {
+        "grouped": "Grouped",
+        "latent": "Latent",
+        "block_sparse": "BlockSparse",
+        "compressed": "Compressed",
+        "mamba": "Mamba",
+        "mamba2": "Mamba2",
+        "delta": "Delta",
+        "lightning": "Lightning",
+        "short_convolution": "ShortConvolution",
+        "rglru": "RgLru",
+        "rwkv": "Rwkv",
+        "mlstm": "MLstm",
+        "none": "Absent",
+    }
+)
+"""What the YAML key `attention` may name. A new kind is a file, and a line here and in _HOMES."""
 
 __all__ = [
     "FULL",
@@ -40,8 +90,10 @@ __all__ = [
     "SHAPES",
     "Absent",
     "Attention",
+    "BlockSparse",
     "Cached",
     "Chunked",
+    "Compressed",
     "Cross",
     "Delta",
     "Full",

@@ -51,9 +51,9 @@ def show(
 def schema(output: o.PlainOutput = None, force: o.Force = False) -> None:
     import json
 
-    from ..config.keys import SCHEMA
+    from ..config.keys import schema as written
 
-    _print(json.dumps(SCHEMA, indent=2) + "\n", output, force)
+    _print(json.dumps(written(), indent=2) + "\n", output, force)
 
 
 @app.command(help="Write a model's config.json as a preset's YAML, to read, keep and change.")

@@ -13,11 +13,11 @@ from ..model import ModelSpec
 from ..units import shown
 from .build import build
 from .document import Document
+from .presets import compiled_presets, preset_names, preset_text
 
 LIMIT = 1 << 22
 """Bytes of a model file at the most; the longest config.json has some tens of thousands."""
 
-_PACKAGE = Path(__file__).resolve().parent.parent
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 
 
@@ -75,33 +75,12 @@ def model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -
     return written(document.data, found.file)
 
 
-def presets_folder() -> Path:
-    """Where the presets are: in the installed package, or beside it in a checkout."""
-    for folder in (_PACKAGE / "presets", _PACKAGE.parent / "presets"):
-        if (folder / "models").is_dir():
-            return folder / "models"
-    raise AttncalcError("the presets are not where they were installed", "reinstall attncalc")
-
-
-def preset_names() -> list[str]:
-    """The names of all presets, sorted."""
-    return sorted(file.stem for file in presets_folder().glob("*.yaml"))
-
-
-def preset_text(name: str) -> str:
-    """A preset's file as it is written. AttncalcError: there is none of that name."""
-    if name not in preset_names():
-        hint = did_you_mean(name, preset_names())
-        raise AttncalcError(f"no preset named '{shown(name)}'", f"{hint}'attncalc presets' lists them all")
-    return (presets_folder() / f"{name}.yaml").read_text(encoding="utf-8")
-
-
 def _find(model: str) -> Found:
     if model == "-":
         if sys.stdin is None:
             raise AttncalcError("no standard input", "name a file, or write 'attncalc kv - < FILE'")
         return Found("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
-    compiled = _compiled().get(model)
+    compiled = compiled_presets().get(model)
     if compiled is not None:
         return Found(model, f"{model}.yaml", compiled=compiled)
     if model in preset_names():
@@ -115,18 +94,6 @@ def _find(model: str) -> Found:
         raise AttncalcError(
             f"{shown(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
-
-
-def _compiled() -> dict[str, Any]:
-    """The presets as the wheel has them in JSON (hatch_build.py); {} in a checkout."""
-    try:
-        content = (presets_folder().parent / "models.json").read_bytes()
-    except OSError:
-        return {}
-    import json
-
-    found: dict[str, Any] = json.loads(content)
-    return found
 
 
 def _document(found: Found, assume_grouped: bool) -> Document:
@@ -190,3 +157,6 @@ def _in_folder(folder: Path) -> Path:
         return found[0]
     several = f"{len(found)} model files" if found else "no config.json and no model file"
     raise AttncalcError(f"{shown(folder)}: a folder with {several} in it", "name a .yaml or config.json file")
+
+
+__all__ = ["config_of", "load", "model_file", "preset_names", "preset_text"]

@@ -11,7 +11,7 @@ from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, Stack
 from ..workload import Mask
 from .document import Document, Path
-from .keys import KIND_KEYS, LAYER_KEYS, STACK_KEYS
+from .keys import is_layer_key, is_stack_key, kind_keys
 
 NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
 """Keys beside 'encoder' that say nothing of the encoder."""
@@ -25,7 +25,7 @@ def build(document: Document, name: str) -> ModelSpec:
     top = document.data
     stacks = []
     if "encoder" in top:
-        inherited = {k: v for k, v in top.items() if k in STACK_KEYS and k not in NOT_INHERITED}
+        inherited = {k: v for k, v in top.items() if is_stack_key(k) and k not in NOT_INHERITED}
         given = {**inherited, **top["encoder"]}
         used = _Used(document, ("encoder",), top["encoder"])
         stacks.append(_stack(used, "encoder", given, reads="source", mask="bidirectional"))
@@ -72,9 +72,9 @@ class _Used:
     def error(self, key: str, message: str, tip: str) -> AttncalcError:
         return self.document.error((*self.path, key) if key else self.path, message, tip)
 
-    def refuse_unused(self, keys: Mapping[str, Any], tip: str) -> None:
+    def refuse_unused(self, tip: str) -> None:
         for key in self.section:
-            if key in keys and key not in self.keys:
+            if is_layer_key(key) and key not in self.keys:
                 raise self.error(key, "has no effect on this model", tip)
 
 
@@ -94,8 +94,8 @@ def _stack(
         overridden = set(where.section) if where is not used else set()
         used.keys |= where.keys - overridden
         if where is not used:
-            where.refuse_unused(LAYER_KEYS, f"it belongs to another kind of attention or MLP than '{kind}' has")
-    used.refuse_unused(LAYER_KEYS, "it belongs to another kind of attention or MLP, or every layer kind overrides it")
+            where.refuse_unused(f"it belongs to another kind of attention or MLP than '{kind}' has")
+    used.refuse_unused("it belongs to another kind of attention or MLP, or every layer kind overrides it")
     return Stack(
         name,
         tuple(Layers(**{**made[kind], "count": n}) for kind, n in runs),
@@ -154,7 +154,7 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         if error.message.startswith(f"{used.document.file}:"):
             raise
         key, colon, rest = error.message.partition(": ")
-        if not (colon and key in LAYER_KEYS):
+        if not (colon and is_layer_key(key)):
             key, rest = "", error.message
         raise used.error(key, rest, error.tip) from None
     used.keys |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "shares_weights"}
@@ -176,12 +176,12 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
 
 def _attention(used: _Used, given: Mapping[str, Any]) -> Any:
     name = given.get("attention", "grouped")
-    used.keys |= {"attention", "window", "chunk", *KIND_KEYS[name]}
-    taken = {key: given[key] for key in KIND_KEYS[name] if key in given}
+    used.keys |= {"attention", "window", "chunk", *kind_keys(name)}
+    taken = {key: given[key] for key in kind_keys(name) if key in given}
     kind = KINDS[name]
     for key in kind.required():
         if key not in taken:
-            meaning = KIND_KEYS[name][key]["description"]
+            meaning = kind_keys(name)[key]["description"]
             raise used.error("", f"'{key}' is missing", f"{key} is: {meaning}")
     return kind.read(taken, given["d_model"], _span(used, given))
 

@@ -1,13 +1,15 @@
 """The keys of a model file: one table, from which the JSON Schema is written and files are checked.
 
 `presets/model.schema.json` is this table in JSON, written by `attncalc presets schema`. The
-keys of attention are the fields of the attention kinds.
+keys of attention are the fields of the attention kinds; those of all kinds are gathered only to check a
+file, since a preset that is read needs its own kinds' alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ..attention import KINDS, SHAPES, Chunked, Sliding
@@ -58,12 +60,13 @@ def _of_kinds(kinds: Mapping[str, dict[str, Schema]]) -> dict[str, Schema]:
     return found
 
 
-KIND_KEYS = {name: _fields(kind) for name, kind in KINDS.items()}
-_KINDS_IN_WORDS = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0]}" for name, kind in KINDS.items())
+@cache
+def kind_keys(name: str) -> dict[str, Schema]:
+    """The keys of a kind of attention."""
+    return _fields(KINDS[name])
 
-LAYER_KEYS: dict[str, Schema] = {
-    "attention": _key({"enum": list(KINDS)}, f"kind of attention. {_KINDS_IN_WORDS}", "grouped"),
-    **_of_kinds(KIND_KEYS),
+
+_OF_LAYERS: dict[str, Schema] = {
     **_fields(Sliding),
     **_fields(Chunked),
     "mlp": _key({"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"),
@@ -82,7 +85,7 @@ LAYER_KEYS: dict[str, Schema] = {
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"),
 }
 
-STACK_KEYS: dict[str, Schema] = {
+_OF_STACKS: dict[str, Schema] = {
     **_fields(Stack, "d_model"),
     "n_layers": _key({"type": "integer", "minimum": 1, "maximum": 10_000}, "layers"),
     "pattern": _key(
@@ -97,13 +100,6 @@ STACK_KEYS: dict[str, Schema] = {
         },
         "kinds of layers in order, repeated until n_layers are filled; '5 local' is five in a row",
     ),
-    "layer_kinds": {
-        "description": "the kinds that the pattern names, each with the keys in which it differs",
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {"type": "object", "properties": LAYER_KEYS, "additionalProperties": False},
-    },
-    **LAYER_KEYS,
     "norm": _key({"enum": ["rmsnorm", "layernorm"]}, "rmsnorm = a gain, layernorm = a gain and a bias"),
     "final_norm": _key(_YES, "a norm after the last layer", "true"),
     "embedding_norm": _key(_YES, "a norm after the embedding", "false"),
@@ -111,51 +107,89 @@ STACK_KEYS: dict[str, Schema] = {
     "max_context": _key(COUNT, "the longest context the model was made for", "learned_positions"),
 }
 
-SCHEMA: Schema = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "attncalc model",
-    "description": "A model as attncalc reads it. Top-level keys are of the decoder, or the only stack.",
-    "type": "object",
-    "required": ["title", "sources", "d_model", "n_layers", "norm"],
-    "additionalProperties": False,
-    "properties": {
-        "title": _key(TEXT, "the model's name as people write it"),
-        "sources": _key(
-            {"type": "array", "minItems": 1, "items": TEXT},
-            "where its facts are from: a paper and its table, a config, a file of code",
-        ),
-        "notes": _key(
-            {"type": "array", "items": TEXT},
-            "what a reader of its figures must know: every screen prints it",
-        ),
-        "assumed": _key(TEXT, "what every figure rests on that nobody has said: every screen starts with it"),
-        **STACK_KEYS,
-        "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
-        "encoder": {
-            "description": "makes it an encoder-decoder; the keys in which the encoder differs",
-            "type": "object",
-            "properties": STACK_KEYS,
-            "additionalProperties": False,
-        },
-        **_fields(ModelSpec),
-        "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),
-        "head": _key({"enum": ["lm", "pooler", "none"]}, "what follows the last layer", "lm"),
-        "head_bias": _key(_YES, "a bias in the lm head"),
-        "extra_params": {
-            "description": "parameter tensors outside all of this, by name and shape",
-            "type": "object",
-            "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
-        },
-        "outside_matrices": {
-            "description": "matrices outside the layers that multiply every token, counted with the head: "
-            "[rows, columns] by name",
-            **SHAPES,
-        },
-        "first_matrices": {
-            "description": "matrices outside the layers that multiply one token a sequence (a classifier), counted "
-            "with the head: [rows, columns] by name",
-            **SHAPES,
-        },
-        "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"),
+_OF_MODELS: dict[str, Schema] = {
+    "title": _key(TEXT, "the model's name as people write it"),
+    "sources": _key(
+        {"type": "array", "minItems": 1, "items": TEXT},
+        "where its facts are from: a paper and its table, a config, a file of code",
+    ),
+    "notes": _key(
+        {"type": "array", "items": TEXT},
+        "what a reader of its figures must know: every screen prints it",
+    ),
+    "assumed": _key(TEXT, "what every figure rests on that nobody has said: every screen starts with it"),
+    "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
+    **_fields(ModelSpec),
+    "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),
+    "head": _key({"enum": ["lm", "pooler", "none"]}, "what follows the last layer", "lm"),
+    "head_bias": _key(_YES, "a bias in the lm head"),
+    "extra_params": {
+        "description": "parameter tensors outside all of this, by name and shape",
+        "type": "object",
+        "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
     },
+    "outside_matrices": {
+        "description": "matrices outside the layers that multiply every token, counted with the head: "
+        "[rows, columns] by name",
+        **SHAPES,
+    },
+    "first_matrices": {
+        "description": "matrices outside the layers that multiply one token a sequence (a classifier), counted "
+        "with the head: [rows, columns] by name",
+        **SHAPES,
+    },
+    "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"),
 }
+
+
+def is_stack_key(key: str) -> bool:
+    """A key that a decoder or an encoder may have, its layers' keys included."""
+    return key not in _OF_MODELS and key != "encoder"
+
+
+def is_layer_key(key: str) -> bool:
+    """A key that a layer may have: that of a kind of attention, or of its MLP and norms."""
+    return is_stack_key(key) and key not in _OF_STACKS and key != "layer_kinds"
+
+
+def keys_of_layer(kind: str) -> tuple[str, ...]:
+    """The keys that a layer of that kind of attention may have, in the schema's order."""
+    return ("attention", *kind_keys(kind), *_OF_LAYERS)
+
+
+@cache
+def layer_keys() -> dict[str, Schema]:
+    """The keys of layers of every kind."""
+    words = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0]}" for name, kind in KINDS.items())
+    return {
+        "attention": _key({"enum": list(KINDS)}, f"kind of attention. {words}", "grouped"),
+        **_of_kinds({name: kind_keys(name) for name in KINDS}),
+        **_OF_LAYERS,
+    }
+
+
+@cache
+def schema() -> Schema:
+    """The whole of it, as JSON Schema."""
+    kinds = {
+        "description": "the kinds that the pattern names, each with the keys in which it differs",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
+    }
+    of_stack = {**_OF_STACKS, "layer_kinds": kinds, **layer_keys()}
+    encoder = {
+        "description": "makes it an encoder-decoder; the keys in which the encoder differs",
+        "type": "object",
+        "properties": of_stack,
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "attncalc model",
+        "description": "A model as attncalc reads it. Top-level keys are of the decoder, or the only stack.",
+        "type": "object",
+        "required": ["title", "sources", "d_model", "n_layers", "norm"],
+        "additionalProperties": False,
+        "properties": {**_OF_MODELS, **of_stack, "encoder": encoder},
+    }

@@ -1,15 +1,19 @@
-"""A document held against SCHEMA: the first thing that is not allowed becomes one error with a tip."""
+"""A document held against the schema: the first thing that is not allowed becomes one error with a tip."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ..errors import did_you_mean
 from ..units import shown
 from .document import Document, Path
-from .keys import SCHEMA, Schema
+from .presets import presets_folder
+
+Schema = dict[str, Any]
 
 _TYPES: dict[str, tuple[type, str]] = {
     "integer": (int, "a whole number"),
@@ -22,11 +26,18 @@ _TYPES: dict[str, tuple[type, str]] = {
 
 def check(document: Document) -> None:
     """Raise AttncalcError, with its line and a tip, for the first thing the schema does not allow."""
-    _check(document, (), document.data, SCHEMA)
+    _check(document, (), document.data, _written())
+
+
+@cache
+def _written() -> Schema:
+    """The schema as it is written: to read it is quicker than to gather it from every kind of attention."""
+    schema: Schema = json.loads((presets_folder().parent / "model.schema.json").read_text(encoding="utf-8"))
+    return schema
 
 
 def _check(document: Document, path: Path, value: Any, schema: Schema) -> None:
-    """The keywords that SCHEMA uses, as JSON Schema defines them; a test holds the two together."""
+    """The keywords that the schema uses, as JSON Schema defines them; a test holds the two together."""
     meaning = schema.get("description", "")
     tip = f"it is: {meaning}" if meaning else "compare with 'attncalc presets show llama2-70b'"
     if "anyOf" in schema:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, normalize, silu, softplus
 
 from ..attention import Delta, Lightning, MLstm, Rwkv
-from .states import EPS, Gain, RecurrentLayer, State, convolution, convolved, project
+from .states import EPS, Convolution, Gain, RecurrentLayer, State, project
 
 
 class DeltaLayer(RecurrentLayer):
@@ -19,7 +19,7 @@ class DeltaLayer(RecurrentLayer):
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
         decays = keys if kind.channel_decay else kind.n_heads
         self.W_q, self.W_k, self.W_v = (nn.Linear(d_model, n, bias=False) for n in (keys, keys, values))
-        self.conv = convolution(2 * keys + values, kind.d_conv, bias=False)
+        self.conv = Convolution(2 * keys + values, kind.d_conv, bias=False)
         self.W_beta = nn.Linear(d_model, kind.n_heads, bias=False)
         self.dt_A = nn.Parameter(torch.zeros(decays + kind.n_heads))
         for name, width, low in (("W_decay", decays, kind.channel_decay), ("W_gate", values, True)):
@@ -35,7 +35,7 @@ class DeltaLayer(RecurrentLayer):
         kind, share = self.kind, self.kind.n_heads // self.n_k_heads
         qkv = torch.cat((self.W_q(x), self.W_k(x), self.W_v(x)), -1)
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v
-        q, k, v = silu(convolved(self.conv, qkv, state, kind.d_conv)).split((keys, keys, values), -1)
+        q, k, v = silu(self.conv(qkv, state, kind.d_conv)).split((keys, keys, values), -1)
         q, k = (
             normalize(t.unflatten(-1, (self.n_k_heads, -1)).float(), dim=-1).repeat_interleave(share, 2) for t in (q, k)
         )

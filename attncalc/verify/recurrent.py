@@ -17,7 +17,7 @@ from torch.nn.functional import gelu, rms_norm, silu, softplus
 from ..attention import Delta, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
 from ..errors import CannotCheckError
 from .linear import DeltaLayer, LightningLayer, MLstmLayer, RwkvLayer
-from .states import EPS, Gain, RecurrentLayer, State, convolution, convolved, project
+from .states import EPS, Convolution, Gain, RecurrentLayer, State, project
 
 
 class MambaLayer(RecurrentLayer):
@@ -28,7 +28,7 @@ class MambaLayer(RecurrentLayer):
         width, self.d_conv = kind.d_inner, kind.d_conv
         self.parts = (kind.dt_rank, kind.d_state, kind.d_state)
         self.W_in = nn.Linear(d_model, 2 * width, bias=kind.proj_bias)
-        self.conv = convolution(width, kind.d_conv, kind.conv_bias)
+        self.conv = Convolution(width, kind.d_conv, kind.conv_bias)
         self.W_x = nn.Linear(width, sum(self.parts), bias=False)
         self.W_dt = nn.Linear(kind.dt_rank, width)
         self.A_log = nn.Parameter(torch.zeros(width, kind.d_state))
@@ -38,7 +38,7 @@ class MambaLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         inner, gate = self.W_in(x).chunk(2, -1)
-        inner = silu(convolved(self.conv, inner, state, self.d_conv))
+        inner = silu(self.conv(inner, state, self.d_conv))
         parts = self.W_x(inner).split(self.parts, -1)
         if self.dt_b_c_norms is not None:
             gains = self.dt_b_c_norms.split(self.parts)
@@ -64,7 +64,7 @@ class Mamba2Layer(RecurrentLayer):
         self.kind, self.parts = kind, (width, width + 2 * groups, kind.n_heads)
         self.inner = (width, groups, groups)
         self.W_in = nn.Linear(d_model, sum(self.parts), bias=kind.proj_bias)
-        self.conv = convolution(sum(self.inner), kind.d_conv, kind.conv_bias)
+        self.conv = Convolution(sum(self.inner), kind.d_conv, kind.conv_bias)
         self.dt_A_D = nn.Parameter(torch.zeros(3, kind.n_heads))
         self.norm = Gain(width) if kind.inner_norm else None
         self.W_out = nn.Linear(width, d_model, bias=kind.proj_bias)
@@ -72,7 +72,7 @@ class Mamba2Layer(RecurrentLayer):
     def forward(self, x: Tensor, state: State) -> Tensor:
         heads, groups = self.kind.n_heads, self.kind.n_groups
         gate, inner, dt = self.W_in(x).split(self.parts, -1)
-        inner, b, c = silu(convolved(self.conv, inner, state, self.kind.d_conv)).split(self.inner, -1)
+        inner, b, c = silu(self.conv(inner, state, self.kind.d_conv)).split(self.inner, -1)
         inner = inner.unflatten(-1, (heads, -1)).float()
         b, c = (t.unflatten(-1, (groups, -1)).repeat_interleave(heads // groups, 2).float() for t in (b, c))
         dt_bias, a_log, d = self.dt_A_D.float()
@@ -96,12 +96,12 @@ class ShortConvolutionLayer(RecurrentLayer):
         super().__init__()
         self.d_conv = kind.d_conv
         self.W_in = nn.Linear(d_model, 3 * kind.d_inner, bias=kind.conv_bias)
-        self.conv = convolution(kind.d_inner, kind.d_conv, kind.conv_bias)
+        self.conv = Convolution(kind.d_inner, kind.d_conv, kind.conv_bias)
         self.W_out = nn.Linear(kind.d_inner, d_model, bias=kind.conv_bias)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         before, after, inner = self.W_in(x).chunk(3, -1)
-        return project(self.W_out, after * convolved(self.conv, before * inner, state, self.d_conv))
+        return project(self.W_out, after * self.conv(before * inner, state, self.d_conv))
 
 
 class Blocks(nn.Module):
@@ -125,7 +125,7 @@ class RgLruLayer(RecurrentLayer):
         super().__init__()
         self.d_conv = kind.d_conv
         self.W_x, self.W_y = (nn.Linear(d_model, kind.d_inner) for _ in range(2))
-        self.conv = convolution(kind.d_inner, kind.d_conv, bias=True)
+        self.conv = Convolution(kind.d_inner, kind.d_conv, bias=True)
         self.W_input_gate, self.W_recurrent_gate = (
             Blocks(kind.n_heads, kind.d_inner // kind.n_heads) for _ in range(2)
         )
@@ -134,7 +134,7 @@ class RgLruLayer(RecurrentLayer):
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         first = not state.held
-        inner = convolved(self.conv, self.W_x(x), state, self.d_conv - 1)
+        inner = self.conv(self.W_x(x), state, self.d_conv - 1)
         log_decay = -8 * torch.sigmoid(self.W_recurrent_gate(inner)).float() * softplus(self.decay.float())
         decay, scale = torch.exp(log_decay), torch.sqrt(1 - torch.exp(2 * log_decay))
         if first:

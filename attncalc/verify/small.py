@@ -174,8 +174,8 @@ def _small(kind: Attention) -> Attention:
         return _small_heads(kind)
     if isinstance(kind, Latent):
         return dataclasses.replace(kind, n_heads=4, span=short(kind.span))
-    if type(kind) in LAYERS:
-        own: Any = kind
+    own: Any = kind
+    if type(own) in LAYERS:
         fewer = {name: min(vars(own)[name], most) for name, most in SMALL.items() if vars(own).get(name)}
         return cast("Attention", dataclasses.replace(own, **fewer))
     return kind

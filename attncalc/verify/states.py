@@ -52,19 +52,22 @@ class Gain(nn.Module):
         return rms_norm(x, self.weight.shape, self.weight, EPS)
 
 
-def convolution(channels: int, d_conv: int, bias: bool) -> nn.Conv1d:
-    """Each channel alone."""
-    return nn.Conv1d(channels, channels, d_conv, groups=channels, bias=bias)
+class Convolution(nn.Module):
+    """Of each channel alone, over the last d_conv tokens."""
 
+    def __init__(self, channels: int, d_conv: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels, d_conv))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
-def convolved(conv: nn.Conv1d, x: Tensor, state: State, keep: int) -> Tensor:
-    """(B, S, channels) of the last d_conv tokens each; `keep` columns of them stay in the state."""
-    new = x.transpose(1, 2)
-    columns = torch.cat((state.get("convolution", new, *new.shape[:2], keep), new), -1)
-    state.held["convolution"] = columns[..., new.shape[-1] :].clone()
-    reach = new.shape[-1] + conv.kernel_size[0] - 1
-    y: Tensor = conv(columns[..., columns.shape[-1] - reach :])
-    return y.transpose(1, 2)
+    def forward(self, x: Tensor, state: State, keep: int) -> Tensor:
+        """(B, S, channels) -> (B, S, channels); `keep` columns, d_conv or one less, stay in the state."""
+        new, d_conv = x.transpose(1, 2), self.weight.shape[1]
+        columns = torch.cat((state.get("convolution", new, *new.shape[:2], keep), new), -1)
+        state.held["convolution"] = columns[..., new.shape[-1] :].clone()
+        windows = columns[..., keep + 1 - d_conv :].unfold(-1, d_conv, 1)
+        y = (windows * self.weight[:, None]).sum(-1).transpose(1, 2)
+        return y if self.bias is None else y + self.bias
 
 
 def project(by: nn.Module, *given: Any) -> Tensor:

@@ -90,17 +90,22 @@ class Theirs:
     def params(self) -> tuple[int, dict[str, int]]:
         """Parameters of the language side, each tied tensor once, and those of the other parts by their names."""
         held, others = 0, dict[str, int]()
-        for name, parameter in self.model.named_parameters():
+        sizes = {name: parameter.numel() for name, parameter in self.model.named_parameters()}
+        around = {name[:i] for name in filter(self.language, sizes) for i, c in enumerate(name) if c == "."}
+        for name, size in sizes.items():
             if self.language(name):
-                held += parameter.numel()
+                held += size
             else:
-                part = name.removeprefix("model.").split(".")[0]
-                others[part] = others.get(part, 0) + parameter.numel()
+                parts = name.split(".")
+                part = next(p for i, p in enumerate(parts) if ".".join(parts[: i + 1]) not in around)
+                others[part] = others.get(part, 0) + size
         return held, others
 
     def corrections(self) -> int:
         """Elements of routers' biases that are held as buffers."""
-        return sum(b.numel() for name, b in self.model.named_buffers() if CORRECTION.search(name))
+        return sum(
+            b.numel() for name, b in self.model.named_buffers() if CORRECTION.search(name) and self.language(name)
+        )
 
     def tied_head(self) -> int:
         """Elements of an lm head that is the token table itself; 0 for any other."""

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import AttncalcError
 from ...units import shown
 from ..document import Document
-from ..keys import KIND_KEYS, LAYER_KEYS, STACK_KEYS
+from ..keys import is_layer_key, is_stack_key, keys_of_layer
 from .families import TIP, Family, architecture, family_of, listed
 from .fields import Fields, version
 from .layers import Layer, laid_out
@@ -22,7 +22,7 @@ NOT_KEYS = "like kind kinds require text flat heads variants encoder note inert 
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """How the classes of language models with a head are called."""
-MOST_LAYERS = STACK_KEYS["n_layers"]["maximum"]
+MOST_LAYERS = 10_000
 
 
 def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:
@@ -65,19 +65,20 @@ def _data(family: Family) -> dict[str, Any]:
         if not value_of(requirement, fields):
             read = ", ".join(f"{key} {shown(repr(fields[key]))}" for key in names_in(requirement))
             raise AttncalcError(f"{read}: not modelled for {name}", TIP)
-    top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and key not in LAYER_KEYS}
+    top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and not _of_layer(key)}
     for key, value in _head(rules, fields).items():
         both = isinstance(value, Mapping) and isinstance(top.get(key), Mapping)
         top[key] = {**top[key], **value} if both else value
     data: dict[str, Any] = {
         "sources": [f"its config.json, read as transformers {version()}'s {name}"],
-        **{key: value for key, value in top.items() if value is not None and key in STACK_KEYS},
+        **{key: value for key, value in top.items() if value is not None and _of_stack(key)},
     }
     data.update(_layers(rules, fields, _n_layers(top["n_layers"])))
     if "encoder" in rules:
         data["encoder"], extra = _encoder(rules, fields, family.source)
+        _keep_apart(data, data["encoder"])
         top["extra_params"] = {**(top.get("extra_params") or {}), **extra}
-    data.update({key: _filled(value) for key, value in top.items() if key not in STACK_KEYS})
+    data.update({key: _filled(value) for key, value in top.items() if not _of_stack(key)})
     notes = [str(value_of(note, fields)) for note in listed(rules.get("note")) if value_of(note, fields)]
     data["notes"] = [*notes, *_remarks(rules, fields)]
     data["dtype"] = _dtype(fields)
@@ -90,10 +91,34 @@ def _encoder(rules: Mapping[str, Any], fields: Fields, source: Fields | None) ->
     said, fields = (inner, source) if source else (rules["encoder"], fields)
     if source:
         refuse_odd(source, names_in(rules))
-    own = {k: value_of(r, fields) for k, r in said.items() if k in STACK_KEYS and k not in LAYER_KEYS}
+    own = {k: value_of(r, fields) for k, r in said.items() if _of_stack(k) and not _of_layer(k)}
     layers = _layers(inner, fields, _n_layers(own["n_layers"]))
     extra = value_of(rules["encoder"].get("extra_params", {}), fields)
     return {**{key: value for key, value in own.items() if value is not None}, **layers}, extra
+
+
+def _keep_apart(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
+    """Say of the decoder's layers alone what does not hold for all of the encoder's, which inherits the rest."""
+    kinds = encoder.get("layer_kinds", {}).values()
+    alone = [
+        key
+        for key in decoder
+        if _of_layer(key) and key not in encoder and not (kinds and all(key in kind for kind in kinds))
+    ]
+    if alone:
+        decoder.setdefault("pattern", ["layers"])
+        own = {key: decoder.pop(key) for key in alone}
+        decoder["layer_kinds"] = {
+            kind: {**own, **keys} for kind, keys in decoder.get("layer_kinds", {"layers": {}}).items()
+        }
+
+
+def _of_stack(key: str) -> bool:
+    return key not in NOT_KEYS and is_stack_key(key)
+
+
+def _of_layer(key: str) -> bool:
+    return key not in NOT_KEYS and is_layer_key(key)
 
 
 def _title(family: Family, title: str) -> str:
@@ -140,7 +165,7 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
     for i in range(n_layers):
         own = fields.layer(i)
         names = kinds_of(rules, own, i)
-        overlaid: dict[str, Any] = {key: rule for key, rule in rules.items() if key in LAYER_KEYS}
+        overlaid: dict[str, Any] = {key: rule for key, rule in rules.items() if _of_layer(key)}
         for kind in names:
             if kind not in rules["kinds"]:
                 allowed = ", ".join(rules["kinds"])
@@ -159,7 +184,7 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
 def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     """The keys that the layer's kind of attention and MLP has, in the table's order."""
     attention, mlp, experts = (value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts"))
-    drop = {key for keys in KIND_KEYS.values() for key in keys} - set(KIND_KEYS[attention])
+    drop = set()
     if attention not in ("grouped", "latent", "compressed"):
         drop |= {"window", "chunk"}
     if mlp == "none":
@@ -174,7 +199,7 @@ def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
             "d_router",
             "d_latent",
         }
-    return [key for key in LAYER_KEYS if key in rules and key not in drop]
+    return [key for key in keys_of_layer(attention) if key in rules and key not in drop]
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
