@@ -18,6 +18,7 @@ from .variant import Variant
 if TYPE_CHECKING:
     from .blocks import BlockSparse
     from .compressed import Compressed
+    from .differential import Differential
     from .linear import Delta, Lightning, ShortConvolution
     from .mamba import Mamba, Mamba2
     from .recurrent import Absent, Recurrent
@@ -29,6 +30,7 @@ _HOMES = {
     "BlockSparse": "blocks",
     "Compressed": "compressed",
     "Delta": "linear",
+    "Differential": "differential",
     "Lightning": "linear",
     "ShortConvolution": "linear",
     "Mamba": "mamba",
@@ -69,6 +71,7 @@ KINDS: Mapping[str, type[Kind]] = _Kinds(
     {
         "grouped": "Grouped",
         "latent": "Latent",
+        "differential": "Differential",
         "block_sparse": "BlockSparse",
         "compressed": "Compressed",
         "mamba": "Mamba",
@@ -96,6 +99,7 @@ __all__ = [
     "Compressed",
     "Cross",
     "Delta",
+    "Differential",
     "Full",
     "Grouped",
     "Kind",

@@ -125,11 +125,15 @@ class GroupedAttention(nn.Module):
         out = attend(*(t.transpose(1, 2) for t in (q, k, v)), scale=1 / math.sqrt(self.d_head), sinks=sinks)
         out = out.transpose(1, 2).flatten(2)
         if self.gate:
-            gate = self.W_gate(x).sigmoid_()
-            heads = out.unflatten(-1, (gate.shape[-1], -1))  # a gate's value may be of a whole head
-            out = heads.mul_(gate.unsqueeze(-1)).flatten(2)
+            out = self._gated(out, x)
         y: Tensor = self.W_o(out)
         return y
+
+    def _gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """In place; a value of the gate is of one element, or of a whole head."""
+        gate: Tensor = self.W_gate(x).sigmoid_()
+        heads: Tensor = out.unflatten(-1, (gate.shape[-1], -1))
+        return heads.mul_(gate.unsqueeze(-1)).flatten(2)
 
 
 class LatentAttention(nn.Module):

@@ -152,5 +152,5 @@ class MLstmLayer(RecurrentLayer):
             out.append((query[:, :, None, :] @ memory)[:, :, 0] / (torch.maximum(below, torch.exp(-top)) + EPS))
             held, norm, most = (tensor.to(x.dtype) for tensor in (memory, normaliser, top))
         state.held |= {"memory": held, "normaliser": norm, "largest exponent": most}
-        heads = layer_norm(torch.stack(out, 1), (kind.d_v,)).flatten(2)
+        heads = layer_norm(torch.stack(out, 1), (kind.d_v,), eps=EPS).flatten(2)
         return project(self.W_o, (torch.sigmoid(self.W_gate(x)) * heads * self.norm.weight).to(x.dtype))

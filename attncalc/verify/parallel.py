@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from ..attention import Cross, Grouped
+from ..attention import Attention, Cross, Grouped, Recurrent
 from ..check import Check, Verified
 from ..errors import AttncalcError, CannotCheckError
 from ..model import ModelSpec
@@ -52,12 +52,28 @@ def verify_parallel(model: ModelSpec, tp: int, asked: Asked, device: Device, *, 
         )
     with settled(device, asked.seed):
         plan = planned(model, asked, device, processes=1 if device.kind == "cuda" else tp, copies=3)
+    whole = [f"{s.name}: {why}." for s in subjects(model) if (why := _why_whole(s.kind))]
+    if not _split_here(model):
+        raise CannotCheckError(f"--tp: {whole[0]}", "without --tp its layers can be checked")
     tell(f"{model.name} over {tp} processes")
-    found = _spawned(model, tp, plan.asked, device, {s.name: plan.leanest(s, "prefill") for s in subjects(model)})
+    found = _spawned(model, tp, plan.asked, device, {s.name: plan.leanest(s, "prefill") for s in _split_here(model)})
     checks: list[Check] = []
-    for i, symbols in enumerate(subjects(model.symbolic())):
+    for i, symbols in enumerate(_split_here(model.symbolic())):
         checks += (check._replace(of=symbols.name) for check in _checks(symbols, tp, plan.asked, [r[i] for r in found]))
-    return Verified(tuple(checks), skipped=plan.shrunk, context=plan.asked.context)
+    return Verified(tuple(checks), skipped=(*plan.shrunk, *whole), context=plan.asked.context)
+
+
+def _split_here(model: ModelSpec) -> list[Subject]:
+    """The subjects whose layers torch's tensor parallelism can split."""
+    return [subject for subject in subjects(model) if not _why_whole(subject.kind)]
+
+
+def _why_whole(kind: Attention) -> str:
+    """Why a layer of this kind is not split here; '' for one that is."""
+    if isinstance(kind, Recurrent):
+        return f"{kind.label} is not split here: torch's tensor parallelism knows no heads of states"
+    shared = isinstance(kind, Grouped) and kind.shares_kv
+    return "is not split here: its K and V are an earlier layer's" if shared else ""
 
 
 Found = dict[str, Any]
@@ -141,7 +157,7 @@ def _rank(rank: int, tp: int, place: str, model: ModelSpec, asked: Asked, kind: 
         mesh = init_device_mesh(kind, (tp,))
         found = []
         with settled(Device(where, kind), asked.seed) as random:
-            for subject in subjects(model):
+            for subject in _split_here(model):
                 found.append(_part(Layer(subject, asked, where, random), tp, mesh, kernels[subject.name]))
         Path(place, f"{rank}.json").write_text(json.dumps(found))
     finally:
@@ -196,7 +212,7 @@ def _arrange(module: GroupedAttention, kind: Grouped, tp: int) -> None:
         return torch.cat([part.chunk(tp)[rank] for rank in range(tp) for part in (q, held(k), held(v))])
 
     names, change = (("W_qkv",), of_ranks) if module.fused else (("W_k", "W_v"), held)
-    for name in names:
+    for name in (n for n in names if hasattr(module, n)):
         linear = module.get_submodule(name)
         for parameter_name, parameter in list(linear.named_parameters()):
             setattr(linear, parameter_name, nn.Parameter(change(parameter)))

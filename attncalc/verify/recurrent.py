@@ -86,7 +86,9 @@ class Mamba2Layer(RecurrentLayer):
             out.append((held @ c[:, t, :, :, None])[..., 0])
         state.held["state"] = held
         y = (torch.stack(out, 1) + d[:, None] * inner).flatten(2).to(x.dtype) * silu(gate)
-        return project(self.W_out, y if self.norm is None else self.norm(y))
+        if self.norm is not None:  # over each group
+            y = rms_norm(y.unflatten(-1, (groups, -1)), (y.shape[-1] // groups,), eps=EPS).flatten(2) * self.norm.weight
+        return project(self.W_out, y)
 
 
 class ShortConvolutionLayer(RecurrentLayer):

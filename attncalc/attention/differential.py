@@ -1,0 +1,51 @@
+"""Differential attention: the difference of two maps of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AttncalcError
+from ..workload import Mask, Run
+from .grouped import Grouped
+from .kind import Matrix
+from .span import Span
+
+
+@dataclass(frozen=True)
+class Differential(Grouped):
+    """Grouped attention whose pairs of heads are subtracted from one another, with values twice as wide.
+
+    Each query head scores every key twice: the kernel runs once for each half of a pair's values, since
+    kernels want values as wide as keys. Source: Ye et al. 2024, arXiv:2410.05258; transformers'
+    modeling_diffllama.py.
+    """
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+        """From the keys of a preset. AttncalcError: a default cannot be, or heads do not come in pairs."""
+        kind = super().read(given, d_model, span)
+        if kind.n_heads % 2 or kind.n_kv_heads % 2:
+            raise AttncalcError(
+                f"n_kv_heads: {kind.n_heads} query and {kind.n_kv_heads} KV heads do not come in pairs",
+                "differential attention subtracts one head of a pair from the other",
+            )
+        return kind
+
+    @property
+    def source(self) -> str:
+        return "Ye et al. 2024, arXiv:2410.05258 (differential attention)"
+
+    @property
+    def headline(self) -> str:
+        return f"differential {super().headline}"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (*super().matrices(d_model, d_source), Matrix("lambdas", 4, self.d_head))
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 2 * super().score_flops(run, mask)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ("Differential attention: the kernel runs twice, once for each half of a pair's values.",)
