@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .linear import Delta, Lightning, ShortConvolution
     from .mamba import Mamba, Mamba2
     from .recurrent import Absent, Recurrent
+    from .relative import Relative
     from .rglru import RgLru
     from .rwkv import Rwkv
     from .xlstm import MLstm
@@ -35,6 +36,7 @@ _HOMES = {
     "ShortConvolution": "linear",
     "Mamba": "mamba",
     "Mamba2": "mamba",
+    "Relative": "relative",
     "Absent": "recurrent",
     "Recurrent": "recurrent",
     "RgLru": "rglru",
@@ -72,6 +74,7 @@ KINDS: Mapping[str, type[Kind]] = _Kinds(
         "grouped": "Grouped",
         "latent": "Latent",
         "differential": "Differential",
+        "relative": "Relative",
         "block_sparse": "BlockSparse",
         "compressed": "Compressed",
         "mamba": "Mamba",
@@ -110,6 +113,7 @@ __all__ = [
     "Mamba2",
     "Matrix",
     "Recurrent",
+    "Relative",
     "RgLru",
     "Rwkv",
     "ShortConvolution",

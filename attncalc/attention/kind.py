@@ -30,6 +30,7 @@ class Matrix(NamedTuple):
 
     reads: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
     from a source), the first of a sequence, or None for a vector that no matmul uses (a norm's gain, sinks).
+    times: how often it multiplies each of them: one matrix for all heads.
     """
 
     name: str
@@ -37,11 +38,17 @@ class Matrix(NamedTuple):
     cols: int = 1
     bias: int = 0
     reads: Reads | None = None
+    times: int = 1
 
     @property
     def weights(self) -> int:
         """Elements without the bias."""
         return self.rows * self.cols
+
+    @property
+    def multiplied(self) -> int:
+        """Multiply-adds of one of the tokens it reads."""
+        return self.weights if self.times == 1 else self.times * self.weights
 
     @property
     def params(self) -> int:

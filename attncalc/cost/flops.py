@@ -125,7 +125,7 @@ def query_tokens(stack: Stack, workload: Workload) -> int:
 def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
     """FLOPs of one layer's attention projections; 2 a weight and token."""
     tokens = query_tokens(stack, workload)
-    found = 2 * tokens * matmul_weights(layers.attention.matrices(stack.d_model, stack.d_model))
+    found = 2 * tokens * sum(m.multiplied for m in layers.attention.matrices(stack.d_model, stack.d_model) if m.reads)
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
         source = query_tokens(model.stacks[0], workload)  # keys and values are made once, with the encoder's output

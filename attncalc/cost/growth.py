@@ -117,11 +117,17 @@ class OneLayer(NamedTuple):
 
 
 def one_attention_layer(model: ModelSpec, workload: Workload) -> OneLayer:
-    """The self-attention of one layer, the one whose scores cost most: projections and exact scores."""
+    """The self-attention of one layer, the one whose scores cost most: projections and exact scores.
+
+    Of a model without attention its recurrent layer, one token after another.
+    """
     symbols, asked = model.symbolic(), workload.symbolic()
     alone = [dataclasses.replace(layers, cross=None) for layers in symbols.main.layers]
+    alone = [layers for layers in alone if layers.attention.widths().n_heads] or alone
     most = max(alone, key=lambda layers: int(scores(symbols.main, layers, asked)))
     one = projections(symbols, symbols.main, most, asked) + scores(symbols.main, most, asked)
+    if not most.attention.widths().n_heads:
+        return OneLayer(quantity(passes(asked) * one), quantity(asked.new), quantity(asked.context))
     return OneLayer(quantity(passes(asked) * one), Quantity(1), _longest_path(model, asked.context))
 
 
@@ -138,7 +144,8 @@ def one_recurrent_layer(model: ModelSpec, workload: Workload) -> OneLayer:
 
 def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:
     """1 with a full layer or one that picks, more through windows, None through chunks."""
-    found = [layers.attention.span for layers in model.symbolic().main.layers]
+    layers = [layers for layers in model.symbolic().main.layers if layers.attention.widths().n_heads]
+    found = [group.attention.span for group in layers]
     if any(span.reach is None for span in found) or tokens == 1:
         return Quantity(1)
     reach = max((span.window for span in found if isinstance(span, Sliding)), default=1)

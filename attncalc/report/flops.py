@@ -8,7 +8,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
-from .layers import attention_source, is_hybrid, layer_facts, spans
+from .layers import attends, attention_source, is_hybrid, layer_facts, spans
 from .notes import flops_notes
 from .report import (
     LABEL,
@@ -43,7 +43,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     tables = [_main_table(spent)]
     if is_hybrid(model):
         tables.append(_group_table(spent))
-    tables += [_recurrent_table(*layers), _growth_table(grown, overtake)]
+    tables += [_recurrent_table(model, *layers), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_asked(model, workload)),
@@ -156,9 +156,10 @@ def _group_table(spent: Flops) -> Table:
     return Table(columns, tuple(zip(*zip(*names, strict=True), of_made, of_score, of_mlp, strict=True)))
 
 
-def _recurrent_table(attention: OneLayer, recurrent: OneLayer) -> Table:
+def _recurrent_table(model: ModelSpec, attention: OneLayer, recurrent: OneLayer) -> Table:
     unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
-    labels = ("attention", "recurrent, as wide")
+    own = "attention" if attends(model) else model.main.layers[0].attention.label
+    labels = (own, "recurrent, as wide")
     rows = tuple(
         (
             label,

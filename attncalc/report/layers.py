@@ -30,6 +30,11 @@ def is_hybrid(model: ModelSpec) -> bool:
     return len(list(model.groups())) > 1
 
 
+def attends(model: ModelSpec) -> bool:
+    """It has an attention layer, whose kernel has heads; a model of recurrent layers alone has none."""
+    return any(layers.attention.widths().n_heads for _, layers in model.groups())
+
+
 def spans(layers: Layers) -> str:
     """'window 1,024', 'full', 'full + cross'; '-' for a layer that sees its past through a state."""
     own = layers.attention.span.label if layers.attention.widths().n_heads else "-"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..cost.activations import LayerActivations, activations
 from ..cost.kernels import KERNELS, Live
 from ..cost.parts import compute_dtype
+from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
@@ -16,9 +17,15 @@ from .report import LABEL, Column, Figure, Report, Table, heading, tokens_asked,
 def memory_report(model: ModelSpec, workload: Workload) -> Report:
     """The activation memory of one attention layer: the score matrix, and the peak by kernel.
 
-    The figures of the whole are those of the layer with the largest score matrix.
+    The figures of the whole are those of the layer with the largest score matrix. AttncalcError: it has none.
     """
     found = activations(model, workload)
+    if not found:
+        words = model.main.layers[0].attention.label
+        raise AttncalcError(
+            f"memory: {words} layers run no attention kernel: there is no score matrix, and no peak of one",
+            "'attncalc kv' counts their states, 'attncalc flops' what they compute",
+        )
     largest = max(found, key=lambda layer: int(layer.score_matrix))
     in_dtype = compute_dtype(model, workload)
     phase = "one decode step" if workload.phase == "decode" else "a forward pass"

@@ -12,7 +12,7 @@ from ..model import ModelSpec, plural
 from ..quantity import Quantity, ratio
 from ..units import BYTES, PARAMS, count, human
 from ..workload import Workload
-from .layers import kv_heads
+from .layers import attends, kv_heads
 from .report import times
 from .stored import stored_notes
 
@@ -31,7 +31,7 @@ prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck
 def model_notes(model: ModelSpec) -> list[str]:
     """What is true of the model whatever is asked."""
     notes = list(model.notes)
-    if not any(layers.mlp for layers in model.main.layers):
+    if not any(layers.mlp for layers in model.main.layers) and attends(model):
         notes.append("There is no MLP in this model file: totals count attention alone.")
     if model.vocab_size is None:
         notes.append("There is no vocabulary in this model file: no embedding and no lm head are counted.")
@@ -93,8 +93,11 @@ def device_notes(model: ModelSpec) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _remarks(model: ModelSpec, past: bool) -> list[str]:
-    kinds = (kind for _, layers in model.groups() for kind in layers.attentions)
+def _remarks(model: ModelSpec, past: bool, *, attending: bool = False) -> list[str]:
+    """attending: of the kinds with a kernel alone."""
+    kinds = [kind for _, layers in model.groups() for kind in layers.attentions]
+    if attending:
+        kinds = [kind for kind in kinds if kind.widths().n_heads]
     return list(dict.fromkeys(remark for kind in kinds for remark in kind.remarks(past)))
 
 
@@ -156,7 +159,8 @@ def flops_notes(model: ModelSpec, workload: Workload, spent: Flops, overtake: Qu
     if workload.phase == "train":
         notes.append(f"{spent.rule[:1].upper()}{spent.rule[1:]}.")
     if overtake is None:
-        notes.append("Scores never overtake projections: every layer has a window, so they grow as fast as the tokens.")
+        why = "every layer has a window" if attends(model) else "a state has one size"
+        notes.append(f"Scores never overtake projections: {why}, so they grow as fast as the tokens.")
     narrow = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
     if spent.scores * 2 < spent.scores_dense and narrow:
         what = "Picked keys" if all(span.reach is None for span in narrow) else "Windows"
@@ -214,5 +218,9 @@ def memory_notes(model: ModelSpec, workload: Workload, largest: LayerActivations
     )
     if workload.past:
         notes.append("K and V of the past are in the cache, which 'attncalc kv' counts.")
-    notes += _remarks(model, past=bool(workload.past))
+    kinds = [layers.attention for _, layers in model.groups()]
+    others = dict.fromkeys(kind.label for kind in kinds if not kind.widths().n_heads and kind.cache())
+    if others:
+        notes.append(f"{' and '.join(others)} layers run no attention kernel: they are not counted here.")
+    notes += _remarks(model, past=bool(workload.past), attending=True)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...attention import KINDS, Recurrent
 from ...errors import AttncalcError
 from ...units import shown
 from ..document import Document
@@ -185,7 +186,7 @@ def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     """The keys that the layer's kind of attention and MLP has, in the table's order."""
     attention, mlp, experts = (value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts"))
     drop = set()
-    if attention not in ("grouped", "latent", "compressed"):
+    if issubclass(KINDS[attention], Recurrent):
         drop |= {"window", "chunk"}
     if mlp == "none":
         drop |= {"d_ff", "mlp_bias"}

@@ -1,0 +1,58 @@
+"""Grouped attention with convolved keys and values and a learned bias for each distance (Inkling)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..quantity import term
+from .grouped import Grouped
+from .kind import Cached, Matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relative(Grouped):
+    """Grouped attention whose keys and values pass a short convolution, with a bias made of each query.
+
+    A query's part of d_rel, one for each head, is multiplied by one table of d_rel x rel_extent for all
+    heads: the bias of a key by its distance. The convolutions keep d_conv columns in fp32; so do those that
+    follow the attention and the MLP, of layer_channels channels together, which the layer counts.
+    Source: transformers' modeling_inkling.py (InklingAttention, InklingShortConvolution).
+    """
+
+    d_rel: int = term("width of a head's part that makes the bias of distances")
+    rel_extent: int = term("distances that have a bias")
+    d_conv: int = term("width of the convolution")
+    layer_channels: int = term("channels of a layer's other convolutions, whose states stand beside K and V")
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return (*super().required(), "d_rel", "rel_extent", "d_conv", "layer_channels")
+
+    @property
+    def source(self) -> str:
+        return "Inkling, transformers' modeling_inkling.py"
+
+    @property
+    def headline(self) -> str:
+        return f"{super().headline}, a bias for {self.rel_extent} distances"
+
+    @property
+    def _channels(self) -> int:
+        return self.n_kv_heads * (self.d_head + self._d_v)
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (
+            *super().matrices(d_model, d_source),
+            Matrix("W_rel", d_model, self.n_heads * self.d_rel, 0, "queries"),
+            Matrix("rel_table", self.d_rel, self.rel_extent, 0, "queries", times=self.n_heads),
+            Matrix("conv", self._channels, self.d_conv),
+        )
+
+    def cache(self) -> tuple[Cached, ...]:
+        channels = self._channels + self.layer_channels
+        return (*super().cache(), Cached("convolutions", channels, self.d_conv, grows="never", dtype="fp32"))
+
+    def facts(self) -> dict[str, Any]:
+        own = ("d_rel", "rel_extent", "d_conv", "layer_channels")
+        return {**super().facts(), **{name: int(getattr(self, name)) for name in own}}

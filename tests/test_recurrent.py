@@ -1,0 +1,373 @@
+"""Recurrent kinds: `verify` holds real layers to their formulas, and says no where one is wrong on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask
+from layers import MHA, saved
+
+from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
+from attncalc.attention import Delta, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
+from attncalc.verify import need_torch
+
+need_torch()
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from attncalc.verify import timing  # noqa: E402
+from attncalc.verify.linear import LightningLayer  # noqa: E402
+from attncalc.verify.recurrent import MambaLayer  # noqa: E402
+from attncalc.verify.states import Convolution, State  # noqa: E402
+
+Patch = pytest.MonkeyPatch
+MAMBA = "attention: mamba, d_inner: 48, d_state: 8, d_conv: 4, dt_rank: 3, conv_bias: true"
+KINDS = {
+    "mamba": MAMBA,
+    "mamba_norms": "attention: mamba, d_inner: 48, d_state: 8, d_conv: 2, dt_rank: 3, proj_bias: true, dt_norms: true",
+    "mamba2": "attention: mamba2, n_heads: 6, d_head: 8, d_state: 16, d_conv: 4, n_groups: 2, inner_norm: true",
+    "gdn": "attention: delta, n_heads: 4, n_k_heads: 2, d_head: 8, d_v: 12, d_conv: 4",
+    "kda": "attention: delta, n_heads: 4, d_head: 8, d_v: 12, d_conv: 4, channel_decay: true, gate_rank: 5",
+    "lightning": "attention: lightning, n_heads: 4, d_head: 8",
+    "short": "attention: short_convolution, d_inner: 40, d_conv: 3, conv_bias: true",
+    "rglru": "attention: rglru, d_inner: 48, n_heads: 4, d_conv: 4",
+    "rwkv": "attention: rwkv, d_inner: 32",
+    "mlstm": "attention: mlstm, n_heads: 4, d_head: 8, d_v: 12",
+    "shares": "n_kv_heads: 2, shares_kv: true, qk_norm: head, window: 7",
+    "wide": "n_kv_heads: 2, d_input: 48, bias: true",
+    "head_gate": "n_kv_heads: 1, gate: head",
+    "v_from_k": "n_kv_heads: 2, v_from_k: true, qk_norm: head",
+    "mlp_alone": "attention: none",
+}
+RECURRENT = {name: keys for name, keys in KINDS.items() if keys.startswith("attention") and name != "mlp_alone"}
+
+
+def model(*names: str) -> str:
+    """A model file with one layer of each of these kinds."""
+    kinds = "".join(f"  {name}: {{ {KINDS[name]} }}\n" for name in names)
+    text = MHA.replace("n_layers: 3", f"n_layers: {len(names)}")
+    if not any("n_kv_heads" in KINDS[name] for name in names):
+        text = text.replace("n_heads: 4\n", "")
+    return f"{text}pattern: [{', '.join(names)}]\nlayer_kinds:\n{kinds}"
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: Patch) -> None:
+    """Times are information: these tests do without."""
+    monkeypatch.setattr(timing, "ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
+    monkeypatch.setattr(timing, "fastest", lambda device, run: 1.0)
+
+
+def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:
+    answer = ask("verify", path, "--device", "cpu", *options, "--json")
+    found: dict[str, Any] = json.loads(answer.out)
+    failed = {c["name"] for c in found["checks"] if not c["ok"]}
+    assert answer.code == (1 if failed else 0)
+    return {**found, "failed": failed}
+
+
+@pytest.mark.parametrize(
+    ("batch", "context", "dtype"), [("1", "4", "fp32"), ("2", "40", "fp32"), ("3", "33", "fp16"), ("2", "37", "bf16")]
+)
+def test_every_recurrent_layer_agrees(ask: Ask, tmp_path: Path, batch: str, context: str, dtype: str) -> None:
+    found = verified(ask, saved(model(*KINDS), tmp_path), "-b", batch, "-c", context, "--dtype", dtype)
+    assert found["failed"] == set()
+    exact = [c for c in found["checks"] if c["section"] in ("parameters", "cache", "FLOPs", "model")]
+    assert all(c["difference"] == 0 and c["tolerance"] == 0 for c in exact)
+    for name in RECURRENT:
+        assert {c["name"] for c in found["checks"] if c["of"] == name} >= {
+            "params_layer",
+            "cache_prefill",
+            "cache_decode",
+            "cache_holds_every_token",
+            "decode_equals_prefill",
+            "token_by_token",
+            "flops_prefill_recurrence",
+            "flops_decode_recurrence",
+        }
+
+
+def test_what_there_is_not_to_check_is_said(ask: Ask, tmp_path: Path) -> None:
+    path = saved(model("mamba", "shares", "mlp_alone"), tmp_path)
+    lines = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
+    assert "mamba: Mamba is a recurrence, here token by token; no attention kernel runs" in lines
+    assert "shares: its K and V are an earlier layer's" in lines
+    assert "mlp_alone: these layers have no attention to check" in lines
+    assert "mamba: Mamba runs no attention kernel" in " ".join(
+        ask("verify", path, "--device", "cpu", "-c", "32", "--scaling").out.split()
+    )
+
+
+def test_a_split_leaves_recurrent_layers_whole_and_says_so(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("verify", saved(model("wide", "mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
+    assert answer.code == 0
+    assert "mamba: Mamba is not split here" in answer.out
+    alone = ask("verify", saved(model("mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
+    assert "Mamba is not split here" in alone.err
+
+
+BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}
+"""What is wrong, by name: the kind, how to make it wrong, the checks that must fail."""
+
+
+def breaks(kind: str, *names: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def kept(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        BREAKS[make.__name__] = (kind, make, names)
+        return make
+
+    return kept
+
+
+def _wider(patch: Patch, kind: type, name: str) -> None:
+    """The formula of this matrix counts a column more."""
+    true: Any = kind.__dict__["matrices"]
+
+    def wrong(self: Any, d_model: int, d_source: int) -> Any:
+        return tuple(m._replace(cols=m.cols + 1) if m.name == name else m for m in true(self, d_model, d_source))
+
+    patch.setattr(kind, "matrices", wrong)
+
+
+def _wider_state(patch: Patch, kind: type, name: str) -> None:
+    """The formula of what is kept counts a column more."""
+    true: Any = kind.__dict__["cache"]
+    wrong = lambda self: tuple(c._replace(width=c.width + 1) if c.name == name else c for c in true(self))  # noqa: E731
+    patch.setattr(kind, "cache", wrong)
+
+
+@breaks("mamba", "params_W_x", "params_layer")
+def formula_of_a_matrix_of_mamba(patch: Patch) -> None:
+    _wider(patch, Mamba, "W_x")
+
+
+@breaks("mamba_norms", "params_dt_b_c_norms")
+def formula_of_mambas_norms(patch: Patch) -> None:
+    _wider(patch, Mamba, "dt_b_c_norms")
+
+
+@breaks("mamba2", "params_dt_A_D")
+def formula_of_mamba2s_vectors(patch: Patch) -> None:
+    _wider(patch, Mamba2, "dt_A_D")
+
+
+@breaks("gdn", "params_conv")
+def formula_of_a_convolution(patch: Patch) -> None:
+    _wider(patch, Delta, "conv")
+
+
+@breaks("kda", "params_W_decay_a")
+def formula_of_a_low_rank(patch: Patch) -> None:
+    _wider(patch, Delta, "W_decay_a")
+
+
+@breaks("lightning", "params_W_gate")
+def formula_of_lightnings_gate(patch: Patch) -> None:
+    _wider(patch, Lightning, "W_gate")
+
+
+@breaks("rglru", "params_W_input_gate")
+def formula_of_a_gate_of_blocks(patch: Patch) -> None:
+    _wider(patch, RgLru, "W_input_gate")
+
+
+@breaks("rwkv", "params_time_mix")
+def formula_of_rwkvs_mixing(patch: Patch) -> None:
+    _wider(patch, Rwkv, "time_mix")
+
+
+@breaks("mlstm", "params_W_forget_gate")
+def formula_of_the_forget_gate(patch: Patch) -> None:
+    _wider(patch, MLstm, "W_forget_gate")
+
+
+@breaks("wide", "params_W_q", "params_W_k", "params_W_v")
+def formula_that_forgets_the_wide_input(patch: Patch) -> None:
+    true = Grouped.matrices
+    patch.setattr(Grouped, "matrices", lambda self, *of: true(dataclasses.replace(self, d_input=None), *of))
+
+
+@breaks("shares", "params_W_k", "params_W_v", "params_k_norm")
+def formula_that_counts_shared_keys_again(patch: Patch) -> None:
+    true = Grouped.matrices
+    patch.setattr(Grouped, "matrices", lambda self, *of: true(dataclasses.replace(self, shares_kv=False), *of))
+
+
+@breaks("v_from_k", "params_W_v")
+def formula_that_counts_values_that_keys_are(patch: Patch) -> None:
+    true = Grouped.matrices
+    patch.setattr(Grouped, "matrices", lambda self, *of: true(dataclasses.replace(self, v_from_k=False), *of))
+
+
+@breaks("head_gate", "params_W_gate")
+def formula_of_a_gate_of_every_element(patch: Patch) -> None:
+    true = Grouped.matrices
+    patch.setattr(Grouped, "matrices", lambda self, *of: true(dataclasses.replace(self, gate=True), *of))
+
+
+@breaks("mamba", "cache_prefill", "cache_decode")
+def formula_of_mambas_state(patch: Patch) -> None:
+    _wider_state(patch, Mamba, "state")
+
+
+@breaks("gdn", "cache_prefill", "cache_decode")
+def formula_of_the_columns_kept(patch: Patch) -> None:
+    _wider_state(patch, Delta, "convolution")
+
+
+@breaks("rglru", "cache_prefill", "cache_decode")
+def formula_that_keeps_the_whole_convolution(patch: Patch) -> None:
+    _wider_state(patch, RgLru, "convolution")
+
+
+@breaks("rwkv", "cache_prefill", "cache_decode")
+def formula_of_rwkvs_last_token(patch: Patch) -> None:
+    _wider_state(patch, Rwkv, "last token")
+
+
+@breaks("mlstm", "cache_prefill", "cache_decode")
+def formula_of_the_normaliser(patch: Patch) -> None:
+    _wider_state(patch, MLstm, "normaliser")
+
+
+@breaks("mamba2", "flops_prefill_recurrence", "flops_decode_recurrence")
+def formula_of_the_states_products(patch: Patch) -> None:
+    true = Mamba2.score_flops
+    patch.setattr(Mamba2, "score_flops", lambda self, run, mask: 2 * true(self, run, mask))
+
+
+@breaks("gdn", "flops_prefill_recurrence", "flops_decode_recurrence")
+def formula_of_the_delta_rule_without_the_reading_of_the_key(patch: Patch) -> None:
+    true = Delta.score_flops
+    patch.setattr(Delta, "score_flops", lambda self, run, mask: true(self, run, mask) * 2 // 3)
+
+
+@breaks("short", "flops_prefill_recurrence", "flops_decode_recurrence")
+def formula_that_counts_a_convolution_as_a_product(patch: Patch) -> None:
+    true = ShortConvolution.score_flops
+    patch.setattr(ShortConvolution, "score_flops", lambda self, run, mask: true(self, run, mask) + 2 * run.new)
+
+
+@breaks("mamba", "params_more", "params_layer")
+def layer_with_a_parameter_more(patch: Patch) -> None:
+    true = MambaLayer.__init__
+
+    def wrong(self: Any, *given: Any) -> None:
+        true(self, *given)
+        self.more = nn.Parameter(torch.zeros(3))
+
+    patch.setattr(MambaLayer, "__init__", wrong)
+
+
+@breaks("mamba", "cache_holds_every_token", "decode_equals_prefill", "token_by_token")
+def state_that_is_forgotten(patch: Patch) -> None:
+    def wrong(self: State, name: str, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return like.new_zeros(shape, dtype=dtype)
+
+    patch.setattr(State, "get", wrong)
+
+
+@breaks("short", "decode_equals_prefill", "token_by_token")
+def convolution_that_sees_no_past(patch: Patch) -> None:
+    true = Convolution.forward
+
+    def wrong(self: Any, x: Tensor, state: State, keep: int) -> Tensor:
+        state.held.pop("convolution", None)
+        return true(self, x, state, keep)
+
+    patch.setattr(Convolution, "forward", wrong)
+
+
+@breaks("lightning", "flops_prefill_recurrence", "flops_decode_recurrence")
+def layer_that_projects_twice(patch: Patch) -> None:
+    true = LightningLayer.forward
+
+    def wrong(self: Any, x: Tensor, state: State) -> Tensor:
+        self.W_gate(x)
+        return true(self, x, state)
+
+    patch.setattr(LightningLayer, "forward", wrong)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_wrong_on_purpose_fails_by_name(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+    kind, make, names = BREAKS[name]
+    path = saved(model(kind), tmp_path)
+    make(monkeypatch)
+    assert verified(ask, path, "-c", "24")["failed"] >= set(names)
+
+
+def test_a_state_in_the_wrong_dtype_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Mamba's state is fp32 whatever the model's dtype."""
+    true = Mamba.cache
+    monkeypatch.setattr(Mamba, "cache", lambda self: tuple(c._replace(dtype=None) for c in true(self)))
+    found = verified(ask, saved(model("mamba"), tmp_path), "-c", "24", "--dtype", "bf16")
+    assert found["failed"] >= {"cache_prefill", "cache_decode", "kv_cache"}
+
+
+def test_every_kind_has_a_break() -> None:
+    broken = {kind for kind, _, _ in BREAKS.values()}
+    assert set(KINDS) - broken == {"mlp_alone"}
+
+
+def test_figures_by_hand(tmp_path: Path) -> None:
+    """batch 3 of Mamba 48 x 8: 48 * 4 columns in bf16 and 48 * 8 in fp32; RG-LRU keeps 3 of its 4 columns."""
+    workload = Workload.decode(3, 100, dtype="bf16")
+    kept = {name: kv_cache(load(saved(model(name), tmp_path)), workload) for name in RECURRENT}
+    assert int(kept["mamba"].total) == 3 * (48 * 4 * 2 + 48 * 8 * 4)
+    assert int(kept["mamba2"].total) == 3 * ((48 + 2 * 2 * 16) * 4 * 2 + 48 * 16 * 4)
+    assert int(kept["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
+    assert int(kept["rglru"].total) == 3 * (48 * 3 * 2 + 48 * 4)
+    assert int(kept["rwkv"].total) == 3 * (2 * 32 * 2 + 3 * 32 * 4)
+    assert int(kept["mlstm"].total) == 3 * 4 * (8 * 12 + 8 + 1) * 2
+    assert {int(cache.per_token) for cache in kept.values()} == {0}
+
+
+def test_rwkvs_channels_are_the_models(tmp_path: Path) -> None:
+    text = model("rwkv").replace("d_inner: 32", "d_inner: 48")
+    with pytest.raises(AttncalcError, match=r"d_inner: 48 is not d_model 32"):
+        load(saved(text, tmp_path))
+
+
+def test_states_split_over_devices_where_they_divide(tmp_path: Path) -> None:
+    whole, split = (load(saved(model("rglru"), tmp_path)).shard(tp) for tp in (1, 2))
+    workload = Workload.decode(1, 100, dtype="bf16")
+    assert int(kv_cache(split, workload).total) * 2 == int(kv_cache(whole, workload).total)
+    with pytest.raises(AttncalcError, match="does not divide 48 channels"):
+        load(saved(model("rglru"), tmp_path)).shard(5)
+
+
+def test_experts_of_another_width_and_a_router_of_another(tmp_path: Path) -> None:
+    """2 matrices of 8 x 16 an expert and a router of 4 x 16 values, not of d_model's 32."""
+    text = MHA.replace("mlp: gated\n", "mlp: plain\nn_experts: 4\nn_experts_per_token: 2\nd_latent: 16\nd_router: 16\n")
+    layer = params(load(saved(text, tmp_path))).groups[0]
+    assert int(layer.mlp) == 3 * (4 * 2 * 8 * 16 + 4 * 16)
+    assert int(layer.mlp_active) == 3 * (2 * 2 * 8 * 16 + 4 * 16)
+
+
+def test_memory_is_of_attention_kernels(ask: Ask, tmp_path: Path) -> None:
+    alone = ask("memory", saved(model("mamba"), tmp_path))
+    assert (alone.code, alone.out) == (2, "")
+    assert "Mamba layers run no attention kernel" in alone.err
+    beside = ask("memory", saved(model("mamba", "wide"), tmp_path))
+    assert "Mamba layers run no attention kernel: they are not counted here." in beside.out
+    assert "token by token" not in beside.out
+
+
+def test_a_model_of_states_alone_takes_one_token_after_another(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("flops", saved(model("mamba"), tmp_path), "-c", "48")
+    rows = [line.split() for line in answer.out.splitlines()]
+    assert next(row[-2:] for row in rows if row[:1] == ["Mamba"]) == ["48", "48"]
+    assert "a state has one size" in answer.out
+    assert "MLP in this model" not in answer.out
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_flops_of_a_recurrence_grow_with_the_tokens(tmp_path: Path, name: str) -> None:
+    spec = load(saved(model(name), tmp_path))
+    one, two = (flops(spec, Workload.prefill(1, n)) for n in (64, 128))
+    assert (int(two.projections), int(two.scores)) == (2 * int(one.projections), 2 * int(one.scores))
