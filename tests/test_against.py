@@ -197,6 +197,13 @@ def test_figures_that_can_be_worked_out_by_hand(ask: Ask, tmp_path: Path) -> Non
 
 
 @here
+def test_a_config_on_standard_input_is_read_once_and_taken_twice(ask: Ask, tmp_path: Path) -> None:
+    piped = ask("verify", "-", "--against", "transformers", "--json", stdin=json.dumps(LLAMA))
+    assert piped.code == 0
+    assert checks(piped) == checks(held(ask, saved(LLAMA, tmp_path)))
+
+
+@here
 def test_a_window_is_passed_and_a_source_has_another_length(ask: Ask, tmp_path: Path) -> None:
     windowed = checks(held(ask, saved(GEMMA, tmp_path), "-c", "10"))
     # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B a token, layer and sequence

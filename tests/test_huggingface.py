@@ -45,10 +45,12 @@ def measured(key: str) -> list[str]:
 
 
 def layers_in_order(name: str, cross: bool = False) -> Iterator[tuple[str, int]]:
-    """(stack, parameters of attention) of every layer that has one."""
+    """(stack, parameters of attention) of every layer that has one; of loops over layers, as HRM's, once."""
     spec = spec_of(name)
     for stack in spec.stacks:
         for layers in stack.layers:
+            if layers.shares_weights and ORACLE[name]["config"]["model_type"] == "hrm_text":
+                continue
             for kind in (layers.cross,) if cross else (layers.attention,):
                 if kind is not None and kind.widths().n_heads:
                     one = sum(int(m.params) for m in kind.matrices(stack.d_model, spec.d_source))
@@ -160,6 +162,11 @@ def test_flops_of_a_prefill_dense(name: str) -> None:
     assert spent.scores_dense == sum(m["layers"] * m["scores"] for m in modules)
 
 
+def absorbs(name: str) -> bool:
+    """MLA: its class expands its whole cache at every step, we absorb, as engines do."""
+    return any(layers.attention.label == "MLA" for layers in spec_of(name).main.layers)
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", [n for n in measured("flops") if ORACLE[n]["measured"]["state_bytes"]])
 def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
@@ -167,9 +174,11 @@ def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
     rest. Only one layer of each recurrent kind was measured, and the others are 0.
     """
     asked = ORACLE[name]["measured"]["flops"].get(phase)
-    if not asked:
-        pytest.skip("not measured")
+    if not asked or (phase == "decode" and absorbs(name)):
+        pytest.skip("not measured, or computed another way")
     workload = Workload.prefill(1, asked["seq"]) if phase == "prefill" else Workload.decode(1, asked["cache_len"] + 1)
+    # before its first token Zaya's class makes half a V of zeros, 1 token of 2,048 x 128
+    zeros = 2 * 2048 * 128 if name == "default-zaya" and phase == "prefill" else 0
     attention, recurrent = set(), set()
     for group in flops(spec_of(name), workload).groups:
         one = int(group.projections) // int(group.layers.count)
@@ -180,12 +189,7 @@ def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
             recurrent.add(one)
     for module in asked["attention"]:
         if module["proj"]:
-            assert (module["proj"], module["scores"]) in attention or module["proj"] in recurrent
-
-
-def absorbs(name: str) -> bool:
-    """MLA: its class expands its whole cache at every step, we absorb, as engines do."""
-    return any(layers.attention.label == "MLA" for layers in spec_of(name).main.layers)
+            assert (module["proj"] - zeros, module["scores"]) in attention or module["proj"] in recurrent
 
 
 @pytest.mark.parametrize("name", [n for n in measured("flops") if not ORACLE[n]["measured"]["state_bytes"]])

@@ -14,6 +14,7 @@ from layers import MHA, saved
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
 from attncalc.attention import Delta, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
+from attncalc.cost.kernels import Shape
 from attncalc.verify import need_torch
 
 need_torch()
@@ -38,10 +39,11 @@ KINDS = {
     "rglru": "attention: rglru, d_inner: 48, n_heads: 4, d_conv: 4",
     "rwkv": "attention: rwkv, d_inner: 32",
     "mlstm": "attention: mlstm, n_heads: 4, d_head: 8, d_v: 12",
-    "shares": "n_kv_heads: 2, shares_kv: true, qk_norm: head, window: 7",
-    "wide": "n_kv_heads: 2, d_input: 48, bias: true",
-    "head_gate": "n_kv_heads: 1, gate: head",
-    "v_from_k": "n_kv_heads: 2, v_from_k: true, qk_norm: head",
+    "shares": "n_heads: 4, n_kv_heads: 2, shares_kv: true, qk_norm: head, window: 7",
+    "wide": "n_heads: 4, n_kv_heads: 2, d_input: 48, bias: true",
+    "head_gate": "n_heads: 4, n_kv_heads: 1, gate: head",
+    "v_from_k": "n_heads: 4, n_kv_heads: 2, v_from_k: true, qk_norm: head",
+    "broad": "n_heads: 256, d_head: 16, n_kv_heads: 256",
     "mlp_alone": "attention: none",
 }
 RECURRENT = {name: keys for name, keys in KINDS.items() if keys.startswith("attention") and name != "mlp_alone"}
@@ -50,9 +52,7 @@ RECURRENT = {name: keys for name, keys in KINDS.items() if keys.startswith("atte
 def model(*names: str) -> str:
     """A model file with one layer of each of these kinds."""
     kinds = "".join(f"  {name}: {{ {KINDS[name]} }}\n" for name in names)
-    text = MHA.replace("n_layers: 3", f"n_layers: {len(names)}")
-    if not any("n_kv_heads" in KINDS[name] for name in names):
-        text = text.replace("n_heads: 4\n", "")
+    text = MHA.replace("n_layers: 3", f"n_layers: {len(names)}").replace("n_heads: 4\n", "")
     return f"{text}pattern: [{', '.join(names)}]\nlayer_kinds:\n{kinds}"
 
 
@@ -209,6 +209,12 @@ def formula_of_a_gate_of_every_element(patch: Patch) -> None:
     patch.setattr(Grouped, "matrices", lambda self, *of: true(dataclasses.replace(self, gate=True), *of))
 
 
+@breaks("broad", "peak_decode_flash")
+def formula_of_the_memory_of_broad_heads(patch: Patch) -> None:
+    """K and V of all heads together are wider than the model: before the cache takes them is the peak."""
+    patch.setattr("attncalc.cost.activations.Shape", lambda **sizes: Shape(**{**sizes, "new_keys": 0}))
+
+
 @breaks("mamba", "cache_prefill", "cache_decode")
 def formula_of_mambas_state(patch: Patch) -> None:
     _wider_state(patch, Mamba, "state")
@@ -312,6 +318,22 @@ def test_a_state_in_the_wrong_dtype_fails(ask: Ask, tmp_path: Path, monkeypatch:
 def test_every_kind_has_a_break() -> None:
     broken = {kind for kind, _, _ in BREAKS.values()}
     assert set(KINDS) - broken == {"mlp_alone"}
+
+
+def test_weights_that_layers_share_are_summed_once(ask: Ask, tmp_path: Path) -> None:
+    text = (
+        model("wide", "mamba").replace("[wide, mamba]", "[wide, mamba, again, again]").replace("layers: 2", "layers: 4")
+    )
+    found = verified(ask, saved(f"{text}  again: {{ {KINDS['wide']}, shares_weights: true }}\n", tmp_path), "-c", "24")
+    assert found["failed"] == set()
+    assert {"wide and again", "mamba"} <= {c["of"] for c in found["checks"]}
+
+
+def test_a_layer_that_a_family_alone_knows_is_refused(ask: Ask, tmp_path: Path) -> None:
+    text = model("wide", "mamba").replace("d_input: 48", "extra_states: { delayed: [1, 8] }")
+    answer = ask("verify", saved(text, tmp_path), "--device", "cpu", "-c", "24")
+    assert (answer.code, answer.out) == (3, "")
+    assert "no torch layer of GQA with extra_states" in answer.err
 
 
 def test_figures_by_hand(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..check import Verified
-from ..config import config_of, load, preset_names
+from ..config import LIMIT, config_of, load, preset_names
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, shown
@@ -186,8 +188,12 @@ def _held_against(
     dtype: str | None,
 ) -> Report:
     """The figures of a config.json's model beside those of transformers' own class. AttncalcError: it is a preset."""
-    spec = o.read_model(model, preset)
     name = model or preset or ""
+    if name == "-" and sys.stdin is not None:  # it is read twice: as a model, and as what transformers takes
+        sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read(LIMIT + 1)))
+    spec = o.read_model(model, preset)
+    if name == "-":
+        sys.stdin.buffer.seek(0)
     config = config_of(name)
     if config is None:
         raise AttncalcError(

@@ -91,6 +91,7 @@ def _own(model: ModelSpec, stack: Stack, attention: Attention, workload: Workloa
         Run(workload.batch, new, context),
         keys=keys,
         held=new if new == context else 0,
+        made=new,
         mask="causal" if flag else "none" if (whole or new == 1) and not narrowed else "matrix",
         masks=workload.batch if padded else 1,
     )
@@ -113,6 +114,7 @@ def _shape(
     *,
     keys: int,
     held: int,
+    made: int = 0,
     mask: str = "none",
     masks: int = 1,
 ) -> Shape:
@@ -123,6 +125,7 @@ def _shape(
         S=run.new,
         T=keys,
         held_keys=run.new if around.together and not held else held,
+        new_keys=made if not (held or around.together) else 0,
         n_heads=around.n_heads,
         n_kv_heads=around.n_kv_heads,
         d_qk=around.d_qk,

@@ -60,14 +60,16 @@ class Machine(NamedTuple):
 class Shape(NamedTuple):
     """The sizes of one attention call.
 
-    held_keys: new tokens whose K and V stay alive, with `extra` elements a token beside them. mask:
-    'none', 'causal' (a flag) or 'matrix' (the caller's own, a byte a pair), of which there are `masks`.
+    held_keys: new tokens whose K and V stay alive, with `extra` elements a token beside them. new_keys: those
+    whose K and V go into the cache instead. mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, a
+    byte a pair), of which there are `masks`.
     """
 
     B: int
     S: int
     T: int
     held_keys: int
+    new_keys: int
     n_heads: int
     n_kv_heads: int
     d_qk: int
@@ -113,13 +115,23 @@ def _live(name: str, what: str, size: int) -> Live:
 
 def _projected(s: Shape) -> list[Live]:
     """What the projections leave, alive until the layer returns."""
-    found = [_live("q", "queries", s.B * s.S * s.n_heads * s.d_qk * s.bytes)]
+    found = [_queries(s)]
     if s.held_keys:
-        found.append(_live("k", "new keys", s.B * s.held_keys * s.n_kv_heads * s.d_qk * s.bytes))
-        found.append(_live("v", "new values", s.B * s.held_keys * s.n_kv_heads * s.d_v * s.bytes))
+        found += _keys(s, s.held_keys)
         if s.extra:
             found.append(_live("latent", "the latent, and what K was made from", s.B * s.held_keys * s.extra * s.bytes))
     return found
+
+
+def _queries(s: Shape) -> Live:
+    return _live("q", "queries", s.B * s.S * s.n_heads * s.d_qk * s.bytes)
+
+
+def _keys(s: Shape, tokens: int) -> list[Live]:
+    return [
+        _live("k", "new keys", s.B * tokens * s.n_kv_heads * s.d_qk * s.bytes),
+        _live("v", "new values", s.B * tokens * s.n_kv_heads * s.d_v * s.bytes),
+    ]
 
 
 def _own_mask(s: Shape) -> list[Live]:
@@ -155,7 +167,10 @@ def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tupl
     if repeats and s.grouped:
         repeated = _live("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
         inside.append(repeated)
-    return [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, held)]
+    found = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, held)]
+    if s.new_keys:  # heads that are wider together than the model: their K and V, before the cache has them
+        found.append(Moment("the projections", (_queries(s), *_keys(s, s.new_keys))))
+    return found
 
 
 def _logsumexp(s: Shape) -> Live:

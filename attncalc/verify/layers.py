@@ -232,4 +232,6 @@ def build(kind: Attention, d_model: int, d_source: int) -> nn.Module:
         return GroupedAttention(kind, d_model, d_model, fused=kind.fused)
     if isinstance(kind, Latent) and not (kind.index_topk or kind.gate or kind.shares_kv or kind.extra_projections):
         return LatentAttention(kind, d_model)
-    raise CannotCheckError(f"there is no torch layer of {kind.label} to verify it with", "other kinds can be verified")
+    keys = [key for key in ("extra_projections", "extra_states", "index_topk", "gate") if getattr(kind, key, None)]
+    what = f"{kind.label} with {' and '.join(keys)}" if keys else kind.label
+    raise CannotCheckError(f"there is no torch layer of {what} to verify it with", "other kinds can be verified")

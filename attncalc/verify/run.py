@@ -48,12 +48,12 @@ def verify_model(model: ModelSpec, asked: Asked, device: Device, *, timed: bool,
         most = timing.ceiling(device, asked.torch_dtype) if timed else None
         checks: list[Check] = []
         times: list[Timing] = []
-        held: list[tuple[int, Held]] = []
+        held: list[tuple[Subject, Held]] = []
         for subject, symbols in zip(subjects(model.plain()), subjects(model.symbolic()), strict=True):
             tell(f"{model.name}, {subject.name}")
             layer = Layer(subject, plan.asked, device.torch, random)
             found, measured = _structure(layer, symbols, plan)
-            held.append((subject.layers, measured))
+            held.append((subject, measured))
             found += counts.seen_pairs(layer, symbols)
             for one in passes(layer, plan):
                 try:
@@ -116,7 +116,7 @@ def _unchecked(layer: Layer) -> list[str]:
     return []
 
 
-def _totals(model: ModelSpec, plan: Plan, held: list[tuple[int, Held]]) -> list[Check]:
+def _totals(model: ModelSpec, plan: Plan, held: list[tuple[Subject, Held]]) -> list[Check]:
     """The model's attention parameters and its whole cache: as many layers as there are of each kind."""
     note = "what one layer of each kind holds, times its layers"
     failure = "the sum over the layers is not the sum of the layers"
@@ -127,7 +127,7 @@ def _totals(model: ModelSpec, plan: Plan, held: list[tuple[int, Held]]) -> list[
             "params_attention",
             "attention parameters",
             total,
-            sum(n * m.params for n, m in held),
+            sum(s.own * m.params for s, m in held),
             unit=PARAMS,
             note=note,
             failure=failure,
@@ -135,7 +135,7 @@ def _totals(model: ModelSpec, plan: Plan, held: list[tuple[int, Held]]) -> list[
     ]
     if model.main.keeps_cache:
         cache = kv_cache(model, decode(plan.asked, plan.asked.context)).total
-        kept = sum(n * m.cache for n, m in held)
+        kept = sum(s.layers * m.cache for s, m in held)
         label = f"KV cache at {plan.asked.context:,} tokens"
         found.append(Check("model", "kv_cache", label, cache, kept, unit=BYTES, note=note, failure=failure))
     return found

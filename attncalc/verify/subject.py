@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 class Subject(NamedTuple):
     """One attention of a model: the self- or the cross-attention of the layer groups named.
 
-    layers: how many layers have it, in all groups.
+    layers: how many layers have it, in all groups; own: those of them whose weights are their own.
     """
 
     groups: tuple[str, ...]
@@ -52,6 +52,7 @@ class Subject(NamedTuple):
     kind: Attention
     d_source: int
     layers: int
+    own: int
 
     @property
     def group(self) -> str:
@@ -94,8 +95,12 @@ def subjects(model: ModelSpec) -> tuple[Subject, ...]:
                 continue
             d_source = model.d_source if kind is layers.cross else stack.d_model
             key = (kind, stack.name, d_source)
-            known = found.get(key) or Subject((), stack, kind, d_source, 0)
-            found[key] = known._replace(groups=(*known.groups, group), layers=known.layers + int(layers.count))
+            known = found.get(key) or Subject((), stack, kind, d_source, 0, 0)
+            found[key] = known._replace(
+                groups=(*known.groups, group),
+                layers=known.layers + int(layers.count),
+                own=known.own + (0 if layers.shares_weights else int(layers.count)),
+            )
     return tuple(found.values())
 
 

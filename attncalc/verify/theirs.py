@@ -28,9 +28,10 @@ POSITIONS = re.compile(r"relative_attention_bias\.")
 """T5's table of relative positions, in the first layer's attention or in each."""
 LAYER = re.compile(r"(.*?)\.\d+(?=\.|$)")
 """The layer that a module is in, from its path, and the list that the layer is in."""
-LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head)\.")
+LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head|vision_embed_tokens)\.")
+"""The language side of such a model, by its names; Fuyu embeds patches of a picture as it does tokens."""
 TOWER = re.compile(r"vision|visual|image|audio|speech|codec|_extend")
-"""Parts of a model that reads more than text, by their names: its language model stands in none of the latter."""
+"""The other parts of a model that reads more than text."""
 LOOKS_AT_TOKENS = "warn_if_padding_and_no_attention_mask"
 """A warning that some classes look for, which tokens without values cannot give."""
 CORRECTION = re.compile(r"(e_score_correction_bias|balancing_biases)$")

@@ -90,11 +90,12 @@ def _inside(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
         given = {key: value for key, value in outer.given.items() if key != "model_type"}
     if not isinstance(given, Mapping):
         raise AttncalcError(f"{part} is missing", f"a {name} config has its language model's fields there")
+    given = {**rules.get("text_defaults", {}), **given}
     inner = str(given.get("model_type") or _kind(name, rules).inside.get(part))
     own = _read(inner, f"{part}.model_type")
     fields = Fields(given, _kind(inner, own), outer)
     language = _inside(inner, own, fields) if "text" in own else Family(inner, own, fields)
-    around = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat")}
+    around = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat", "text_defaults")}
     both = {key: [*listed(language.rules.get(key)), *listed(around.get(key))] for key in ADDED}
     found = {**language.rules, **around, **both}
     return language._replace(rules=found, source=_source(name, found, outer))

@@ -18,7 +18,7 @@ from .odd import refuse_odd
 from .rules import kinds_of, names_in, value_of
 from .unread import unread
 
-NOT_KEYS = "like kind kinds require text flat heads variants encoder note inert refused part fields".split()  # noqa: SIM905
+NOT_KEYS = "like kind kinds require text text_defaults flat heads variants encoder note inert refused part fields".split()  # noqa: SIM905
 """What a family says beside the keys of a model file."""
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
@@ -228,6 +228,8 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if outer.given.get("quantization_config"):
         yield "Weights are released quantised: their bytes here are those of the dtype."
     named = architecture(outer.given)
+    if rules.get("mask") == "bidirectional" and not named:
+        yield "The config names no class (architectures): the base model is counted, without a task's head."
     if _is_other_head(rules, named):
         yield f"The head of {shown(named)} is not counted."
     towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if outer.given.get(key)]
