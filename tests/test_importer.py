@@ -223,7 +223,7 @@ def test_whatever_a_config_says_it_is_read_or_refused(name: str, data: st.DataOb
     config = {"model_type": name, **changed}
     part = families()[name].get("text")
     if part:
-        inner = config_classes()[name].inside.get(part, "llama")
+        inner = config_classes()[name].inside.get(part) if name in config_classes() else "llama"
         config = {"model_type": name, part: {"model_type": inner, **changed}}
     said = ""
     try:

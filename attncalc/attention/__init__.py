@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .differential import Differential
     from .linear import Delta, Lightning, ShortConvolution
     from .mamba import Mamba, Mamba2
+    from .pictures import ToPictures
     from .recurrent import Absent, Recurrent
     from .relative import Relative
     from .rglru import RgLru
@@ -37,6 +38,7 @@ _HOMES = {
     "Mamba": "mamba",
     "Mamba2": "mamba",
     "Relative": "relative",
+    "ToPictures": "pictures",
     "Absent": "recurrent",
     "Recurrent": "recurrent",
     "RgLru": "rglru",
@@ -75,6 +77,7 @@ KINDS: Mapping[str, type[Kind]] = _Kinds(
         "latent": "Latent",
         "differential": "Differential",
         "relative": "Relative",
+        "pictures": "ToPictures",
         "block_sparse": "BlockSparse",
         "compressed": "Compressed",
         "mamba": "Mamba",
@@ -119,6 +122,7 @@ __all__ = [
     "ShortConvolution",
     "Sliding",
     "Span",
+    "ToPictures",
     "Variant",
     "Widths",
     "pairs",

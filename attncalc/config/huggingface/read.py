@@ -18,7 +18,23 @@ from .odd import refuse_odd
 from .rules import kinds_of, names_in, value_of
 from .unread import unread
 
-NOT_KEYS = "like kind kinds require text text_defaults flat heads variants encoder note inert refused part fields".split()  # noqa: SIM905
+NOT_KEYS = (
+    "like",
+    "kind",
+    "kinds",
+    "require",
+    "text",
+    "text_defaults",
+    "flat",
+    "heads",
+    "variants",
+    "encoder",
+    "note",
+    "inert",
+    "refused",
+    "part",
+    "fields",
+)
 """What a family says beside the keys of a model file."""
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")

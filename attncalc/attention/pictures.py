@@ -1,0 +1,49 @@
+"""Attention to a picture's tokens: layers that a text alone goes past (Llama 3.2 Vision)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..workload import Mask, Run
+from .grouped import Grouped
+from .kind import Cached, Matrix, Widths
+
+
+@dataclass(frozen=True)
+class ToPictures(Grouped):
+    """Grouped attention whose keys and values are a picture's. Without one its layer is not run.
+
+    It has parameters, and for a text neither FLOPs nor a cache. Source: transformers' modeling_mllama.py
+    (MllamaTextCrossAttention, and the layers that MllamaTextModel passes over).
+    """
+
+    @property
+    def source(self) -> str:
+        return "Llama 3.2 Vision, transformers' modeling_mllama.py"
+
+    @property
+    def label(self) -> str:
+        return f"picture-{super().label}"
+
+    @property
+    def tag(self) -> str:
+        return self.label
+
+    @property
+    def headline(self) -> str:
+        return "attention to pictures"
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return tuple(matrix._replace(reads=None) for matrix in super().matrices(d_model, d_source))
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        return 0 * run.new
+
+    def cache(self) -> tuple[Cached, ...]:
+        return ()
+
+    def widths(self, run: Run | None = None) -> Widths:
+        return Widths(0, 0, 0, 0)
+
+    def remarks(self, past: bool) -> tuple[str, ...]:
+        return ("A text goes past the layers that attend to pictures: they cost it nothing.",)
