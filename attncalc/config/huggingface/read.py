@@ -80,7 +80,9 @@ def _data(family: Family) -> dict[str, Any]:
     refuse_odd(fields, names_in(rules))
     for requirement in rules.get("require", ()):
         if not value_of(requirement, fields):
-            read = ", ".join(f"{key} {shown(repr(fields[key]))}" for key in names_in(requirement))
+            around = re.findall(r'top\["(\w+)"\]', requirement)
+            said = {**{key: fields[key] for key in names_in(requirement)}, **{key: (fields.around or fields)[key] for key in around}}
+            read = ", ".join(f"{key} {shown(repr(value))}" for key, value in said.items())
             raise AttncalcError(f"{read}: not modelled for {name}", TIP)
     top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and not _of_layer(key)}
     for key, value in _head(rules, fields).items():
