@@ -37,8 +37,8 @@ class WindowAndPools(Chosen):
 
     @property
     def label(self) -> str:
-        picked = f"top {int(self.pools.topk):,} " if self.pools.topk else ""
-        return f"{self.window.label} + {picked}pools of {int(self.pools.size):,}"
+        picked = f"{int(self.pools.topk):,} " if self.pools.topk else ""
+        return f"{self.window.label.removeprefix('window ')} + {picked}pools of {int(self.pools.size):,}"
 
     @property
     def words(self) -> str:

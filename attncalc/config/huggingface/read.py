@@ -81,7 +81,10 @@ def _data(family: Family) -> dict[str, Any]:
     for requirement in rules.get("require", ()):
         if not value_of(requirement, fields):
             around = re.findall(r'top\["(\w+)"\]', requirement)
-            said = {**{key: fields[key] for key in names_in(requirement)}, **{key: (fields.around or fields)[key] for key in around}}
+            said = {
+                **{key: fields[key] for key in names_in(requirement)},
+                **{key: (fields.around or fields)[key] for key in around},
+            }
             read = ", ".join(f"{key} {shown(repr(value))}" for key, value in said.items())
             raise AttncalcError(f"{read}: not modelled for {name}", TIP)
     top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and not _of_layer(key)}
