@@ -29,10 +29,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(folder: Path, *, without_yaml: bool = False) -> dict[str, object]:
-    """What `attncalc kv llama2-70b --json` says where the package is in `folder`."""
+def answers(folder: Path, model: str = "llama2-70b", *, without_yaml: bool = False) -> dict[str, object]:
+    """What `attncalc kv MODEL --json` says where the package is in `folder`."""
     hide = "import sys; sys.modules['yaml'] = None; " if without_yaml else ""
-    asked = ["attncalc", "kv", "llama2-70b", "--json"]
+    asked = ["attncalc", "kv", model, "--json"]
     code = f"{hide}import sys; sys.argv = {asked!r}; import attncalc.__main__ as m; m.main()"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     answer = subprocess.run(
@@ -49,7 +49,8 @@ def test_a_wheel_answers_from_its_own_presets_without_a_yaml_parser(built: Path,
     names = {path.name for path in (tmp_path / "attncalc/presets/models").iterdir()}
     assert names == {path.name for path in (REPOSITORY / "presets/models").iterdir()}
     assert (tmp_path / "attncalc/py.typed").exists()
-    assert answers(tmp_path, without_yaml=True) == answers(REPOSITORY)
+    for model in ("llama2-70b", str(REPOSITORY / "docs/examples/qwen3-next-80b-a3b")):
+        assert answers(tmp_path, model, without_yaml=True) == answers(REPOSITORY, model)
 
 
 def test_a_wheels_compiled_presets_are_its_yaml(built: Path) -> None:
@@ -58,6 +59,14 @@ def test_a_wheels_compiled_presets_are_its_yaml(built: Path) -> None:
         compiled = json.loads(archive.read("attncalc/presets/models.json"))
     written = {p.stem: yaml.safe_load(p.read_text()) for p in (REPOSITORY / "presets/models").glob("*.yaml")}
     assert compiled == written
+
+
+def test_a_wheels_compiled_families_are_its_yaml(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        compiled = json.loads(archive.read("attncalc/config/huggingface/families.json"))
+    tables = sorted((REPOSITORY / "attncalc/config/huggingface").glob("*.yaml"))
+    assert compiled == {k: v for table in tables for k, v in yaml.safe_load(table.read_text()).items()}
 
 
 def test_an_sdist_is_a_checkout(built: Path, tmp_path: Path) -> None:
@@ -70,6 +79,9 @@ def test_an_sdist_is_a_checkout(built: Path, tmp_path: Path) -> None:
         "LICENSE",
         "README.md",
         "hatch_build.py",
+        "attncalc/config/huggingface/classes.json",
+        "docs/examples/qwen3-next-80b-a3b/config.json",
+        "tools/config_classes.py",
         "tests/test_packaging.py",
         "presets/model.schema.json",
     ):
