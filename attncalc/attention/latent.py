@@ -118,10 +118,11 @@ class Latent:
 
     @property
     def headline(self) -> str:
-        picked = f", {self.index_topk} keys picked by an indexer" if self.index_topk else ""
+        rope = f" + {self.d_rope}" if self.d_rope else ""
+        picked = f", {self.index_topk:,} keys picked by an indexer" if self.index_topk else ""
         return (
-            f"multi-head latent attention, {self.n_heads} heads x {self.d_nope} + {self.d_rope}, "
-            f"latent {self.kv_lora_rank} + {self.d_rope}{picked}"
+            f"multi-head latent attention, {self.n_heads} heads x {self.d_nope}{rope}, "
+            f"latent {self.kv_lora_rank}{rope}{picked}"
         )
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:

@@ -57,7 +57,7 @@ class Variant(NamedTuple):
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
         if isinstance(kind, Cross):
             return "cross-attention as released" if self.name == "mla" else ""
-        return "" if self.changes(kind) else f"{kind.label} as released"
+        return "" if self.changes(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)

@@ -137,10 +137,12 @@ _COLUMNS = (
 def _variant_table(rows: Sequence[Row], released: int) -> Table:
     columns = [Column("", "left"), Column("KV\nheads")]
     cells = [
-        [f"{name} *" if i == released else name for i, (name, _, _) in enumerate(rows)],
+        [f"{_short(name)} *" if i == released else name for i, (name, _, _) in enumerate(rows)],
         [figures["n_kv_heads"].human for _, _, figures in rows],
     ]
     for key, header in _COLUMNS:
+        if key == "kv_cache_ratio" and rows[0][0] != "MHA":  # nothing here could be MHA
+            continue
         found = [figures[key] for _, _, figures in rows]
         if not any(figure.quantity for figure in found):  # an encoder has no cache and no decode step
             continue
@@ -151,6 +153,11 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
         columns.append(column)
         cells.append(shown)
     return Table(tuple(columns), tuple(zip(*cells, strict=True)), strong=frozenset({released}))
+
+
+def _short(name: str) -> str:
+    """A row's name, where it leaves room for the figures."""
+    return name if len(name) <= len("MLA-512") else "released"
 
 
 def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:

@@ -45,7 +45,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         figures,
         groups,
         _tables(model, workload, figures, cache),
-        kv_notes(model, workload, cache),
+        kv_notes(model, workload, cache, engine),
     )
 
 
@@ -66,6 +66,8 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
     weight = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     held = named(params(model).total, "params_total", "parameters on the device")
     mha = model.symbolic().exchanged(Variant("mha")).main.leading.widths()
+    exchanged = any(Variant("mha").changes(kind) for _, layers in model.groups() for kind in layers.attentions)
+    if_mha = cache.if_mha if exchanged else None
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     alone = "the longest sequence" if workload.lengths else "one sequence"
     return (
@@ -75,7 +77,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
         Figure(
             "kv_cache_if_mha",
             f"with MHA ({int(mha.n_kv_heads)} KV heads{' a device' if model.tp > 1 else ''})",
-            cache.if_mha,
+            if_mha,
             BYTES,
             source,
         ),
@@ -93,8 +95,10 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
         Figure(
             "kv_cache_ratio_if_mha",
             "MHA's cache over this",
-            ratio(
-                named(cache.if_mha, "kv_cache_if_mha", "bytes with MHA"),
+            None
+            if if_mha is None
+            else ratio(
+                named(if_mha, "kv_cache_if_mha", "bytes with MHA"),
                 named(cache.total, "kv_cache", "bytes of the cache"),
             ),
             NO_UNIT,
@@ -142,13 +146,11 @@ def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], c
     scale = []
     for name in ("kv_cache_if_mha", "weights", "weights_stored"):
         figure = by_name[name]
-        if figure.quantity is None:
+        if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):
             continue
         one_device = model.tp == 1 or name != "weights_stored"
         more = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and one_device else ""
         scale.append((figure.label, figure.human, more))
-    if cache.if_mha == cache.total:
-        scale = scale[1:]
     return (*tables, Table(columns, tuple(scale)))
 
 

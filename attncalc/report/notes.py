@@ -50,7 +50,9 @@ def shape_notes(model: ModelSpec) -> list[str]:
                 f"Heads are {around.d_qk} wide: below {NARROW} a head's scores have low rank and quality "
                 "suffers (arXiv:2002.07028); fewer, wider heads cost the same."
             )
-        if width not in (0, d_model) and "d_head" in layers.attention.facts():
+        facts = layers.attention.facts()
+        square = (0, d_model, getattr(layers.attention, "d_input", None))
+        if width not in square and "d_head" in facts and "q_lora_rank" not in facts:
             notes.append(
                 f"n_heads * d_head is {count(width)}, not d_model {count(d_model)}: "
                 "the query and output projections are not square."
@@ -101,12 +103,13 @@ def _remarks(model: ModelSpec, past: bool, *, attending: bool = False) -> list[s
     return list(dict.fromkeys(remark for kind in kinds for remark in kind.remarks(past)))
 
 
-def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str, ...]:
+def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) -> tuple[str, ...]:
     """The notes of `kv`."""
     notes = context_notes(model, workload)
     if not cache.total:
         notes.append("An encoder sees all tokens at once and keeps nothing: it has no KV cache.")
     notes += _window_note(model, workload, cache)
+    notes += _kept_notes(model, engine)
     if model.encoder:
         notes.append("The encoder keeps nothing; the decoder keeps K and V of the source, made once for its tokens.")
     stored = cache_dtype(model, workload)
@@ -121,8 +124,27 @@ def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[str,
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 
+def _kept_notes(model: ModelSpec, engine: str) -> list[str]:
+    """Layers that keep nothing, or something else than the heading's heads in the heading's dtype."""
+    notes = []
+    layers = model.main.distinct()
+    sharing = sum(int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache())
+    if sharing and model.main.keeps_cache:
+        notes.append(f"{sharing} of {model.main.n_layers} layers read an earlier layer's K and V, and keep none.")
+    kept = [cached for g in layers for cached in g.cache()]
+    states = dict.fromkeys(cached.dtype for cached in kept if cached.dtype and cached.grows == "never")
+    if states:
+        notes.append(f"Recurrent states are kept in {' and '.join(states)} whatever the cache's dtype.")
+    if engine == "transformers":
+        if any(cached.span.reach is not None for cached in kept):
+            notes.append("transformers keeps one token less of a window: the next one fills it.")
+        if any(cached.repeated != 1 for cached in kept):
+            notes.append("transformers' class keeps K and V once for every query head.")
+    return notes
+
+
 def _window_note(model: ModelSpec, workload: Workload, cache: KVCache) -> list[str]:
-    narrow = [layers for layers in model.main.distinct() if layers.attention.span.reach is not None]
+    narrow = [g for g in model.main.distinct() if g.attention.span.reach is not None and g.attention.cache()]
     full = kv_cache(model.with_full_attention(), workload).total
     if not narrow or not cache.total or full == cache.total:
         return []

@@ -53,8 +53,9 @@ def by_matrix(counted: Params) -> dict[str, Quantity]:
 
 
 def _key(matrix: str) -> str:
-    """'cross W_q' -> 'params_cross_W_q': a name that JSON and a formula can hold."""
-    return "params_" + matrix.replace(" ", "_")
+    """'cross W_q' -> 'params_cross_W_q': a name that JSON and a formula can hold, and that no part has."""
+    within = "attention_" if matrix in dict(_PARTS) else ""
+    return f"params_{within}" + matrix.replace(" ", "_")
 
 
 def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:

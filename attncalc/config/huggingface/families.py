@@ -16,6 +16,8 @@ MERGED = ("kinds", "encoder", "heads", "variants")
 """What a family adds to, where its other rules replace those of the family it is like."""
 ADDED = ("require", "inert", "note")
 """What a model with a tower asks beside what its language side asks."""
+ASSUMED = "assumed"
+"""The rules that --assume-grouped reads by, which are no family's."""
 LANGUAGE_SIDES = ("text_config", "llm_config", "language_config")
 
 
@@ -34,7 +36,9 @@ class Family(NamedTuple):
 @cache
 def families() -> dict[str, dict[str, Any]]:
     """Every family's rules by model_type, with those of the family it is like."""
-    return {name: rules for name in _written() if (rules := _merged(name)) and _class_of(name, rules)}
+    return {
+        name: rules for name in _written() if name != ASSUMED and (rules := _merged(name)) and _class_of(name, rules)
+    }
 
 
 def refused() -> dict[str, str]:
@@ -115,8 +119,8 @@ def _source(name: str, rules: Mapping[str, Any], outer: Fields) -> Fields | None
 
 def _assumed(config: Mapping[str, Any]) -> Family:
     """A config of any model_type, read by the rules of plain grouped attention."""
-    rules = _merged("assumed")
-    kind = _kind("assumed", rules)
+    rules = _merged(ASSUMED)
+    kind = _kind(ASSUMED, rules)
     part = next((config[key] for key in LANGUAGE_SIDES if isinstance(config.get(key), Mapping)), None)
     outer = Fields(config, kind)
     return Family(

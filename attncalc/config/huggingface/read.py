@@ -92,7 +92,7 @@ def _data(family: Family) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(top.get(key), Mapping)
         top[key] = {**top[key], **value} if both else value
     data: dict[str, Any] = {
-        "sources": [f"its config.json, read as transformers {version()}'s {name}"],
+        "sources": [_source(family)],
         **{key: value for key, value in top.items() if value is not None and _of_stack(key)},
     }
     data.update(_layers(rules, fields, _n_layers(top["n_layers"])))
@@ -148,6 +148,12 @@ def _title(family: Family, title: str) -> str:
     said = str((family.fields.around or family.fields).given.get("_name_or_path") or "")
     named = said.count("/") == 1 and not said.startswith((".", "/"))
     return shown(said) if named else title or family.name
+
+
+def _source(family: Family) -> str:
+    if family.assumed:
+        return f"its config.json, whose model_type '{shown(family.name)}' is not known"
+    return f"its config.json, read as transformers {version()}'s {family.name}"
 
 
 def _n_layers(value: Any) -> int:
