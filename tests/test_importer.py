@@ -185,6 +185,11 @@ def test_every_class_of_a_language_model_is_read_or_refused() -> None:
     assert not set(read_families()) & set(refused())
 
 
+def test_what_assume_grouped_reads_by_is_no_family() -> None:
+    assert "assumed" not in read_families()
+    assert "model_type 'assumed' is not modelled" in refusal(model_type="assumed").message
+
+
 CONTENT = {
     "not JSON": (b'{"model_type": ', "not JSON"),
     "a key twice": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "hidden_size: given twice"),
@@ -364,3 +369,41 @@ def test_the_families_are_listed(ask: Ask) -> None:
     text = ask("presets", "families").out
     assert "llama" in text
     assert max(map(len, text.splitlines())) <= 120
+
+
+# what screens say of such models
+
+
+def example(ask: Ask, name: str, command: str, *options: str) -> str:
+    """What a command says of one of the measured models, from its config on standard input."""
+    measured = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
+    answer = ask(command, "-", *options, stdin=json.dumps(measured[name]["config"]))
+    assert answer.code == 0
+    return " ".join(answer.out.split())
+
+
+def test_a_screen_says_who_keeps_what(ask: Ask) -> None:
+    shared = example(ask, "gemma3n-e4b", "kv", "--engine", "transformers")
+    assert "15 of 35 layers read an earlier layer's K and V, and keep none." in shared
+    assert "16 of 35 layers see a window of 512 tokens" in shared
+    assert "one token less of a window" in shared
+    assert "once for every query head" in example(ask, "falcon-180b", "kv", "--engine", "transformers")
+    assert "Recurrent states are kept in fp32" in example(ask, "jamba-v0.1", "kv")
+    assert "which are not counted" in example(ask, "llama-3.2-11b-vision", "kv")
+
+
+def test_there_is_no_mha_of_a_model_without_heads_of_keys(ask: Ask) -> None:
+    found = {r["name"]: r["value"] for r in json.loads(example(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
+    assert (found["kv_cache_if_mha"], found["kv_cache_ratio_if_mha"]) == (None, None)
+    assert "of MHA" not in example(ask, "falcon-mamba-7b", "compare")
+
+
+@pytest.mark.parametrize("name", ["granite-4.0-h-tiny", "minimax-text-01", "zamba2-7b"])
+def test_no_two_figures_of_params_have_one_name(ask: Ask, name: str) -> None:
+    report = json.loads(example(ask, name, "params", "--json"))
+    for listed in (report["results"], *(layer["results"] for layer in report["layers"])):
+        names = [result["name"] for result in listed]
+        assert len(set(names)) == len(names)
+    of = {result["name"]: result["value"] for result in report["results"]}
+    parts = ("attention", "mlp", "embedding", "head", "norm", "other")
+    assert of["params_total"] == sum(of[f"params_{part}"] for part in parts)
