@@ -157,6 +157,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing for a size": ({"hidden_size": None}, "cannot make anything of"),
     "a dtype that is not one": ({"torch_dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn' is not modelled"),
     "a wrapper without its language side": ({"model_type": "llava"}, "text_config is missing"),
+    "a language side of another class than the wrapper's": (
+        {"model_type": "qwen2_5_vl", "text_config": {"model_type": "llama"}},
+        "text_config.model_type 'llama': the class of qwen2_5_vl makes it a qwen2_5_vl_text",
+    ),
     "a wrapper around what is not known": (
         {"model_type": "llava", "text_config": {"model_type": "nobody"}},
         "text_config.model_type 'nobody' is not modelled",

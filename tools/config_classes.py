@@ -3,7 +3,8 @@
     python tools/config_classes.py        (with the newest transformers installed)
 
 For each model_type with a language model: its fields' defaults, which name stands for which, the
-model_types of the configs inside it, and whether it is a language model as a whole or only a part.
+model_types of the configs inside it, whether it is a language model as a whole or only a part, and which
+configs inside it are of that model_type whatever they say.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ def language_models() -> set[str]:
     return {name for table in tables for name in table} | {"vit", "albert", "electra", "distilbert"}
 
 
-def class_of(name: str, language: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str], bool]:
-    """What the config class of a model_type says: (defaults, synonyms, inside, language)."""
+def class_of(name: str, language: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str], bool, list[str]]:
+    """What the config class of a model_type says: (defaults, synonyms, inside, language, fixed)."""
     kind = CONFIG_MAPPING[name]
     fields = [f for f in dataclasses.fields(kind) if f.name not in OF_EVERY_CONFIG]
     inside = {key: getattr(part, "model_type", "") for key, part in (getattr(kind, "sub_configs", {}) or {}).items()}
+    fixed = sorted(key for key, model_type in inside.items() if model_type)  # not AutoConfig
     if inside.get("text_config") == "":
         try:
             inside["text_config"] = kind().text_config.model_type
         except Exception:  # a class that cannot be made without its parts
             inside.pop("text_config")
-    return {f.name: default(f) for f in fields}, dict(getattr(kind, "attribute_map", {}) or {}), inside, language
+    synonyms = dict(getattr(kind, "attribute_map", {}) or {})
+    return {f.name: default(f) for f in fields}, synonyms, inside, language, fixed
 
 
 def default(field: Any) -> Any:

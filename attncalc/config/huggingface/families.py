@@ -95,7 +95,13 @@ def _inside(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     if not isinstance(given, Mapping):
         raise AttncalcError(f"{part} is missing", f"a {name} config has its language model's fields there")
     given = {**rules.get("text_defaults", {}), **given}
-    inner = str(given.get("model_type") or _kind(name, rules).inside.get(part))
+    said, kind = given.get("model_type"), _kind(name, rules)
+    default = kind.inside.get(part)
+    if part in kind.fixed and said not in (None, default, name):
+        raise AttncalcError(
+            f"{part}.model_type '{shown(str(said))}': the class of {name} makes it a {default}", "correct the config"
+        )
+    inner = str(default if part in kind.fixed else said or default)
     own = _read(inner, f"{part}.model_type")
     fields = Fields(given, _kind(inner, own), outer)
     language = _inside(inner, own, fields) if "text" in own else Family(inner, own, fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,21 +14,23 @@ from ...units import shown
 
 class ConfigClass(NamedTuple):
     """What transformers' config class of a model_type says: its fields' defaults, which name stands for
-    which, and the model_types of the configs inside it. language: it is a language model's, whole.
+    which, and the model_types of the configs inside it. language: it is a language model's, whole. fixed:
+    those inside it that are of that model_type whatever they say.
     """
 
     defaults: Mapping[str, Any]
     synonyms: Mapping[str, str]
     inside: Mapping[str, str]
     language: bool
+    fixed: Sequence[str] = ()
 
 
 @cache
 def config_classes() -> dict[str, ConfigClass]:
     """{model_type: ConfigClass} of every config class of transformers (tools/config_classes.py writes it)."""
     return {
-        name: ConfigClass({synonyms.get(k, k): v for k, v in defaults.items()}, synonyms, inside, language)
-        for name, (defaults, synonyms, inside, language) in _content()["classes"].items()
+        name: ConfigClass({synonyms.get(k, k): v for k, v in defaults.items()}, synonyms, *rest)
+        for name, (defaults, synonyms, *rest) in _content()["classes"].items()
     }
 
 

@@ -23,12 +23,13 @@ def refuse_odd(fields: Fields, read: Collection[str]) -> None:
             raise AttncalcError(
                 f"{name} {shown(repr(value))} is not {_WORDS.get(type(default), 'a size')}", "correct the config"
             )
-    n_layers = fields["num_hidden_layers"]
+    n_layers, further = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
+    if type(n_layers) is not int or type(further) is not int:  # whoever reads it says what it should be
+        return
     for name in _LAYER_BY_LAYER:
         value = fields.given.get(name)
         # some lists go on with the layers that predict further tokens, which no figure counts
-        lengths = (n_layers, (n_layers or 0) + (fields["num_nextn_predict_layers"] or 0))
-        if name in read and isinstance(value, list) and type(n_layers) is int and len(value) not in lengths:
+        if name in read and isinstance(value, list) and len(value) not in (n_layers, n_layers + further):
             raise AttncalcError(
                 f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
             )
