@@ -372,7 +372,7 @@ def test_the_families_are_listed(ask: Ask) -> None:
     assert set(listed["refused"]) == set(refused())
     text = ask("presets", "families").out
     assert "llama" in text
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 80
 
 
 # what screens say of such models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from ..cost.cache import kv_cache
@@ -12,6 +13,7 @@ from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count
 from ..workload import Workload
 from .layers import attention_source
 from .report import SUM, Column, Figure, Report, Table, unit_column
+from .text import WIDTH
 
 
 def presets_report(models: Sequence[ModelSpec]) -> Report:
@@ -55,7 +57,12 @@ def families_report(read: Sequence[str], refused: Mapping[str, str], version: st
     padded = [*ordered, *[""] * (height * columns - len(ordered))]
     rows = tuple(tuple(padded[row + height * column] for column in range(columns)) for row in range(height))
     left = Column(align="left")
-    reasons = tuple((name, why) for name, why in sorted(refused.items()))
+    room = WIDTH - 4 - max(map(len, refused), default=0)
+    reasons = tuple(
+        (name if i == 0 else "", line)
+        for name, why in sorted(refused.items())
+        for i, line in enumerate(textwrap.wrap(why, room))
+    )
     return Report(
         "families",
         (f"model_types of transformers {version}: {count(len(read))} read, {count(len(refused))} refused by name",),
