@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ..errors import AttncalcError
 from ..quantity import exact_div, maximum, term
 from ..workload import Mask, Run
-from .kind import SHAPES, Cached, Matrix, Widths, shaped
+from .kind import SHAPES, YES, Cached, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
 from .span import FULL, Span, pairs
 
 
@@ -35,12 +35,12 @@ class Grouped:
         default=(),
         schema={
             "anyOf": [
-                {"type": "boolean"},
+                YES,
                 {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
             ]
         },
     )
-    fused: bool = term("q, k and v are one matrix", default=False, schema={"type": "boolean"})
+    fused: bool = term("q, k and v are one matrix", default=False, schema=YES)
     qk_norm: Literal["head", "full"] | None = term(
         "norm on q and k: head = one gain of d_head for all heads, full = one over all heads' width",
         default=None,
@@ -49,25 +49,19 @@ class Grouped:
     sinks: bool = term(
         "a learned logit of every query head beside the keys' (gpt-oss)",
         default=False,
-        schema={"type": "boolean"},
+        schema=YES,
     )
-    extra_vectors: int | None = term(
-        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
-    )
-    gate: bool | Literal["head"] = term(
-        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
-        default=False,
-        schema={"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["head"]}]},
-    )
+    extra_vectors: int | None = extra_vectors()
+    gate: bool | Literal["head"] = gate()
     shares_kv: bool = term(
         "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
         default=False,
-        schema={"type": "boolean"},
+        schema=YES,
     )
     v_from_k: bool = term(
         "values are made by the keys' projection, and kept beside them: there is no W_v (Gemma 4's full layers)",
         default=False,
-        schema={"type": "boolean"},
+        schema=YES,
     )
     d_input: int | None = term(
         "width of what q, k and v are made from (Zamba's layers: its input beside the embedding)",
@@ -77,14 +71,9 @@ class Grouped:
     repeats_kv: bool = term(
         "transformers' own class caches K and V once for every query head (Falcon)",
         default=False,
-        schema={"type": "boolean"},
+        schema=YES,
     )
-    extra_projections: tuple[Matrix, ...] = term(
-        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
-        default=(),
-        schema=SHAPES,
-    )
-
+    extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = term(
         "what is kept beside K and V and does not grow, whole on every device, by name: [rows, columns] (Zaya)",
         default=(),
@@ -110,8 +99,8 @@ class Grouped:
         defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
-        extra = tuple(shaped(n, s, "queries") for n, s in given.pop("extra_projections", {}).items())
-        states = tuple(shaped(n, s) for n, s in given.pop("extra_states", {}).items())
+        extra = shaped(given.pop("extra_projections", {}), "queries")
+        states = shaped(given.pop("extra_states", {}))
         return cls(**{**defaults, **given}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
 
     def __post_init__(self) -> None:

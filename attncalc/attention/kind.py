@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ..quantity import COUNT
+from ..quantity import COUNT, term
 from ..workload import Mask, Run
 from .span import FULL, Span
 
@@ -21,6 +21,8 @@ SHAPES: Mapping[str, Any] = {
     "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
 }
 """Matrices and vectors by name, in a preset."""
+
+YES: Mapping[str, Any] = {"type": "boolean"}
 
 Reads = Literal["queries", "keys", "first"]
 
@@ -56,9 +58,32 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
-def shaped(name: str, shape: Sequence[int], reads: Reads | None = None) -> Matrix:
-    """The tensor of that shape: its first length the rows, all others together the columns."""
-    return Matrix(name, shape[0], math.prod(shape[1:]), reads=reads)
+def shaped(shapes: Mapping[str, Sequence[int]], reads: Reads | None = None) -> tuple[Matrix, ...]:
+    """The tensors of those shapes, by name: the first length the rows, all others together the columns."""
+    return tuple(Matrix(name, shape[0], math.prod(shape[1:]), reads=reads) for name, shape in shapes.items())
+
+
+def gate() -> Any:
+    """The field of a gate on the output."""
+    return term(
+        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
+        default=False,
+        schema={"anyOf": [YES, {"type": "string", "enum": ["head"]}]},
+    )
+
+
+def extra_vectors() -> Any:
+    """The field of what has elements and multiplies nothing."""
+    return term("elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None)
+
+
+def extra_projections() -> Any:
+    """The field of matrices that a kind has no name for."""
+    return term(
+        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
+        default=(),
+        schema=SHAPES,
+    )
 
 
 class Cached(NamedTuple):

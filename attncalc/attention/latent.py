@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import COUNT, exact_div, minimum, term
 from ..workload import Mask, Run
 from .indexer import Indexer
-from .kind import SHAPES, Cached, Matrix, Widths, shaped
+from .kind import YES, Cached, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
 from .span import FULL, Selected, Span, pairs
 
 
@@ -39,24 +39,14 @@ class Latent:
     )
     d_v: int = term("width of a value head (v_head_dim)")
     q_lora_rank: int | None = term("width of the queries' latent", left_out="queries are not compressed", default=None)
-    extra_vectors: int | None = term(
-        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
-    )
-    gate: bool | Literal["head"] = term(
-        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
-        default=False,
-        schema={"anyOf": [{"type": "boolean"}, {"type": "string", "enum": ["head"]}]},
-    )
+    extra_vectors: int | None = extra_vectors()
+    gate: bool | Literal["head"] = gate()
     shares_kv: bool = term(
         "reads the latents of an earlier layer: has no W_kv_a, and keeps none (Mistral Large 4)",
         default=False,
-        schema={"type": "boolean"},
+        schema=YES,
     )
-    extra_projections: tuple[Matrix, ...] = term(
-        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
-        default=(),
-        schema=SHAPES,
-    )
+    extra_projections: tuple[Matrix, ...] = extra_projections()
     index_topk: int | None = term("keys that an indexer picks for a query", left_out="all of them", default=None)
     index_n_heads: int | None = term("heads of the layer's own indexer", left_out="it has none", default=None)
     index_head_dim: int | None = term("width of an indexer's head", default=None)
@@ -75,7 +65,7 @@ class Latent:
     def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Latent:
         """From the keys of a preset. AttncalcError: a window and an indexer."""
         given = dict(given)
-        extra = tuple(shaped(n, s, "queries") for n, s in given.pop("extra_projections", {}).items())
+        extra = shaped(given.pop("extra_projections", {}), "queries")
         if "index_topk" in given:
             if span != FULL:
                 raise AttncalcError("index_topk: picks among the keys of a window or a chunk", "leave out one of them")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..quantity import term
 from ..workload import Mask, Run
-from .kind import Cached, Matrix
-from .recurrent import YES, Recurrent, convolution, projection, share
+from .kind import YES, Cached, Matrix
+from .recurrent import Recurrent, convolution, projection, share
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from .kind import Cached, Matrix, Widths
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
-YES: Mapping[str, Any] = {"type": "boolean"}
 
 
 class Recurrent:

@@ -52,9 +52,9 @@ def build(document: Document, name: str) -> ModelSpec:
         head=_head(document),
         dtype=top.get("dtype", "fp16"),
         extra=(
-            *(shaped(name, shape) for name, shape in top.get("extra_params", {}).items()),
-            *(shaped(name, shape, "queries") for name, shape in top.get("outside_matrices", {}).items()),
-            *(shaped(name, shape, "first") for name, shape in top.get("first_matrices", {}).items()),
+            *shaped(top.get("extra_params", {})),
+            *shaped(top.get("outside_matrices", {}), "queries"),
+            *shaped(top.get("first_matrices", {}), "first"),
         ),
         sources=tuple(top["sources"]),
         notes=tuple(top.get("notes", ())),
@@ -168,8 +168,8 @@ def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> di
         "norms": given.get("norms_per_layer", 2) + int(cross),
         "shares_weights": given.get("shares_weights", False),
         "extra": (
-            *(shaped(n, s, "queries") for n, s in given.get("extra_matrices", {}).items()),
-            *(shaped(n, s) for n, s in given.get("extra_vectors_per_layer", {}).items()),
+            *shaped(given.get("extra_matrices", {}), "queries"),
+            *shaped(given.get("extra_vectors_per_layer", {})),
         ),
     }
 
