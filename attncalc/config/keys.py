@@ -25,6 +25,7 @@ TEXT: Schema = {
     "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
     "$comment": "is not one line of text",
 }
+MOST_LAYERS = 10_000
 _YES: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
 
@@ -87,7 +88,7 @@ _OF_LAYERS: dict[str, Schema] = {
 
 _OF_STACKS: dict[str, Schema] = {
     **_fields(Stack, "d_model"),
-    "n_layers": _key({"type": "integer", "minimum": 1, "maximum": 10_000}, "layers"),
+    "n_layers": _key({"type": "integer", "minimum": 1, "maximum": MOST_LAYERS}, "layers"),
     "pattern": _key(
         {
             "type": "array",

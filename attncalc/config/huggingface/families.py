@@ -36,9 +36,16 @@ class Family(NamedTuple):
 @cache
 def families() -> dict[str, dict[str, Any]]:
     """Every family's rules by model_type, with those of the family it is like."""
-    return {
-        name: rules for name in _written() if name != ASSUMED and (rules := _merged(name)) and _class_of(name, rules)
-    }
+    return {name: rules for name in _written() if (rules := _rules(name))}
+
+
+@cache
+def _rules(name: str) -> dict[str, Any] | None:
+    """One family's rules, without making those of all others; None where there is no such family."""
+    if name not in _written() or name == ASSUMED:
+        return None
+    rules = _merged(name)
+    return rules if _class_of(name, rules) else None
 
 
 def refused() -> dict[str, str]:
@@ -135,13 +142,13 @@ def _assumed(config: Mapping[str, Any]) -> Family:
 
 
 def _read(name: str, where: str) -> dict[str, Any]:
-    known = families()
-    if name not in known:
-        hint = "" if name in config_classes() else did_you_mean(name, known)
+    rules = _rules(name)
+    if rules is None:
+        hint = "" if name in config_classes() else did_you_mean(name, families())
         raise AttncalcError(f"{where} '{shown(name)}' is not modelled", hint + TIP)
-    if "refused" in known[name]:
-        raise AttncalcError(f"{where} '{name}' is not modelled: {known[name]['refused']}", TIP)
-    return known[name]
+    if "refused" in rules:
+        raise AttncalcError(f"{where} '{name}' is not modelled: {rules['refused']}", TIP)
+    return rules
 
 
 @cache

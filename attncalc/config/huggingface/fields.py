@@ -1,4 +1,4 @@
-"""A config's fields under the names its class gives them, with the class's defaults; it knows what was read."""
+"""A config's fields under the names its class gives them, with the class's defaults."""
 
 from __future__ import annotations
 

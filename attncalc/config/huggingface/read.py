@@ -10,7 +10,7 @@ from ...attention import KINDS, Recurrent
 from ...errors import AttncalcError
 from ...units import shown
 from ..document import Document
-from ..keys import is_layer_key, is_stack_key, keys_of_layer
+from ..keys import MOST_LAYERS, is_layer_key, is_stack_key, keys_of_layer
 from .families import TIP, Family, architecture, family_of, listed
 from .fields import Fields, version
 from .layers import Layer, laid_out
@@ -39,7 +39,6 @@ NOT_KEYS = (
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """How the classes of language models with a head are called."""
-MOST_LAYERS = 10_000
 
 
 def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:

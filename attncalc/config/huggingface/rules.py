@@ -73,11 +73,17 @@ def names_in(rules: Any) -> set[str]:
         return {name for rule in rules for name in names_in(rule)}
     if not isinstance(rules, str) or not rules.startswith("="):
         return set()
-    nodes = list(ast.walk(ast.parse(rules[1:].strip(), mode="eval")))
+    return set(_fields_of(rules[1:]))
+
+
+@cache
+def _fields_of(formula: str) -> frozenset[str]:
+    """The fields that a formula names; most families have most of theirs from the one they are like."""
+    nodes = list(ast.walk(ast.parse(formula.strip(), mode="eval")))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     of_its_own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     of_its_own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return names - of_its_own - {*FUNCTIONS, "i", "top"}
+    return frozenset(names - of_its_own - {*FUNCTIONS, "i", "top"})
 
 
 @cache

@@ -29,13 +29,20 @@ def unread(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Iterator[
     for key, value in fields.given.items():
         if key in looked_at or is_inert(key) or fields.is_default(key):
             continue
-        of_class = fields.is_of_class(key)
-        alike = any(fields.given.get(name) == value for name in _same_as(key))
-        if (of_class and key not in named) or (not of_class and value and key in _named_somewhere() and not alike):
+        if fields.is_of_class(key):
+            matters = key not in named
+        else:
+            matters = bool(value) and key in _named_somewhere() and not _says_again(key, value, fields)
+        if matters:
             yield key
     for layer in (fields.given.get("per_layer_config") or {}).values():
         if any(fields.own(key) not in looked_at and not is_inert(key) for key in layer):
             yield "per_layer_config"
+
+
+def _says_again(key: str, value: Any, fields: Fields) -> bool:
+    """The config says the same under another name of that field, which is read."""
+    return any(fields.given.get(name) == value for name in _same_as(key))
 
 
 def _same_as(name: str) -> set[str]:
