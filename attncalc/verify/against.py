@@ -10,7 +10,7 @@ import torch
 
 from ..check import Check, Verified
 from ..cost.cache import kv_cache
-from ..cost.flops import projections, query_tokens, scores
+from ..cost.flops import projections, scores
 from ..cost.params import params
 from ..cost.parts import compute_dtype, group_name
 from ..model import Layers, ModelSpec, Stack
@@ -154,7 +154,8 @@ def _attention(model: ModelSpec, held: int) -> Check:
 
 def _stack(model: ModelSpec, stack: Stack, asked: Workload, calls: list[Call], ran: bool) -> Iterator[Check]:
     """Each of a stack's layers beside the modules that the class runs for it, in order."""
-    order = [group for layers in stack.layers for group in [_group(model, stack, layers)] * int(layers.count)]
+    groups = _groups(model)
+    order = [groups[group_name(model, stack, layers)] for layers in stack.layers for _ in range(int(layers.count))]
     expected = sum(group.modules for group in order)
     yield Check(
         "model",
@@ -178,12 +179,13 @@ def _stack(model: ModelSpec, stack: Stack, asked: Workload, calls: list[Call], r
             yield from _flops(model, group, asked, held[group.name])
 
 
-def _group(model: ModelSpec, stack: Stack, layers: Layers) -> Group:
-    name = group_name(model, stack, layers)
-    part = next(part for part in params(model).groups if part.group == name)
-    symbols, alike = next((s, g) for s, g in model.symbolic().groups() if group_name(model, s, g) == name)
-    modules = len(layers.attentions) if part.attention_one_layer else 0
-    return Group(name, symbols, alike, modules, part.attention_one_layer)
+def _groups(model: ModelSpec) -> dict[str, Group]:
+    """The kinds of layers of all stacks, by name."""
+    found: dict[str, Group] = {}
+    for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
+        modules = len(layers.attentions) if part.attention_one_layer else 0
+        found.setdefault(part.group, Group(part.group, stack, layers, modules, part.attention_one_layer))
+    return found
 
 
 def _taken(left: list[Call], group: Group) -> list[Call]:
@@ -226,10 +228,6 @@ def _flops(model: ModelSpec, group: Group, asked: Workload, held: list[list[Call
     symbols, workload = model.symbolic(), asked.symbolic()
     stack, layers = group.stack, group.layers
     made = projections(symbols, stack, layers, workload)
-    matrices = layers.attention.matrices(stack.d_model, stack.d_model)
-    convolved = total(m.weights for m in matrices if m.reads and m.name.startswith("conv"))
-    if convolved:
-        made -= 2 * query_tokens(stack, workload) * convolved
     if recurrent(layers):  # gates in blocks are batches of matrices with a bias
         linear = [sum(call.products.linear + call.products.added for call in calls) for calls in held]
         yield _counted(group, "projections", quantity(made), linear, held)
