@@ -203,9 +203,14 @@ class ModelSpec:
             for layers in stack.distinct():
                 yield stack, layers
 
-    def symbolic(self) -> ModelSpec:
-        """One device's part with every number a symbol: what formulas are made of."""
-        stacks = tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
+    def symbolic(self, *, gathered: bool = True) -> ModelSpec:
+        """One device's part with every number a symbol: what formulas are made of.
+
+        gathered: equal layers in one group; else all groups in the model's order.
+        """
+        stacks = self.stacks
+        if gathered:
+            stacks = tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
         model = symbolic(dataclasses.replace(self, stacks=stacks, extra=()))
         return dataclasses.replace(model, extra=self.extra)._split(symbol("tp", self.tp, "tensor-parallel devices"))
 

@@ -191,10 +191,13 @@ class Grouped:
         repeated = exact_div(self.n_heads, self.n_kv_heads) if self.repeats_kv else 1
         states = (Cached(m.name, m.rows, m.cols, grows="never") for m in self.extra_states)
         if self.d_v is None:
-            return (Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated), *states)
+            return (
+                Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"),
+                *states,
+            )
         return (
-            Cached("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated),
-            Cached("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated),
+            Cached("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="k"),
+            Cached("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated, role="v"),
             *states,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..workload import Mask, Run
-from .kind import Cached, Matrix
+from .kind import Cached, Matrix, Role
 from .span import FULL, Pools, pairs
 
 
@@ -49,4 +49,5 @@ class Indexer(NamedTuple):
     def cache(self) -> Cached:
         """Its keys, one a token; with pools also each token's gate and a mark."""
         width = self.d_head if self.pool is None else 2 * self.d_head + 1
-        return Cached("indexer keys", 1, width, dtype=self.dtype)
+        role: Role = "indexer" if self.pool is None else "other"
+        return Cached("indexer keys", 1, width, dtype=self.dtype, role=role)

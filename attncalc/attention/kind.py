@@ -25,6 +25,7 @@ SHAPES: Mapping[str, Any] = {
 YES: Mapping[str, Any] = {"type": "boolean"}
 
 Reads = Literal["queries", "keys", "first"]
+Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", "other"]
 
 
 class Matrix(NamedTuple):
@@ -72,6 +73,16 @@ def gate() -> Any:
     )
 
 
+def state_dtype() -> Any:
+    """The field of what a model's config asks of serving engines."""
+    return term(
+        "dtype that serving engines are asked to keep the state in (mamba_ssm_dtype)",
+        left_out="the engine's own choice",
+        default=None,
+        schema={"type": "string", "enum": ["fp32", "bf16", "fp16"]},
+    )
+
+
 def extra_vectors() -> Any:
     """The field of what has elements and multiplies nothing."""
     return term("elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None)
@@ -93,6 +104,10 @@ class Cached(NamedTuple):
     (rows a source token), or never (rows in all: a recurrent state).
     dtype: the dtype a state insists on; None for the cache's own. repeated: how often transformers' own
     class stores each row (Falcon's: once a query head); other engines store it once.
+    role: what engines tell apart: K and V in one or apart, MLA's latent, an indexer's keys, a convolution's
+    last tokens (as many as its width), a state; other: what no serving engine's layout is known for here.
+    rotary: how many of a latent's elements are the rotary key. asked: the dtype that the model's config
+    asks serving engines to keep a state in.
     """
 
     name: str
@@ -102,6 +117,9 @@ class Cached(NamedTuple):
     span: Span = FULL
     dtype: str | None = None
     repeated: int = 1
+    role: Role = "other"
+    rotary: int = 0
+    asked: str | None = None
 
 
 class Widths(NamedTuple):

@@ -164,7 +164,8 @@ class Latent:
         return minimum(absorbed, expanded + again)
 
     def cache(self) -> tuple[Cached, ...]:
-        latent = Cached("latent and rotary key", 1, self.kv_lora_rank + self.d_rope, span=self.span)
+        width = self.kv_lora_rank + self.d_rope
+        latent = Cached("latent and rotary key", 1, width, span=self.span, role="latent", rotary=self.d_rope)
         return (*(() if self.shares_kv else (latent,)), *((self.indexer.cache(),) if self.indexer else ()))
 
     def widths(self, run: Run | None = None) -> Widths:

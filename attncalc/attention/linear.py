@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..quantity import term
 from ..workload import Mask, Run
-from .kind import YES, Cached, Matrix
+from .kind import YES, Cached, Matrix, state_dtype
 from .recurrent import Recurrent, convolution, projection, share
 
 
@@ -28,6 +28,7 @@ class Delta(Recurrent):
     n_k_heads: int | None = term("heads of queries and keys", left_out="n_heads", default=None)
     channel_decay: bool = term("a decay for each channel of a key (KDA)", default=False, schema=YES)
     gate_rank: int | None = term("rank of the decay's and the gate's matrices", left_out="full", default=None)
+    state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
 
@@ -88,9 +89,12 @@ class Delta(Recurrent):
         return 6 * run.new * self.n_heads * self.d_head * self.d_v
 
     def cache(self) -> tuple[Cached, ...]:
+        asked = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 in every engine
         return (
-            Cached("convolution", 2 * self.keys + self.values, self.d_conv, grows="never"),
-            Cached("state", self.n_heads * self.d_head, self.d_v, grows="never", dtype="fp32"),
+            Cached("convolution", 2 * self.keys + self.values, self.d_conv, grows="never", role="convolution"),
+            Cached(
+                "state", self.n_heads * self.d_head, self.d_v, grows="never", dtype="fp32", role="state", asked=asked
+            ),
         )
 
     def shard(self, tp: int) -> Delta:
@@ -134,7 +138,7 @@ class Lightning(Recurrent):
         return 4 * run.new * self.n_heads * self.d_head * self.d_head
 
     def cache(self) -> tuple[Cached, ...]:
-        return (Cached("state", self.n_heads * self.d_head, self.d_head, grows="never"),)
+        return (Cached("state", self.n_heads * self.d_head, self.d_head, grows="never", role="state"),)
 
     def shard(self, tp: int) -> Lightning:
         return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))
@@ -170,7 +174,7 @@ class ShortConvolution(Recurrent):
         return 0 * run.new
 
     def cache(self) -> tuple[Cached, ...]:
-        return (Cached("convolution", self.d_inner, self.d_conv, grows="never"),)
+        return (Cached("convolution", self.d_inner, self.d_conv, grows="never", role="convolution"),)
 
     def shard(self, tp: int) -> ShortConvolution:
         return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..quantity import term
 from ..workload import Mask, Run
-from .kind import YES, Cached, Matrix
+from .kind import YES, Cached, Matrix, state_dtype
 from .recurrent import Recurrent, convolution, projection, share
 
 
@@ -25,6 +25,7 @@ class Mamba(Recurrent):
     conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
     proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
     dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=YES)
+    state_dtype: str | None = state_dtype()
 
     name = "Mamba"
     words = "Mamba layers"
@@ -53,8 +54,10 @@ class Mamba(Recurrent):
 
     def cache(self) -> tuple[Cached, ...]:
         return (
-            Cached("convolution", self.d_inner, self.d_conv, grows="never"),
-            Cached("state", self.d_inner, self.d_state, grows="never", dtype="fp32"),
+            Cached("convolution", self.d_inner, self.d_conv, grows="never", role="convolution"),
+            Cached(
+                "state", self.d_inner, self.d_state, grows="never", dtype="fp32", role="state", asked=self.state_dtype
+            ),
         )
 
     def shard(self, tp: int) -> Mamba:
@@ -76,6 +79,7 @@ class Mamba2(Recurrent):
     conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
     proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
     inner_norm: bool = term("a gated norm before the projection out", default=False, schema=YES)
+    state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"
     words = "Mamba-2 layers"
@@ -110,8 +114,10 @@ class Mamba2(Recurrent):
 
     def cache(self) -> tuple[Cached, ...]:
         return (
-            Cached("convolution", self.channels, self.d_conv, grows="never"),
-            Cached("state", self.d_inner, self.d_state, grows="never", dtype="fp32"),
+            Cached("convolution", self.channels, self.d_conv, grows="never", role="convolution"),
+            Cached(
+                "state", self.d_inner, self.d_state, grows="never", dtype="fp32", role="state", asked=self.state_dtype
+            ),
         )
 
     def shard(self, tp: int) -> Mamba2:

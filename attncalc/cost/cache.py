@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..attention import Variant
 from ..engines import Engine, engine
+from ..engines.layout import Kept
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import DType
@@ -71,6 +72,16 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
         recurrent_state=sum_of("state", "bytes of state", [Part(g.group, g.state) for g in groups]),
         cross_attention_cache=sum_of("cross", "bytes kept of the source", [Part(g.group, g.source) for g in groups]),
         groups=groups,
+    )
+
+
+def kept(model: ModelSpec) -> tuple[Kept, ...]:
+    """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
+    return tuple(
+        Kept(int(layers.count), layers.cache() if stack.keeps_cache else ())
+        for stack in model.stacks
+        if stack.reads == "target"
+        for layers in stack.layers
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Protocol
 
 from ..attention import Cached
@@ -9,6 +11,7 @@ from ..errors import AttncalcError, did_you_mean
 from ..units import DType, shown
 from ..workload import Workload
 from . import ideal, transformers
+from .layout import Kept, Layout, Settings
 
 
 class Engine(Protocol):
@@ -32,3 +35,16 @@ def engine(name: str) -> Engine:
         hint = did_you_mean(name, ENGINES)
         raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(ENGINES)}")
     return ENGINES[name]
+
+
+SERVING = ("ideal", "transformers", "vllm", "sglang", "llamacpp")
+"""The engines that say what fits: each the module of that name here, with a function `layout`."""
+
+
+def layout(name: str, kept: Sequence[Kept], settings: Settings) -> Layout:
+    """How the engine of that name stores those layers. AttncalcError: there is none, or it cannot store them."""
+    if name not in SERVING:
+        hint = did_you_mean(name, SERVING)
+        raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(SERVING)}")
+    made: Layout = import_module(f".{name}", __name__).layout(kept, settings)
+    return made

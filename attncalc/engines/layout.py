@@ -1,0 +1,151 @@
+"""What an engine is told, and what it answers: the layout of a model's caches on one device.
+
+An engine's `layout` takes what the layers keep, in the model's order, and its settings. The layout then
+says what a memory holds, and what memory a number of sequences needs. Both work on plain ints, for
+searches, and on Quantities, for formulas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+from typing import Literal, NamedTuple, Protocol
+
+from ..attention import Cached
+from ..errors import AttncalcError
+from ..quantity import Quantity, Ratio
+from ..units import DType
+
+Bound = Literal["lower", "reserved"]
+"""What an engine's bytes are: those that a later token needs at the least, or those it sets aside."""
+
+
+class Kept(NamedTuple):
+    """`layers` equal layers in a row that each keep `cached`; () for layers that keep nothing."""
+
+    layers: int
+    cached: tuple[Cached, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an engine is told, each field named as its own option; None where it takes its default.
+
+    kv_dtype: of the cache, for K and V alike; kv_dtype_k, kv_dtype_v: where they differ (llama.cpp).
+    dtype: of the model. mamba_ssm_cache_dtype: of recurrent states. tp, pp, dcp: tensor-, pipeline- and
+    decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens:
+    of one scheduler step. speculative_tokens, speculative_layers: of a drafter, whose layers are counted as
+    the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's -np, -ub, -kvu,
+    --swa-full. source: tokens of an encoder's side.
+    """
+
+    kv_dtype: DType
+    dtype: DType
+    kv_dtype_k: DType | None = None
+    kv_dtype_v: DType | None = None
+    mamba_ssm_cache_dtype: DType | None = None
+    engine_version: str | None = None
+    tp: int = 1
+    pp: int = 1
+    dcp: int = 1
+    block_size: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_running_requests: int | None = None
+    speculative_tokens: int = 0
+    speculative_layers: int = 0
+    prefix_caching: bool | None = None
+    disable_hybrid_kv_cache_manager: bool = False
+    swa_full_tokens_ratio: str | None = None
+    mamba_full_memory_ratio: str | None = None
+    sequences: int | None = None
+    ubatch: int | None = None
+    kv_unified: bool = False
+    swa_full: bool = False
+    cache_implementation: str | None = None
+    residual_length: int | None = None
+    source: int | None = None
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The optional fields that differ from their defaults."""
+        optional = (f for f in dataclasses.fields(self) if f.default is not dataclasses.MISSING)
+        return frozenset(f.name for f in optional if getattr(self, f.name) != f.default)
+
+    def only(self, engine: str, understood: frozenset[str]) -> None:
+        """AttncalcError: a setting was given that `engine` does not have. tp and source are every engine's."""
+        strange = sorted(self.given - understood - {"tp", "source"})
+        if strange:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in strange)
+            raise AttncalcError(
+                f"{options} {'have' if len(strange) > 1 else 'has'} no effect on engine {engine}",
+                "leave it out, or choose the engine that has it with --engine",
+            )
+
+
+class Detail(NamedTuple):
+    """A figure on the way to an engine's answer: its name in JSON, its label, the figure and its unit."""
+
+    name: str
+    label: str
+    quantity: Quantity | Ratio
+    unit: str
+
+
+class Pool(NamedTuple):
+    """What a memory holds, for sequences of one context.
+
+    blocks: of all layers together; None for an engine without blocks. tokens: as the engine counts and
+    prints them. concurrency: how many such sequences, as the engine prints it. details: the figures on the
+    way. words: the lines of the engine's own log that say so.
+    """
+
+    blocks: Quantity | None
+    tokens: Quantity
+    concurrency: Ratio
+    details: tuple[Detail, ...]
+    words: tuple[str, ...]
+
+
+class Layout(Protocol):
+    """How an engine stores one model's caches on one device (of several, the one with the least room)."""
+
+    @property
+    def bound(self) -> Bound:
+        """What its bytes are."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The settings it uses, defaults too, in the engine's words: 'block size 16', 'version 0.33.0'."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: where it was not told and assumes, what it does not count."""
+
+    @property
+    def source(self) -> str:
+        """The engine's files that its formulas are from."""
+
+    def needed(self, batch: int, context: int) -> int:
+        """Bytes in which `batch` sequences of `context` tokens each fit at once, on one device."""
+
+    def pool(self, memory: int, context: int) -> Pool:
+        """What `memory` bytes of one device hold, for sequences of `context` tokens."""
+
+
+def stages(kept: Sequence[Kept], pp: int) -> list[list[Kept]]:
+    """The layers of each of `pp` pipeline stages, in order.
+
+    Layers that do not divide go to the stages before the last, from the back, and to the first last of
+    all. Source: vLLM's get_pp_indices (vllm/distributed/utils.py). AttncalcError: fewer layers than stages.
+    """
+    layers = [run.cached for run in kept for _ in range(run.layers)]
+    if pp > len(layers):
+        raise AttncalcError(f"--pp {pp}: there are {len(layers)} layers", "give each stage at least one layer")
+    sizes = [len(layers) // pp] * pp
+    for i in range(2, len(layers) % pp + 2):
+        sizes[-i] += 1
+    ends = list(accumulate(sizes, initial=0))
+    cut = [layers[start:end] for start, end in pairwise(ends)]
+    return [[Kept(len(list(same)), cached) for cached, same in groupby(stage)] for stage in cut]
