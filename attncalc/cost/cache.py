@@ -78,7 +78,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
 def kept(model: ModelSpec) -> tuple[Kept, ...]:
     """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
     return tuple(
-        Kept(int(layers.count), layers.cache() if stack.keeps_cache else ())
+        Kept(int(layers.count), layers.cache() if stack.keeps_cache else (), layers.attention.label)
         for stack in model.stacks
         if stack.reads == "target"
         for layers in stack.layers

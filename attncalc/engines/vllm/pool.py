@@ -1,0 +1,226 @@
+"""vLLM's pool of blocks: how many there are, how many a request takes, and what the log says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, minimum, named, quantity, ratio, symbol
+from ...units import BYTES, NO_UNIT, TOKENS, count
+from ..layout import Bound, Detail, Pool, Settings
+from .groups import Group, Padding
+from .pages import Alignment, Spec
+from .versions import Behaviour
+
+_LARGE, _LARGEST = 70 * 2**30, 160 * 2**30
+"""Device memory from which vLLM schedules more tokens a step (engine/arg_utils.py)."""
+_SWAP_SPACE = 4 * 2**30
+
+
+def on_stage(groups: Sequence[Group], stage_of: Sequence[int], stage: int) -> tuple[Group, ...]:
+    """The groups with the layers of one pipeline stage alone."""
+    found = []
+    for group in groups:
+        mine = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
+        found.append(Group(tuple(n for n, _ in mine), tuple(spec for _, spec in mine)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class VllmLayout:
+    """vLLM's groups of layers, all of them and by pipeline stage.
+
+    states_per_request: blocks of a request in each group of states.
+    """
+
+    settings: Settings
+    does: Behaviour
+    groups: tuple[Group, ...]
+    by_stage: tuple[tuple[Group, ...], ...]
+    padding: tuple[Padding, ...]
+    alignment: Alignment | None
+    states_per_request: int
+    notes: tuple[str, ...]
+
+    @property
+    def bound(self) -> Bound:
+        return "reserved"
+
+    @property
+    def source(self) -> str:
+        return f"vLLM {self.does.name}, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        sizes = sorted({int(g.spec.block_size) for g in self.groups})
+        found = [f"version {self.does.name}", f"block size {' and '.join(map(count, sizes))}"]
+        if any(g.spec.kind in ("sliding", "chunked") for g in self.groups):
+            found.append(f"{count(self._batched)} batched tokens")
+        return tuple(found)
+
+    @property
+    def _batched(self) -> int:
+        """max_num_batched_tokens: as told, or an API server's default on that device."""
+        if self.settings.max_num_batched_tokens:
+            return self.settings.max_num_batched_tokens
+        memory = self.settings.device_memory or _LARGE
+        if memory >= _LARGEST and self.does.large_devices:
+            return 16384
+        small = memory < _LARGE or any(name in self.settings.device.lower() for name in ("a100", "gb10"))
+        return 2048 if small else 8192
+
+    @property
+    def in_flight(self) -> int:
+        """Tokens that are scheduled and whose blocks are not yet free."""
+        pp = self.settings.pp
+        steps = pp + 1 if self.does.two_steps_in_flight else 1
+        return self._batched * steps
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of a block, in all layers that share it: on the stage where they are most."""
+        return max((_bytes_per_block(groups) for groups in self.by_stage), key=int)
+
+    def blocks_per_request(self, context: int) -> int:
+        """Blocks that one request of `context` tokens takes of the pool, in all groups."""
+        found: dict[Spec, int] = {}
+        for group in self.groups:
+            found[group.spec] = found.get(group.spec, 0) + 1
+        parts = [(spec, times * self._blocks(spec, context)) for spec, times in found.items()]
+        if sum(spec.reach is not None for spec in found) > 1 and isinstance(parts[0][1], Quantity):
+            # windows of several sizes: one letter cannot stand for both
+            return sum(named(n, f"blocks_{i}", f"blocks of {s.words} layers") for i, (s, n) in enumerate(parts, 1))
+        return sum(blocks for _, blocks in parts)
+
+    def _blocks(self, spec: Spec, context: int) -> int:
+        if spec.kind == "mamba":
+            kept = self.states_per_request
+            shown = isinstance(spec.token_bytes, Quantity)
+            return symbol("state_blocks", kept, "blocks of a request in a group of states") if shown else kept
+        if spec.kind == "cross":
+            return ceil_div(self.settings.source or 1, spec.block_size)
+        if spec.reach is None:
+            here = context if self.settings.dcp == 1 else ceil_div(context, self.settings.dcp)
+            return ceil_div(here, spec.block_size)
+        flying = self.in_flight
+        if isinstance(spec.token_bytes, Quantity):
+            flying = symbol("in_flight", flying, "tokens that are scheduled and not yet processed")
+        if spec.kind == "chunked":
+            return ceil_div(minimum(spec.reach + flying, context), spec.block_size)
+        # the window may begin within a block
+        return ceil_div(minimum(spec.reach - 1 + flying, context), spec.block_size) + 1
+
+    def needed(self, batch: int, context: int) -> int:
+        """Bytes in which `batch` requests of `context` tokens fit; the pool's null block is one more."""
+        null = 0 if self.does.v0 else 1
+        return (batch * self.blocks_per_request(context) + null) * self.bytes_per_block
+
+    def pool(self, memory: int, context: int) -> Pool:
+        one_block = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
+        blocks = quantity(symbol("kv_memory", memory, "bytes for the cache") // one_block)
+        there = named(blocks, "num_gpu_blocks", "blocks in the pool")
+        length = symbol("max_model_len", context, "tokens of a request")
+        taken = quantity(self.blocks_per_request(length))
+        request = named(taken, "blocks_per_request", "blocks that a request takes")
+        tokens, concurrency = self._answer(there, request, length)
+        swapped = quantity(
+            symbol("swap_space", self.settings.swap_space or _SWAP_SPACE, "bytes of host memory") // one_block
+        )
+        details = [
+            Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
+            *self._block_details(),
+            Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
+            Detail("kv_blocks_per_request", f"blocks of one request of {count(context)} tokens", taken, NO_UNIT),
+        ]
+        if self.does.v0:
+            details.append(Detail("cpu_blocks", "blocks in host memory", swapped, NO_UNIT))
+        return Pool(
+            blocks, tokens, concurrency, tuple(details), self._words(blocks, tokens, concurrency, length, swapped)
+        )
+
+    def _block_details(self) -> list[Detail]:
+        block = quantity(self.groups[0].spec.block_size)
+        if self.alignment is None:
+            return [Detail("kv_block_size", "tokens of a block", block, TOKENS)]
+        return [
+            Detail("kv_bytes_per_token", "a token in one layer", quantity(self.alignment.token_bytes), BYTES),
+            Detail("kv_bytes_of_state", "one layer's state", quantity(self.alignment.state_bytes), BYTES),
+            Detail("kv_block_size", "tokens of a block", quantity(self.alignment.block_size), TOKENS),
+        ]
+
+    def _answer(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
+        """'GPU KV cache size' and 'Maximum concurrency', whose meanings changed."""
+        if self.does.tokens_from_concurrency:
+            return _in_floats(blocks, request, length), ratio(blocks, request)
+        sizes = [g.spec.block_size for g in self.groups if g.spec.kind != "mamba"]
+        size = min(sizes, key=int) if sizes else length
+        groups = len(self.groups)
+        tokens = (blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")) * size
+        if self.settings.dcp > 1:
+            tokens = tokens * symbol("dcp", self.settings.dcp, "decode-context-parallel devices")
+        if self.does.counts_requests:
+            return quantity(tokens), ratio(blocks, request)
+        return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
+
+    def _words(self, blocks: int, tokens: int, concurrency: Ratio, length: int, swapped: int) -> tuple[str, ...]:
+        times = f"{float(concurrency):.2f}x"
+        if self.does.v0:
+            return (
+                f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(swapped)}",
+                f"Maximum concurrency for {int(length)} tokens per request: {times}",
+            )
+        lines = [*self._alignment_words(), *map(_padding_words, self.padding)]
+        size, most = (
+            f"GPU KV cache size: {count(tokens)} tokens",
+            f"Maximum concurrency for {count(length)} tokens per request: {times}",
+        )
+        return (*lines, f"{size}, {most}") if self.does.one_line else (*lines, size, most)
+
+    def _alignment_words(self) -> list[str]:
+        state = next((g.spec for g in self.groups if g.spec.kind == "mamba"), None)
+        other = next((g.spec for g in self.groups if g.spec.kind != "mamba"), None)
+        if state is None or other is None:
+            return []
+        lines = [
+            f"Setting attention block size to {int(other.block_size)} tokens "
+            "to ensure that attention page size is >= mamba page size."
+        ]
+        if state.page_bytes != state.real_bytes:
+            more = 100 * (int(state.page_bytes) - int(state.real_bytes)) / int(state.real_bytes)
+            lines.append(
+                f"Padding mamba page size by {more:.2f}% to ensure that mamba page size and "
+                "attention page size are exactly equal."
+            )
+        return lines
+
+
+def _padding_words(padding: Padding) -> str:
+    waste = padding.added / padding.layers * 100
+    return f"Add {padding.added} padding layers, may waste at most {waste:.2f}% KV cache memory"
+
+
+def _bytes_per_block(groups: Sequence[Group]) -> int:
+    """One group: the pages of all its layers. Several: a page for each layer of the largest."""
+    there = [group for group in groups if group.layers]
+    if len(there) > 1 or (len(groups) > 1 and there):
+        widest = max(there, key=lambda group: len(group.layers))
+        return _times(len(widest.layers), widest.spec.page_bytes, "L_group", "layers of a group")
+    pages: dict[Spec, int] = {}
+    for spec in there[0].specs if there else ():
+        pages[spec] = pages.get(spec, 0) + 1
+    parts = [_times(n, spec.page_bytes, "L", "layers with a cache") for spec, n in pages.items()]
+    if len(parts) > 1 and isinstance(parts[0], Quantity):
+        return sum(named(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(parts, 1))
+    return sum(parts)
+
+
+def _times(layers: int, page: int, name: str, meaning: str) -> int:
+    return (symbol(name, layers, meaning) if isinstance(page, Quantity) else layers) * page
+
+
+def _in_floats(blocks: Quantity, request: Quantity, length: Quantity) -> Quantity:
+    """int(blocks / request * length) as Python's floats have it: it may be one below the exact quotient."""
+    a, b, c = formula_of(blocks), formula_of(request), formula_of(length)
+    tokens = (("int(", "int("), *a.tokens, ("/", "/"), *b.tokens, ("*", "*"), *c.tokens, (")", ")"))
+    symbols = tuple(dict.fromkeys((*a.symbols, *b.symbols, *c.symbols)))
+    return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens, symbols))
