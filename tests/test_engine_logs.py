@@ -1,0 +1,93 @@
+"""Lines that engines printed, beside what a model file and flags alone give: tests/data/engine-logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncalc.config import load
+from attncalc.cost.cache import kept
+from attncalc.engines import layout
+from attncalc.engines.layout import Layout, Pool, Settings
+from attncalc.units import dtype
+
+FOLDER = Path(__file__).parent / "data" / "engine-logs"
+LOGS: list[dict[str, Any]] = json.loads((FOLDER / "logs.json").read_text())
+GIB = 2**30
+
+
+def rounded(text: str) -> tuple[Decimal, Decimal]:
+    """The numbers that a log prints as `text`: half of its last digit to both sides."""
+    half = Decimal(1).scaleb(Decimal(text).as_tuple().exponent) / 2  # type: ignore[arg-type]
+    return Decimal(text) - half, Decimal(text) + half
+
+
+def told(entry: dict[str, Any]) -> tuple[Layout, int]:
+    """The engine's layout of the entry's model under its flags, and the context."""
+    flags = {**entry.get("assumed", {}), **entry["flags"]}
+    path = entry["model"]
+    model = load(str(FOLDER / path) if path.startswith("models/") else path).shard(flags.pop("tp", 1))
+    context = flags.pop("context", model.max_context)
+    plain = dtype(flags.pop("dtype", "bf16"))
+    given: dict[str, Any] = {"kv_dtype": dtype(flags.pop("kv-dtype", "bf16")), "dtype": plain, "tp": model.tp}
+    for name in ("kv-dtype-k", "kv-dtype-v", "mamba-ssm-cache-dtype"):
+        if name in flags:
+            given[name.replace("-", "_")] = dtype(flags.pop(name))
+    if "swap-space-gib" in flags:
+        given["swap_space"] = flags.pop("swap-space-gib") * GIB
+    flags.pop("num-gpu-blocks-override", None)
+    flags.pop("ubatch-note", None)
+    given.update({name.replace("-", "_"): value for name, value in flags.items()})
+    if "engine_version" not in given and entry["version"]:
+        given["engine_version"] = re.sub(r"(rc|dev|\.dev|\+).*", "", entry["version"])
+    return layout(entry["engine"], kept(model.plain()), Settings(**given)), context
+
+
+def of_vllm() -> list[Any]:
+    return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "vllm" and e["verdict"] == "match"]
+
+
+@pytest.mark.parametrize("entry", of_vllm())
+def test_vllm_says_what_its_log_says(entry: dict[str, Any]) -> None:
+    """Tokens, blocks and concurrency lie in what the rounding of the logged memory allows."""
+    logged = entry["logged"]
+    made, context = told(entry)
+    one = next(int(float(d.quantity)) for d in made.pool(GIB, context).details if d.name == "kv_bytes_per_block")
+    if "available_gib" in logged:
+        least, most = (int(x * GIB) for x in rounded(logged["available_gib"]))
+    elif "available_bytes" in logged:
+        least = most = logged["available_bytes"]
+    else:  # no memory in the excerpt: the blocks, or those that the entry says they are
+        blocks = logged.get("kv_blocks") or entry.get("assumed", {}).get("num-gpu-blocks-override") or 0
+        least = most = blocks * one
+    low, high = made.pool(least, context), made.pool(most, context)
+    if least:
+        agree(logged, low, high)
+    figures = {d.name: d.quantity for d in low.details}
+    for name in ("cpu_blocks",):
+        if name in logged:
+            assert figures[name] == logged[name]
+    if "block_size" in logged:
+        assert figures["kv_block_size"] == logged["block_size"]
+    words = "\n".join(low.words)
+    if "mamba_pad_pct" in logged and Decimal(logged["mamba_pad_pct"]):
+        assert f"by {logged['mamba_pad_pct']}%" in words
+    if "padding_layers" in logged:
+        assert f"Add {logged['padding_layers']} padding layers" in words
+        assert f"at most {logged['padding_waste_pct']}%" in words
+
+
+def agree(logged: dict[str, Any], low: Pool, high: Pool) -> None:
+    if "kv_tokens" in logged:
+        assert int(low.tokens) <= logged["kv_tokens"] <= int(high.tokens)
+    if "kv_blocks" in logged:
+        assert low.blocks is not None and high.blocks is not None
+        assert int(low.blocks) <= logged["kv_blocks"] <= int(high.blocks)
+    if "concurrency" in logged:
+        below, above = rounded(logged["concurrency"])
+        assert float(low.concurrency) <= float(above) and float(below) <= float(high.concurrency)
