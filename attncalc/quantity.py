@@ -87,10 +87,11 @@ def formula_of(value: int) -> Formula:
 
 def _joined(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
+    rounds = operator == "*" and a.operator in ("//", "%")  # as a right operand it needs its parentheses
     return Formula(
         (*a.inside(operator), (operator, operator), *b.inside(operator, right=True)),
         _merge(a.symbols, b.symbols),
-        operator,
+        a.operator if rounds else operator,
     )
 
 
@@ -215,17 +216,26 @@ def _derived(value: int, formula: Callable[[], Formula], *operands: int) -> int:
     return value
 
 
-def least(name: str, value: int, meaning: str, larger: int, smaller: int) -> Quantity:
-    """`value`, the least `name` for which `larger` > `smaller`, both at that value.
+def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
+    """`value`, the least `name` for which `larger` > `smaller` (or another relation), both at that value.
 
     The formula reads 'least T where 2 * T * T > 4 * T'.
     """
-    a, b = formula_of(larger), formula_of(smaller)
-    tokens = ((f"least {name} where",) * 2, *a.tokens, (">", ">"), *b.tokens)
+    return _chosen("least", Symbol(name, value, meaning), larger, relation, smaller)
+
+
+def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
+    """`value`, the most `name` for which `smaller` <= `larger`, both at that value: 'most B where needed <= memory'."""
+    return _chosen("most", Symbol(name, value, meaning), smaller, "<=", larger)
+
+
+def _chosen(which: str, what: Symbol, left: int, relation: str, right: int) -> Quantity:
+    a, b = formula_of(left), formula_of(right)
+    tokens = ((f"{which} {what.name} where",) * 2, *a.tokens, (relation, relation), *b.tokens)
     symbols = _merge(a.symbols, b.symbols)
-    if name not in {s.name for s in symbols}:
-        symbols = (Symbol(name, value, meaning), *symbols)
-    return Quantity(value, Formula(tokens, symbols))
+    if what.name not in {s.name for s in symbols}:
+        symbols = (what, *symbols)
+    return Quantity(what.value, Formula(tokens, symbols))
 
 
 class Ratio(NamedTuple):

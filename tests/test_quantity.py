@@ -81,6 +81,8 @@ def test_symbols_and_numbers_stand_in_pairs(formula: Any) -> None:
         (lambda a, b, c: a - (b - c), "a - (b - c)"),
         (lambda a, b, c: a + (b - c), "a + b - c"),
         (lambda a, b, c: a * (b // c), "a * (b // c)"),
+        (lambda a, b, c: a * (b // c * a), "a * (b // c * a)"),
+        (lambda a, b, c: b // c * a * a, "b // c * a * a"),
         (lambda a, b, c: exact_div(a * b, c), "a * b / c"),
         (lambda a, b, c: ceil_div(a + b, c), "ceil((a + b) / c)"),
         (lambda a, b, c: minimum(a + b, c) * 2, "min(a + b, c) * 2"),

@@ -8,14 +8,14 @@ searches, and on Quantities, for formulas.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple, Protocol
 
 from ..attention import Cached
 from ..errors import AttncalcError
-from ..quantity import Quantity, Ratio
+from ..quantity import Quantity, Ratio, named, symbol
 from ..units import DType
 
 Bound = Literal["lower", "reserved"]
@@ -23,10 +23,14 @@ Bound = Literal["lower", "reserved"]
 
 
 class Kept(NamedTuple):
-    """`layers` equal layers in a row that each keep `cached`; () for layers that keep nothing."""
+    """`layers` equal layers in a row that each keep `cached`; () for layers that keep nothing.
+
+    label: what their attention calls itself ('GQA', 'GDN'), where an engine treats kinds of states apart.
+    """
 
     layers: int
     cached: tuple[Cached, ...]
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Settings:
     decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens:
     of one scheduler step. speculative_tokens, speculative_layers: of a drafter, whose layers are counted as
     the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's -np, -ub, -kvu,
-    --swa-full. source: tokens of an encoder's side.
+    --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention. source: tokens of
+    an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
+    device: of one GPU and its name, which vLLM's defaults depend on.
     """
 
     kv_dtype: DType
@@ -57,6 +63,7 @@ class Settings:
     speculative_layers: int = 0
     prefix_caching: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_swa_memory: bool = False
     swa_full_tokens_ratio: str | None = None
     mamba_full_memory_ratio: str | None = None
     sequences: int | None = None
@@ -66,6 +73,9 @@ class Settings:
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
+    swap_space: int | None = None
+    device_memory: int | None = None
+    device: str = ""
 
     @property
     def given(self) -> frozenset[str]:
@@ -74,8 +84,11 @@ class Settings:
         return frozenset(f.name for f in optional if getattr(self, f.name) != f.default)
 
     def only(self, engine: str, understood: frozenset[str]) -> None:
-        """AttncalcError: a setting was given that `engine` does not have. tp and source are every engine's."""
-        strange = sorted(self.given - understood - {"tp", "source"})
+        """AttncalcError: a setting was given that `engine` does not have.
+
+        tp, the source and the device are every engine's.
+        """
+        strange = sorted(self.given - understood - {"tp", "source", "device_memory", "device"})
         if strange:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in strange)
             raise AttncalcError(
@@ -135,17 +148,57 @@ class Layout(Protocol):
 
 
 def stages(kept: Sequence[Kept], pp: int) -> list[list[Kept]]:
-    """The layers of each of `pp` pipeline stages, in order.
+    """The layers of each of `pp` pipeline stages, in order. AttncalcError: fewer layers than stages."""
+    layers = [run._replace(layers=1) for run in kept for _ in range(run.layers)]
+    ends = list(accumulate(stage_sizes(len(layers), pp), initial=0))
+    cut = [layers[start:end] for start, end in pairwise(ends)]
+    return [[one._replace(layers=len(list(same))) for one, same in groupby(stage)] for stage in cut]
+
+
+def stage_sizes(layers: int, pp: int) -> list[int]:
+    """How many of `layers` each of `pp` pipeline stages has.
 
     Layers that do not divide go to the stages before the last, from the back, and to the first last of
     all. Source: vLLM's get_pp_indices (vllm/distributed/utils.py). AttncalcError: fewer layers than stages.
     """
-    layers = [run.cached for run in kept for _ in range(run.layers)]
-    if pp > len(layers):
-        raise AttncalcError(f"--pp {pp}: there are {len(layers)} layers", "give each stage at least one layer")
-    sizes = [len(layers) // pp] * pp
-    for i in range(2, len(layers) % pp + 2):
+    if pp > layers:
+        raise AttncalcError(f"--pp {pp}: there are {layers} layers", "give each stage at least one layer")
+    sizes = [layers // pp] * pp
+    for i in range(2, layers % pp + 2):
         sizes[-i] += 1
-    ends = list(accumulate(sizes, initial=0))
-    cut = [layers[start:end] for start, end in pairwise(ends)]
-    return [[Kept(len(list(same)), cached) for cached, same in groupby(stage)] for stage in cut]
+    return sizes
+
+
+def gathered(kept: Sequence[Kept]) -> tuple[Kept, ...]:
+    """Equal layers in one run, in the order of their first; layers that keep nothing left out."""
+    counts: dict[tuple[Cached, ...], int] = {}
+    for run in kept:
+        if run.cached:
+            counts[run.cached] = counts.get(run.cached, 0) + run.layers
+    return tuple(Kept(layers, cached) for cached, layers in counts.items())
+
+
+def summed(runs: Sequence[Kept], one: Callable[[Kept], int], name: str, meaning: str) -> int:
+    """What `one` says of a layer of each run, times the layers, over all runs.
+
+    One run's formula stays as it is; of several, which may use a symbol for different numbers, each sum is
+    named: `name`_1, `name`_2. Plain where `one` answers in plain ints.
+    """
+    found = []
+    for run in runs:
+        each = one(run)
+        shown = isinstance(each, Quantity)
+        found.append((run, (symbol("L", run.layers, "layers") if shown else run.layers) * each))
+    found = [(run, part) for run, part in found if part]
+    if len(found) < 2 or not any(isinstance(part, Quantity) for _, part in found):
+        return sum(part for _, part in found)
+    return sum(
+        named(part, f"{name}_{i}", f"{meaning}, {run.layers} layer{'s'[: run.layers != 1]} that keep {words(run)}")
+        for i, (run, part) in enumerate(found, start=1)
+    )
+
+
+def words(run: Kept) -> str:
+    """What one of its layers keeps, for people: 'K and V (window 1,024)'."""
+    spans = (f" ({c.span.label})" if c.grows == "context" and c.span.reach is not None else "" for c in run.cached)
+    return " and ".join(f"{c.name}{span}" for c, span in zip(run.cached, spans, strict=True))

@@ -45,8 +45,8 @@ def grouped(specs: Sequence[Spec], does: Behaviour, *, promote: bool) -> tuple[t
         return (Group(tuple(numbers), tuple(specs)),), ()
     if _one_type(specs) and (does.uniform_type or len({int(s.page_bytes) for s in specs}) == 1 or does.v0):
         return (Group(tuple(numbers), tuple(specs)),), ()
-    if not does.groups_hybrids:
-        raise _cannot(does, "keeps only layers of one kind")
+    if promote or not does.groups_hybrids:
+        raise _cannot(does, "keeps layers of one kind alone then")
     specs = _unified(specs, does)
     buckets: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, minimum, named, quantity, ratio, symbol
+from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, maximum, minimum, named, quantity, ratio, symbol
 from ...units import BYTES, NO_UNIT, TOKENS, count
 from ..layout import Bound, Detail, Pool, Settings
 from .groups import Group, Padding
@@ -54,7 +54,7 @@ class VllmLayout:
     def facts(self) -> tuple[str, ...]:
         sizes = sorted({int(g.spec.block_size) for g in self.groups})
         found = [f"version {self.does.name}", f"block size {' and '.join(map(count, sizes))}"]
-        if any(g.spec.kind in ("sliding", "chunked") for g in self.groups):
+        if any(g.spec.kind in ("sliding", "chunked", "cross") for g in self.groups):
             found.append(f"{count(self._batched)} batched tokens")
         return tuple(found)
 
@@ -98,7 +98,8 @@ class VllmLayout:
             shown = isinstance(spec.token_bytes, Quantity)
             return symbol("state_blocks", kept, "blocks of a request in a group of states") if shown else kept
         if spec.kind == "cross":
-            return ceil_div(self.settings.source or 1, spec.block_size)
+            # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
+            return ceil_div(maximum(self._batched, self.settings.source or 1), spec.block_size)
         if spec.reach is None:
             here = context if self.settings.dcp == 1 else ceil_div(context, self.settings.dcp)
             return ceil_div(here, spec.block_size)
@@ -131,6 +132,7 @@ class VllmLayout:
             *self._block_details(),
             Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
             Detail("kv_blocks_per_request", f"blocks of one request of {count(context)} tokens", taken, NO_UNIT),
+            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * one_block), BYTES),
         ]
         if self.does.v0:
             details.append(Detail("cpu_blocks", "blocks in host memory", swapped, NO_UNIT))

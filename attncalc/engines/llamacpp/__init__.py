@@ -1,0 +1,167 @@
+"""llama.cpp: cells for a context that is set at start-up, in one buffer a kind of layer.
+
+A cell is one token's K and V in every layer of a buffer. Contexts are padded to 256 cells. Sequences have
+a stream of cells each, or share all (--kv-unified). Layers with a window have a buffer of their own
+(iSWA), an indexer's keys too (DSA); recurrent states are rows of f32, a row a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...attention import Cached, Chunked
+from ...errors import AttncalcError
+from ...quantity import Quantity, exact_div, named
+from ...units import DType, count, dtype, shown
+from ..layout import Kept, Settings, gathered, summed
+from .cells import FORK, TYPES, VERSION, Buffer, LlamaCpp, States
+
+NAME = "llamacpp"
+UBATCH, BATCH, MOST_SEQUENCES, CHUNK = 512, 2048, 256, 8192
+"""The defaults of -ub and -b, LLAMA_MAX_SEQ, and the chunk that Llama 4's loader sets."""
+_STATES = ("convolution", "state")
+_STORED = ("engine_version", "kv_dtype_k", "kv_dtype_v", "kv_unified", "swa_full")
+_OPTIONS = frozenset((*_STORED, "sequences", "ubatch", "speculative_tokens"))
+
+
+def layout(kept: Sequence[Kept], settings: Settings) -> LlamaCpp:
+    """How llama.cpp stores those layers. AttncalcError: it cannot, or its layout is not known here."""
+    settings.only(NAME, _OPTIONS)
+    fork = settings.engine_version == FORK
+    types = (settings.kv_dtype_k or settings.kv_dtype, settings.kv_dtype_v or settings.kv_dtype)
+    _check_settings(settings, types)
+    runs = gathered(kept)
+    everything = [cached for run in runs for cached in run.cached]
+    if not everything:
+        raise AttncalcError("this model keeps no cache", "llama.cpp makes none for an encoder")
+    for run in runs:
+        _check(run, types, fork)
+    reach, notes = _window(everything, fork, settings.swa_full)
+    states = [run for run in runs if any(cached.role in _STATES for cached in run.cached)]
+    if settings.speculative_tokens and not states:
+        raise AttncalcError("--speculative-tokens: only rows of states grow with them", "leave it out")
+    if any(cached.role == "latent" for cached in everything):
+        notes.append("A GGUF made before llama.cpp knew MLA keeps K and V of every head instead.")
+    if fork:
+        notes.append("Taken with -fa (contexts are padded to 256 cells, else to 32) and MLA with -mla 2 or 3.")
+    if reach and (settings.ubatch or 0) > BATCH and not settings.swa_full:
+        notes.append(f"A micro-batch is never larger than the batch: taken with -b {settings.ubatch} or more.")
+    if len({int(c.width) * int(c.rows) for c in everything if c.role in ("kv", "v")}) > 1:
+        notes.append("Flash attention is taken to be on; without it every V is as wide as the widest.")
+    return LlamaCpp(
+        tuple(_buffers(runs, types, reach)),
+        _states(states) if states else None,
+        reach,
+        types,
+        settings.sequences or 1,
+        settings.ubatch or UBATCH,
+        settings.kv_unified or fork,
+        settings.swa_full,
+        1 + settings.speculative_tokens,
+        sum(run.layers for run in kept),
+        fork,
+        (*notes, "Layers are spread over the GPUs, each whole: the bytes are of all GPUs together."),
+    )
+
+
+def _check_settings(settings: Settings, types: tuple[DType, DType]) -> None:
+    if settings.tp > 1:
+        raise AttncalcError("--tp: llama.cpp spreads layers over GPUs, not heads", "ask for one device, --tp 1")
+    if settings.engine_version not in (None, VERSION, FORK):
+        raise AttncalcError(
+            f"--engine-version {shown(settings.engine_version)}: llama.cpp is known here as in one version",
+            f"leave it out; known: {VERSION} (llama-cpp-python's), {FORK} (ik_llama.cpp)",
+        )
+    if (settings.sequences or 1) > MOST_SEQUENCES:
+        raise AttncalcError(f"--sequences: llama.cpp takes at most {MOST_SEQUENCES}", "start several servers")
+    for one in types:
+        if one.name not in TYPES:
+            raise AttncalcError(f"llama.cpp has no cache in {one.name}", f"known: {', '.join(TYPES)}")
+
+
+def _check(run: Kept, types: tuple[DType, DType], fork: bool) -> None:
+    """AttncalcError: llama.cpp refuses such layers, or how it stores them is not known here."""
+    for cached in run.cached:
+        if cached.grows == "source":
+            raise AttncalcError("what llama.cpp keeps of a source is not known here", "ask --engine ideal")
+        if cached.role == "other" or (fork and cached.role in (*_STATES, "indexer")):
+            raise AttncalcError(f"how llama.cpp stores {cached.name} is not known here", "ask --engine ideal")
+        if isinstance(cached.span, Chunked) and cached.span.chunk != CHUNK:
+            raise AttncalcError(
+                f"llama.cpp has chunks of {count(CHUNK)} tokens alone, not {count(cached.span.chunk)}",
+                "ask --engine ideal",
+            )
+        if cached.role == "latent" and types[0] != types[1]:
+            raise AttncalcError("llama.cpp keeps MLA's latent as K alone", "give --kv-dtype instead of two types")
+        for one, roles in zip(types, (("kv", "k", "latent", "indexer"), ("kv", "v")), strict=True):
+            if one.group and cached.role in roles and cached.width % one.group:
+                raise AttncalcError(
+                    f"llama.cpp cannot keep rows of {count(cached.width)} elements in {TYPES[one.name]}",
+                    f"its blocks are of {one.group}; ask for f16",
+                )
+
+
+def _window(everything: Sequence[Cached], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
+    """Tokens of the window of a model that has layers with one and layers without; and what to know of it."""
+    attention = [cached for cached in everything if cached.grows == "context" and cached.role != "indexer"]
+    reaches = {int(c.span.reach): c.span.reach for c in attention if c.span.reach is not None}
+    if fork or not reaches:
+        return None, ["ik_llama.cpp keeps the whole context in layers with a window too."] if reaches else []
+    if all(cached.span.reach is not None for cached in attention):
+        return None, ["Every layer has a window; llama.cpp loads such models (Mistral, Phi-3) without it."]
+    if len(reaches) > 1:
+        raise AttncalcError(
+            f"llama.cpp has one window a model, these layers have {' and '.join(map(count, sorted(reaches)))}",
+            "ask --engine ideal",
+        )
+    told = [] if swa_full else ["llama.cpp's loader of this model is taken to know its windows."]
+    return next(iter(reaches.values())), told
+
+
+def _buffers(runs: Sequence[Kept], types: tuple[DType, DType], reach: int | None) -> Iterator[Buffer]:
+    kinds: dict[str, list[Kept]] = {"kv": [], "swa": [], "indexer": []}
+    for run in runs:
+        for cached in run.cached:
+            if cached.grows != "context":
+                continue
+            windowed = reach is not None and cached.span.reach is not None
+            name = "indexer" if cached.role == "indexer" else "swa" if windowed else "kv"
+            kinds[name].append(Kept(run.layers, (cached,)))
+    labels = {"kv": "the whole context" if reach else "all layers", "swa": "a window", "indexer": "indexer keys"}
+    for name, found in kinds.items():
+        if found:
+            layers = sum(run.layers for run in found if run.cached[0].role != "v")
+            k = sum(run.layers * _k_bytes(run.cached[0], types[0]) for run in found)
+            cell = summed(found, lambda run: _cell(run.cached[0], types), f"{name}_bytes", "bytes of a cell")
+            yield Buffer(name, labels[name], layers, cell, k, name == "swa")
+
+
+def _k_bytes(cached: Cached, k: DType) -> int:
+    """Bytes of K in a cell of one layer, plain."""
+    rows, width = int(cached.rows), int(cached.width)
+    return 0 if cached.role == "v" else (rows // 2 if cached.role == "kv" else rows) * k.row_bytes(width)
+
+
+def _cell(cached: Cached, types: tuple[DType, DType]) -> int:
+    """Bytes of a cell in one layer. A row is all heads' together, in whole blocks since each head's is."""
+    k, v = types
+    if cached.role != "kv" or k == v:
+        return cached.rows * (v if cached.role == "v" else k).row_bytes(cached.width)
+    heads = exact_div(cached.rows, 2)
+    parts = (heads * k.row_bytes(cached.width), heads * v.row_bytes(cached.width))
+    if not isinstance(cached.rows, Quantity):
+        return sum(parts)
+    return named(parts[0], "k_bytes", f"bytes of K in {k.name}") + named(parts[1], "v_bytes", f"bytes of V in {v.name}")
+
+
+def _states(runs: Sequence[Kept]) -> States:
+    """A row of a sequence. A convolution keeps one token less than transformers does: the next makes it whole."""
+    f32 = dtype("fp32")
+
+    def row(cached: Cached) -> int:
+        width = cached.width - 1 if cached.role == "convolution" else cached.width
+        return cached.rows * f32.row_bytes(width, "state_bytes")
+
+    parts = [Kept(run.layers, (cached,)) for run in runs for cached in run.cached if cached.role in _STATES]
+    r, s = (sum(p.layers * int(row(p.cached[0])) for p in parts if p.cached[0].role == role) for role in _STATES)
+    return States(summed(parts, lambda run: row(run.cached[0]), "state_row", "bytes of a row"), r, s)

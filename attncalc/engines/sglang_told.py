@@ -1,0 +1,165 @@
+"""What SGLang is told and what it takes where it is not: pages, ratios, sequences at once, and what to say of it.
+
+Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
+speculative_hook.py, mamba_hook.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from ..errors import AttncalcError
+from ..units import shown
+from .layout import Kept, Settings
+from .sglang_pools import Pools
+from .sglang_states import States
+
+VERSION = "0.5.23"
+DRAFTING = 48
+"""Sequences that SGLang runs at once with a drafter, where --max-running-requests does not say."""
+SETTINGS = frozenset(
+    {
+        "pp",
+        "block_size",
+        "swa_full_tokens_ratio",
+        "mamba_full_memory_ratio",
+        "mamba_ssm_cache_dtype",
+        "max_running_requests",
+        "speculative_layers",
+        "speculative_tokens",
+        "prefix_caching",
+        "disable_hybrid_swa_memory",
+        "engine_version",
+    }
+)
+
+
+class Told(NamedTuple):
+    """version; tokens of a page; the windows' pool's tokens for each of the full one's; states' pool; sequences
+    that run at once at the most, None where nothing says so.
+    """
+
+    version: str
+    page: int
+    share: Fraction
+    states: States | None
+    most: int | None
+
+
+def understood(pools: Pools, settings: Settings) -> Told:
+    """The settings with SGLang's defaults. AttncalcError: it has none such, or not for these pools."""
+    version = _version(settings.engine_version)
+    drafts = bool(settings.speculative_layers or settings.speculative_tokens)
+    most = settings.max_running_requests or (DRAFTING if drafts else None)
+    if pools.swa and settings.prefix_caching is False and settings.max_running_requests:
+        raise AttncalcError(
+            "SGLang without its radix cache sizes the windows' pool by --max-running-requests and its prefill chunks",
+            "leave --max-running-requests out, or give --disable-hybrid-swa-memory",
+        )
+    return Told(
+        version,
+        _page(pools, settings),
+        _decimal(settings.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", 1),
+        _states(pools, settings, most) if pools.states else None,
+        most,
+    )
+
+
+def facts(pools: Pools, told: Told) -> Iterator[str]:
+    """The settings that count, in SGLang's words."""
+    yield f"version {told.version}"
+    yield f"page size {told.page}"
+    if pools.swa:
+        yield f"swa-full-tokens-ratio {float(told.share):g}"
+    if told.states and told.states.fixed is None:
+        yield f"mamba-full-memory-ratio {float(told.states.share):g}"
+    if told.most:
+        yield f"max-running-requests {told.most}"
+
+
+def notes(kept: Sequence[Kept], pools: Pools, settings: Settings, told: Told) -> Iterator[str]:
+    """What a reader must know."""
+    states = told.states
+    if told.version != VERSION:
+        yield f"SGLang {told.version} is taken to be as {VERSION}, the newest that was read."
+    if settings.block_size is None and not pools.indexer:
+        yield "Pages of 1 token are SGLang's default; some attention backends take 64 or 128: --block-size says so."
+    if pools.swa:
+        yield (
+            "SGLang has a pool of windows for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more; other "
+            "models (Gemma 2 and 3) keep windows like full attention: --disable-hybrid-swa-memory says so."
+        )
+        yield "The chunk of a prompt that is being read takes more of the windows' pool; it is not counted."
+    elif any(c.grows == "context" and c.span.reach is not None for run in kept for c in run.cached):
+        yield "Windows and chunks have slots for the whole context."
+    if pools.indexer and settings.kv_dtype.name == "fp8":
+        yield "An fp8 latent has scales and its rotary key is bf16; SGLang's TRT-LLM and TileLang kernels keep neither."
+    if settings.kv_dtype.name == "fp4":
+        yield "fp4 is SGLang's fp4_mx_block16; its nvfp4 may need a workspace besides."
+    if settings.speculative_layers:
+        yield "The drafter's layers are taken to have rows as the full layers have."
+    if states and states.per_sequence > 1:
+        yield f"A sequence is taken to need {states.per_sequence} slots of states: the radix cache copies them."
+    if told.most is None:
+        yield "SGLang without --max-running-requests runs no more than 2,048 to 4,096 sequences at once."
+
+
+def _version(given: str | None) -> str:
+    """The version asked about. AttncalcError: it is none, or before the first that was read."""
+    found = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", given or VERSION)
+    if not found:
+        raise AttncalcError(f"SGLang has no version '{shown(given)}'", f"write it as {VERSION}")
+    if tuple(int(part or 0) for part in found.groups()) < tuple(map(int, VERSION.split("."))):
+        raise AttncalcError(
+            f"SGLang {shown(given)}: no layout is known here", f"{VERSION} is the first that was read, and the default"
+        )
+    return (given or VERSION).removeprefix("v")
+
+
+def _decimal(text: str, option: str, most: int | None = None) -> Fraction:
+    """A ratio as it was written, exactly. AttncalcError: none, nothing at all, or above `most`."""
+    found = Fraction(text) if re.fullmatch(r"\d{1,9}(\.\d{0,12})?|\.\d{1,12}", text, re.ASCII) else Fraction(0)
+    if not found or (most is not None and found > most):
+        limit = f" and at most {most}" if most else ""
+        raise AttncalcError(f"{option}: '{shown(text)}' is not a number above 0{limit}", "write it as 0.8")
+    return found
+
+
+def _page(pools: Pools, settings: Settings) -> int:
+    """Tokens of a page. AttncalcError: SGLang would take another one than was given."""
+    if pools.indexer:
+        if settings.block_size not in {None, 64}:
+            raise AttncalcError(
+                f"SGLang takes pages of 64 tokens where there is an indexer, not of {settings.block_size}",
+                "leave --block-size out",
+            )
+        return 64
+    page = settings.block_size or 1
+    if page != 1 and pools.states and not pools.buffered and settings.prefix_caching is not False:
+        raise AttncalcError(
+            "SGLang takes pages of 1 token where convolutions are all the states that its radix cache keeps",
+            "leave --block-size out, or the radix cache with --no-prefix-caching",
+        )
+    return page
+
+
+def _states(pools: Pools, settings: Settings, most: int | None) -> States:
+    if settings.speculative_layers and not settings.speculative_tokens:
+        raise AttncalcError(
+            "SGLang keeps a copy of the states for each token that a drafter proposes", "give --speculative-tokens N"
+        )
+    cached = settings.prefix_caching is not False
+    # the radix cache's copies: 3 slots a sequence, and 2 more where it may write them while the sequence runs
+    per_sequence = 1 if not cached else 5 if pools.buffered else 3
+    slot = max((stage.convolution + stage.ssm for stage in pools.stages), key=int)
+    return States(
+        slot=slot,
+        share=_decimal(settings.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio"),
+        per_sequence=per_sequence,
+        ahead=settings.speculative_tokens,
+        most=most,
+        fixed=most if not cached else None,
+    )

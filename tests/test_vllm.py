@@ -1,0 +1,313 @@
+"""vLLM's blocks, groups and versions: attncalc/engines/vllm. Whole logs are in test_engine_logs.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc.attention import Cached, Sliding
+from attncalc.attention.span import Chunked
+from attncalc.config import load
+from attncalc.cost.cache import kept
+from attncalc.engines import layout
+from attncalc.engines.layout import Kept, Layout, Settings
+from attncalc.engines.vllm.versions import behaviour
+from attncalc.errors import AttncalcError
+from attncalc.units import dtype
+
+GIB = 2**30
+BF16 = dtype("bf16")
+KV = Cached("K and V", 2 * 8, 128, role="kv")
+"""8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B a token and layer in 16 bits."""
+
+
+def told(**given: Any) -> Settings:
+    return Settings(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
+
+
+def vllm(*runs: Kept, **given: Any) -> Layout:
+    return layout("vllm", runs, told(**given))
+
+
+def figure(made: Layout, name: str, context: int = 4096, memory: int = GIB) -> int:
+    return int(float(next(d.quantity for d in made.pool(memory, context).details if d.name == name)))
+
+
+def full(n: int, cached: Cached = KV) -> Kept:
+    return Kept(n, (cached,))
+
+
+def window(n: int, size: int, cached: Cached = KV) -> Kept:
+    return Kept(n, (cached._replace(span=Sliding(size)),))
+
+
+def test_a_block_is_a_page_of_every_layer() -> None:
+    # 32 layers x 16 tokens x 4,096 B = 2 MiB; 1 GiB holds 512 of them, 8,192 tokens
+    made = vllm(full(32))
+    pool = made.pool(GIB, 4096)
+    assert figure(made, "kv_bytes_per_block") == 2 * 2**20
+    assert (pool.blocks, pool.tokens, float(pool.concurrency)) == (512, 8192, 2.0)
+
+
+def test_the_null_block_is_no_sequences() -> None:
+    # two requests of 256 blocks are all 512 blocks, and the pool keeps one back
+    made = vllm(full(32))
+    assert made.needed(2, 4096) == (2 * 256 + 1) * 2 * 2**20 > GIB >= made.needed(1, 4096)
+
+
+def test_fewer_kv_heads_than_devices_are_replicated() -> None:
+    """max(1, 8 // 16) = 1 KV head a device: 80 layers x 16 x 2 x 128 x 2 B = 640 KiB a block."""
+    model = load("llama2-70b").shard(16)
+    made = layout("vllm", kept(model.plain()), told(tp=16))
+    assert figure(made, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
+
+
+LATENT = Cached("latent", 1, 576, role="latent", rotary=64)
+INDEX = Cached("indexer keys", 1, 128, role="indexer")
+
+
+@pytest.mark.parametrize(
+    ("cached", "kv_dtype", "bytes_per_token"),
+    [
+        ((LATENT,), "bf16", 576 * 2),
+        ((LATENT,), "fp8", 576),
+        # an indexer's key is 128 fp8 and an fp32 scale, whatever the cache
+        ((LATENT, INDEX), "bf16", 576 * 2 + 128 + 4),
+        # fp8_ds_mla: 512 fp8, 4 fp32 scales, 64 elements in 16 bits = 656
+        ((LATENT, INDEX), "fp8", 512 + 4 * 4 + 64 * 2 + 132),
+        ((KV,), "fp8", 2 * 8 * 128),
+        ((KV,), "int8", 2 * 8 * (128 + 4)),
+        ((KV,), "int4", 2 * 8 * (64 + 4)),
+        # nvfp4: half a byte an element, and an fp8 scale for 16
+        ((KV,), "fp4", 2 * 8 * (64 + 8)),
+    ],
+)
+def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[Cached, ...], kv_dtype: str, bytes_per_token: int) -> None:
+    made = vllm(Kept(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
+    assert figure(made, "kv_bytes_per_block") == 64 * bytes_per_token
+
+
+def test_mla_has_flashmlas_blocks_and_dcp_divides_its_tokens() -> None:
+    # cdiv(cdiv(4,096, 8), 64) = 8 blocks on each of 8 devices
+    made = vllm(Kept(61, (LATENT,)), tp=8, dcp=8)
+    assert figure(made, "kv_block_size") == 64
+    assert figure(made, "kv_blocks_per_request") == 8
+
+
+def test_windows_have_blocks_of_their_own() -> None:
+    """Gemma 3 27B: 52 windows and 10 full layers are 7 groups of 10 layers, 8 of them padding."""
+    made = vllm(*[part for _ in range(10) for part in (window(5, 1024), full(1))], window(2, 1024))
+    assert figure(made, "kv_groups") == 6 + 1
+    assert figure(made, "kv_bytes_per_block") == 10 * 16 * 4096
+    assert "Add 8 padding layers, may waste at most 15.38% KV cache memory" in made.pool(GIB, 4096).words
+    # full: 131,072 / 16; a window: (1,023 + 2 x 8,192 in flight) / 16 and one more, since it may begin in a block
+    assert figure(made, "kv_blocks_per_request", 131072) == 8192 + 6 * (-(-(1023 + 16384) // 16) + 1)
+
+
+def test_before_0_26_one_step_is_in_flight() -> None:
+    older = vllm(window(5, 1024), full(1), engine_version="0.25.1")
+    assert figure(older, "kv_blocks_per_request", 131072) == 8192 + 5 * (-(-(1023 + 8192) // 16) + 1)
+
+
+def test_a_short_context_is_all_within_the_window() -> None:
+    made = vllm(window(5, 1024), full(1))
+    assert figure(made, "kv_blocks_per_request", 512) == 32 + 5 * (32 + 1)
+
+
+def test_chunks_need_no_block_more() -> None:
+    made = vllm(Kept(3, (KV._replace(span=Chunked(8192)),)), full(1))
+    assert figure(made, "kv_blocks_per_request", 65536) == 4096 + 3 * ((8192 + 16384) // 16)
+
+
+@pytest.mark.parametrize(
+    ("version", "groups", "layers"),
+    # 13 full and 12 windows: one group of 12 and two of the full ones; later 13 and 13, with one layer of padding
+    [("0.11.2", 3, 12), ("0.12.0", 2, 13), ("0.33.0", 2, 13)],
+)
+def test_groups_of_about_as_many_layers_share_a_size(version: str, groups: int, layers: int) -> None:
+    made = vllm(full(13), window(12, 128), engine_version=version)
+    assert figure(made, "kv_groups") == groups
+    assert figure(made, "kv_bytes_per_block") == layers * 16 * 4096
+
+
+def test_13_to_10_is_within_1_5_and_not_within_1_25() -> None:
+    old, new = (vllm(full(13), window(10, 128), engine_version=v) for v in ("0.17.1", "0.18.0"))
+    assert figure(old, "kv_bytes_per_block") == 10 * 16 * 4096
+    assert figure(new, "kv_bytes_per_block") == 13 * 16 * 4096
+
+
+@pytest.mark.parametrize("given", [{"engine_version": "0.9.0"}, {"disable_hybrid_kv_cache_manager": True}])
+def test_without_the_hybrid_manager_windows_keep_every_token(given: dict[str, Any]) -> None:
+    made = vllm(window(5, 1024), full(1), **given)
+    assert figure(made, "kv_groups") == 1
+    assert figure(made, "kv_bytes_per_block") == 6 * 16 * 4096
+
+
+def test_smaller_pages_take_more_tokens() -> None:
+    # Gemma 4: windows of 16 heads x 256 and full layers of 4 heads x 512: half as wide, so twice the tokens
+    wide, narrow = Cached("K and V", 32, 256, role="kv"), Cached("K and V", 8, 512, role="kv")
+    made = vllm(window(5, 1024, wide), full(1, narrow), max_num_batched_tokens=8192)
+    assert figure(made, "kv_bytes_per_block") == 16 * 32 * 256 * 2
+    assert figure(made, "kv_blocks_per_request", 131072) == 131072 // 32 + 5 * (-(-(1023 + 16384) // 16) + 1)
+    with pytest.raises(AttncalcError, match=r"0\.11\.2 cannot bring together pages"):
+        vllm(window(5, 1024, wide), full(1, narrow), engine_version="0.11.2")
+
+
+CONVOLUTION = Cached("convolution", 8192, 4, grows="never", role="convolution")
+STATE = Cached("state", 32 * 128, 128, grows="never", dtype="fp32", role="state", asked="fp32")
+GDN = Kept(3, (CONVOLUTION, STATE), "GDN")
+"""Qwen3.5-9B's: 8,192 x 3 x 2 B of convolution and 32 x 128 x 128 x 4 B of state: 2,146,304 B."""
+WIDE = Cached("K and V", 2 * 4, 256, role="kv")
+
+
+def test_attention_s_blocks_grow_until_a_state_fits() -> None:
+    # 2,146,304 B over 4,096 B a token is 524.0; the next multiple of 16 is 528, and 528 x 4,096 / 2,146,304 = 1.0076
+    made = vllm(GDN, full(1, WIDE), engine_version="0.19.0", prefix_caching=False)
+    assert figure(made, "kv_block_size") == 528
+    assert "Padding mamba page size by 0.76% to ensure" in made.pool(GIB, 4096).words[1]
+    assert figure(made, "kv_blocks_per_request", 262144) == -(-262144 // 528) + 3 * 1
+
+
+@pytest.mark.parametrize(
+    ("given", "states"),
+    [
+        ({"engine_version": "0.14.0"}, 1),
+        ({"engine_version": "0.19.0"}, 1),
+        ({"engine_version": "0.19.0", "prefix_caching": True}, 2),
+        ({"engine_version": "0.19.0", "prefix_caching": True, "speculative_tokens": 3}, 5),
+        ({"engine_version": "0.26.0"}, 2),  # prefix caching is on by default from here
+        ({"engine_version": "0.33.0"}, 3),  # and a prefill's half-way state
+        ({"engine_version": "0.33.0", "prefix_caching": False}, 1),
+    ],
+)
+def test_states_of_a_request(given: dict[str, Any], states: int) -> None:
+    made = vllm(GDN, full(1, WIDE), **given)
+    block = figure(made, "kv_block_size")
+    assert figure(made, "kv_blocks_per_request", 262144) == -(-262144 // block) + 3 * states
+
+
+def test_drafted_tokens_widen_the_convolution() -> None:
+    # (4 - 1 + 3) columns of 8,192 channels x 2 B
+    made = vllm(GDN, full(1, WIDE), speculative_tokens=3)
+    assert figure(made, "kv_bytes_of_state") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
+
+
+def test_a_state_has_the_dtype_that_the_model_asks_for_or_that_is_given() -> None:
+    conv = 8192 * 3 * 2
+    quiet = Kept(3, (CONVOLUTION, STATE._replace(asked=None)), "GDN")
+    assert figure(vllm(GDN, full(1, WIDE)), "kv_bytes_of_state") == conv + 32 * 128 * 128 * 4
+    assert figure(vllm(quiet, full(1, WIDE)), "kv_bytes_of_state") == conv + 32 * 128 * 128 * 2
+    given = vllm(quiet, full(1, WIDE), mamba_ssm_cache_dtype=dtype("fp32"))
+    assert figure(given, "kv_bytes_of_state") == conv + 32 * 128 * 128 * 4
+
+
+def test_a_drafter_s_layers_are_the_models_last() -> None:
+    """EAGLE beside Llama-3.1-8B: 33 layers."""
+    assert figure(vllm(full(32), speculative_layers=1), "kv_bytes_per_block") == 33 * 16 * 4096
+
+
+def test_the_stage_with_most_layers_decides() -> None:
+    # 80 layers in 3 stages: 26, 27, 27
+    assert figure(vllm(full(80), pp=3), "kv_bytes_per_block") == 27 * 16 * 4096
+
+
+@pytest.mark.parametrize(
+    ("version", "tokens", "concurrency"),
+    # 1,000 blocks of a model with 1 full layer and 5 windows, for 65,536 tokens
+    [
+        ("0.8.5", 1000 * 16, 1000 * 16 / 65536),
+        ("0.11.0", 1000 // 6 * 16, 1000 / (4096 + 5 * 577)),
+        ("0.20.0", 1000 // 6 * 16, 1000 / (4096 + 5 * 577)),
+        ("0.20.1", int(1000 / (4096 + 5 * 577) * 65536), 1000 / (4096 + 5 * 577)),
+    ],
+)
+def test_what_tokens_mean_changed(version: str, tokens: int, concurrency: float) -> None:
+    made = vllm(window(5, 1024), full(1), engine_version=version)
+    pool = made.pool(1000 * figure(made, "kv_bytes_per_block"), 65536)
+    assert pool.blocks == 1000
+    assert (int(pool.tokens), float(pool.concurrency)) == (tokens, concurrency)
+
+
+def test_v0_counts_blocks_on_both_sides() -> None:
+    # deepseek-coder-6.7b, tp 2: 32 layers x 16 heads x 128: 4 MiB a block, of which 4 GiB of host memory hold 1,024
+    heads = Cached("K and V", 2 * 16, 128, role="kv")
+    made = vllm(full(32, heads), engine_version="v0")
+    assert made.pool(507 * 4 * 2**20, 4096).words[0] == "# GPU blocks: 507, # CPU blocks: 1024"
+
+
+@pytest.mark.parametrize(
+    ("version", "lines"),
+    [
+        ("0.27.1", ["GPU KV cache size: 8,192 tokens", "Maximum concurrency for 4,096 tokens per request: 2.00x"]),
+        ("0.28.0", ["GPU KV cache size: 8,192 tokens, Maximum concurrency for 4,096 tokens per request: 2.00x"]),
+    ],
+)
+def test_the_words_are_the_log_s(version: str, lines: list[str]) -> None:
+    assert list(vllm(full(32), engine_version=version).pool(GIB, 4096).words) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("0.2.7", "before the first"),
+        ("0.34.0", "after the newest"),
+        ("newest", "is no version of vLLM"),
+        ("7", "is no version of vLLM"),
+    ],
+)
+def test_a_version_that_is_not_known_is_refused(text: str, wrong: str) -> None:
+    with pytest.raises(AttncalcError, match=wrong):
+        behaviour(text)
+
+
+@pytest.mark.parametrize(
+    ("runs", "given", "wrong"),
+    [
+        ([Kept(2, ())], {}, "keeps no cache"),
+        ([Kept(1, (Cached("memory", 4, 4, grows="never"),))], {}, "layout of 'memory' is not known"),
+        ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
+        ([Kept(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
+        ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),
+        ([full(1)], {"pp": 2}, "there are 1 layers"),
+        ([window(1, 8), full(1)], {"dcp": 2}, "does not split a window"),
+        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "no layout of recurrent states"),
+        ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "layers of one kind alone"),
+        ([Kept(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.19.0", "prefix_caching": True}, "not known"),
+    ],
+)
+def test_what_vllm_has_no_layout_for_is_refused(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(AttncalcError, match=wrong):
+        vllm(*runs, **given)
+
+
+MODELS = ["llama2-70b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b", "mistral-7b", "whisper-large-v3"]
+
+
+@given(st.sampled_from(MODELS), st.integers(1, 64), st.integers(1, 200_000), st.sampled_from([1, 2, 4]))
+def test_more_needs_more_and_never_less_than_the_ideal(name: str, batch: int, context: int, tp: int) -> None:
+    model = load(name).shard(tp)
+    source = model.encoder.max_context if model.encoder else None
+    settings = told(tp=tp, source=source)
+    made = layout("vllm", kept(model.plain()), settings)
+    least = layout("ideal", kept(model.plain()), dataclasses.replace(settings, max_num_batched_tokens=None))
+    need = made.needed(batch, context)
+    assert least.needed(batch, context) <= need <= min(made.needed(batch + 1, context), made.needed(batch, context + 1))
+
+
+@given(st.sampled_from(MODELS), st.integers(2**20, 2**40), st.integers(1, 200_000))
+def test_the_printed_formulas_evaluate_to_the_figures(name: str, memory: int, context: int) -> None:
+    model = load(name).shard(2)
+    source = model.encoder.max_context if model.encoder else None
+    made = layout("vllm", kept(model.symbolic(gathered=False)), told(tp=2, source=source))
+    pool = made.pool(memory, context)
+    assert pool.blocks is not None
+    for each in (pool.blocks, *(d.quantity for d in pool.details)):
+        formula = each.formula
+        assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(each))
+    plain = layout("vllm", kept(model.plain()), told(tp=2, source=source)).pool(memory, context)
+    assert (int(plain.tokens), plain.words) == (int(pool.tokens), pool.words)
