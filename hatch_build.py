@@ -1,5 +1,5 @@
-"""The wheel's two generated files: the presets and the families' rules as JSON, which Python reads ten times
-faster than YAML.
+"""The wheel's generated files: the presets, the GPUs and the families' rules as JSON, which Python reads ten
+times faster than YAML.
 
 An installed command answers a preset or a config.json without importing a YAML parser, a fifth of its
 start. The YAML files are shipped too, to be shown and learned from; a checkout has only them.
@@ -15,15 +15,19 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds models.json, {name: data}, and families.json, {model_type: rules}; an editable install reads YAML."""
+    """Adds models.json and gpus.json, {name: data}, and families.json, {model_type: rules}; an editable install
+    reads YAML.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         presets = {file.stem: table(file) for file in tables(self.root, "presets", "models")}
+        gpus = {file.stem: table(file) for file in tables(self.root, "presets", "gpus")}
         rules = [table(file) for file in tables(self.root, "attncalc", "config", "huggingface")]
         made = {
             "presets/models.json": presets,
+            "presets/gpus.json": gpus,
             "config/huggingface/families.json": {name: own for part in rules for name, own in part.items()},
         }
         folder = Path(tempfile.mkdtemp())

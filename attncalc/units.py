@@ -5,6 +5,7 @@ Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TF
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ BYTES = "B"
 FLOP = "FLOP"
 PARAMS = "parameters"
 TOKENS = "tokens"
+SECONDS = "s"
+PER_SECOND = "tokens/s"
+FLOP_PER_SECOND = "FLOP/s"
+BYTES_PER_SECOND = "B/s"
 NO_UNIT = ""
 
 _BINARY = tuple((f"{p}iB" if p else "B", 1024 ** (10 - i)) for i, p in enumerate([*"QRYZEPTGMK", ""]))
@@ -83,6 +88,10 @@ DTYPES: dict[str, DType] = {
         DType("mxfp4", 4, "OCP MXFP4, an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
         DType("q8_0", 8, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
         DType("q4_0", 4, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q4_1", 4, "llama.cpp's, an fp16 scale and an fp16 least per 32 elements", group=32, scale_bytes=4),
+        DType("q5_0", 5, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q5_1", 5, "llama.cpp's, an fp16 scale and an fp16 least per 32 elements", group=32, scale_bytes=4),
+        DType("iq4_nl", 4, "llama.cpp's, not linear, an fp16 scale per 32 elements", group=32, scale_bytes=2),
     )
 }
 _ALIASES = {
@@ -146,9 +155,9 @@ def human(number: int, unit: str) -> str:
     number = int(number)
     if unit == BYTES:
         return " ".join(_scaled(number, _BINARY, exact_below=2**30))
-    if unit == FLOP:
+    if unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND):
         text, prefix = _scaled(number, _DECIMAL, exact_below=1)
-        return f"{text} {prefix}FLOP"
+        return f"{text} {prefix}{unit}"
     if unit == PARAMS:
         return " ".join(_scaled(number, _COUNTED, exact_below=1)).strip()
     return count(number)
@@ -156,7 +165,18 @@ def human(number: int, unit: str) -> str:
 
 def exact(number: int, unit: str) -> str:
     """A figure in base units: '1,342,177,280 B'; parameters and tokens stand alone."""
-    return f"{count(number)} {unit}" if unit in (BYTES, FLOP) else count(number)
+    return count(number) if unit in (PARAMS, TOKENS, NO_UNIT) else f"{count(number)} {unit}"
+
+
+def quotient(value: float, unit: str) -> str:
+    """A ratio that has a unit, in three digits: '12.3 ms', '1,235 tokens/s'."""
+    if unit == SECONDS:
+        unit, factor = next(((u, f) for u, f in _TIMES if value >= f), _TIMES[-1])
+        value /= factor
+    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + f" {unit}"
+
+
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
@@ -165,14 +185,14 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
 
     Returns the unit's name ('GiB', 'TFLOP', 'billion') and the numbers without it.
     """
-    scale = {BYTES: _BINARY, FLOP: _DECIMAL, PARAMS: _COUNTED}[unit]
+    scale = {BYTES: _BINARY, PARAMS: _COUNTED}.get(unit, _DECIMAL)
     least = min((int(n) for n in numbers if n), default=0)
     most = max((int(n) for n in numbers), default=0)
     small_enough = [(u, f) for u, f in scale if most < f * 10**6] or [scale[0]]
     name, factor = next(((u, f) for u, f in small_enough if least >= f), small_enough[-1])
     whole = factor < 2**30 and all(int(n) % factor == 0 for n in numbers)
     digits = 0 if whole else 2 if most < 1000 * factor else 1
-    return (name + FLOP if unit == FLOP else name), [_decimals(int(n), factor, digits) for n in numbers]
+    return (name + unit if scale is _DECIMAL else name), [_decimals(int(n), factor, digits) for n in numbers]
 
 
 MOST = 10**30
@@ -207,3 +227,34 @@ def shown(text: object, limit: int = 40) -> str:
     """`text` on one line and short enough for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+_SIZES = {
+    **{f"{p}ib".lower(): 1024 ** (i + 1) for i, p in enumerate("KMGTPE")},
+    **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},
+    "b": 1,
+    "": 1,
+}
+_SIZE = re.compile(
+    r"(?P<whole>\d{1,40}|\d{1,3}(?:[,_]\d{3}){1,12})(?:\.(?P<fraction>\d{1,40}))? ?(?P<unit>[A-Za-z]*)", re.ASCII
+)
+
+
+def parse_bytes(text: str, what: str) -> int:
+    """A size in bytes, rounded down to a byte: '5.38GiB', '5.38 GB' (10^9), '512MiB', '5776731504', and as
+    engines take it '6k' (6,000) and '6K' (6,144).
+
+    what: the option, for the error. AttncalcError: for anything else, nothing at all, and above MOST.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = 0
+    if found:
+        unit, fraction = found["unit"], found["fraction"] or ""
+        factor = _SUFFIXES.get(unit) or _SIZES.get(unit.lower(), 0)
+        size = int(found["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
+    if not 1 <= size <= MOST:
+        raise AttncalcError(
+            f"{what}: '{shown(text)}' is not a size of a byte or more",
+            "write 5.38GiB, 5.38GB (10^9), 512MiB or the bytes",
+        )
+    return size

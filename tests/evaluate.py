@@ -9,11 +9,13 @@ from math import ceil, floor
 
 
 def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
-    """The number that a formula's text says, exactly; 'least T where A > B' is T if A > B holds."""
-    if text.startswith("least "):
-        name, _, condition = text.removeprefix("least ").partition(" where ")
-        left, right = condition.split(" > ")
-        assert evaluate(left, symbols) > evaluate(right, symbols)
+    """The number that a formula's text says, exactly; 'least T where A > B' is T if A > B holds, and so 'most'."""
+    which, _, rest = text.partition(" ")
+    if which in ("least", "most"):
+        name, _, condition = rest.partition(" where ")
+        relation = next(sign for sign in (" >= ", " <= ", " > ") if sign in condition)
+        left, right = (evaluate(side, symbols) for side in condition.split(relation))
+        assert {" > ": left > right, " >= ": left >= right, " <= ": left <= right}[relation]
         return Fraction((symbols or {})[name])
     return _value(ast.parse(text, mode="eval").body, symbols or {})
 
@@ -28,7 +30,8 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
             return _operate(op, _value(left, symbols), _value(right, symbols))
         case ast.Call(func=ast.Name(id=function), args=arguments):
             values = [_value(argument, symbols) for argument in arguments]
-            return {"min": min(values), "max": max(values), "ceil": Fraction(ceil(values[0]))}[function]
+            rounded = {"ceil": Fraction(ceil(values[0])), "int": Fraction(floor(values[0]))}
+            return {"min": min(values), "max": max(values), **rounded}[function]
         case _:
             raise AssertionError(f"a formula cannot hold {ast.dump(node)}")
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from attncalc import ModelSpec, Workload, load, preset_names
+from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
+from attncalc.config.gpus import gpu
+from attncalc.cost.fit import Question
+from attncalc.engines.layout import Settings
 from attncalc.report.compare import compare_models, compare_variants
+from attncalc.report.fit import fit_report
+from attncalc.report.fit_all import fit_all_report
 from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.memory import memory_report
 from attncalc.report.params import params_report
 from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
+from attncalc.units import dtype
 
 CONTEXT = 512
+ENGINES = ("vllm", "sglang", "llamacpp", "transformers", "ideal")
 
 
 def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **given: object) -> Workload:
@@ -38,10 +46,33 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     yield compare_variants(model, workload(Workload.decode, model, 4096), () if encoder_only else ("mla:64",))
 
 
+def asked(model: ModelSpec, engine: str, **given: Any) -> Question:
+    """Do three sequences of the model's own context fit? In 6 GiB where nothing else is given."""
+    kv = dtype(model.dtype)
+    source = (model.encoder.max_context or CONTEXT) if model.encoder else None
+    place = given if "gpu" in given else {"kv_memory": 6 * 2**30, **given}
+    return Question(model, engine, Settings(kv, kv, source=source), 3, model.max_context or CONTEXT, **place)
+
+
+def fits_of(model: ModelSpec) -> Iterator[Report]:
+    """What fits of `model`, with every engine that has an answer."""
+    answers = 0
+    for engine in ENGINES:
+        for given in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
+            try:
+                yield fit_report(asked(model, engine, **given))
+                answers += 1
+            except AttncalcError:  # an encoder keeps no cache, and not every engine has every model
+                continue
+    if answers:
+        yield fit_all_report(asked(model, "vllm", gpu=gpu("h100-80gb")))
+
+
 def all_reports() -> Iterator[Report]:
     """Every command's report on every preset, and on models exchanged and sharded."""
     for name in preset_names():
         yield from reports_of(load(name))
+        yield from fits_of(load(name))
     for name in ("llama2-70b", "gemma3-27b", "t5-base", "deepseek-v3"):
         yield from reports_of(load(name).shard(4))
         yield from reports_of(load(name).with_attention("mla:64" if name != "deepseek-v3" else "mqa"))

@@ -61,7 +61,7 @@ def test_keys_of_cross_attention_read_the_sources_width() -> None:
 
 def test_values_wider_than_keys_are_cached_as_they_are() -> None:
     kind = Grouped(8, 2, 16, 24)
-    assert kind.cache() == (Cached("K", 2, 16), Cached("V", 2, 24))
+    assert kind.cache() == (Cached("K", 2, 16, role="k"), Cached("V", 2, 24, role="v"))
     # QK of 16 and PV of 24, 2 FLOP each, 8 heads, 5 * 7 pairs
     assert kind.score_flops(Run(1, 5, 7), None) == 2 * 8 * 5 * 7 * (16 + 24)
 

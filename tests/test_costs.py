@@ -149,6 +149,10 @@ def test_what_cannot_be_split_is_refused(name: str, tp: int) -> None:
         ("mxfp4", 64 + 4),  # a scale per 32
         ("q8_0", 34 * 4),  # llama.cpp: 34 B per 32 elements
         ("q4_0", 18 * 4),  # 18 B per 32 elements
+        ("q4_1", 20 * 4),  # 16 B of elements, an fp16 scale and an fp16 least
+        ("q5_0", 22 * 4),  # 20 B of elements and a scale
+        ("q5_1", 24 * 4),
+        ("iq4_nl", 18 * 4),
     ],
 )
 def test_bytes_of_a_row_of_128_in_every_dtype(name: str, row: int) -> None:

@@ -86,8 +86,10 @@ def agree(logged: dict[str, Any], low: Pool, high: Pool) -> None:
     if "kv_tokens" in logged:
         assert int(low.tokens) <= logged["kv_tokens"] <= int(high.tokens)
     if "kv_blocks" in logged:
-        assert low.blocks is not None and high.blocks is not None
+        assert low.blocks is not None
+        assert high.blocks is not None
         assert int(low.blocks) <= logged["kv_blocks"] <= int(high.blocks)
     if "concurrency" in logged:
         below, above = rounded(logged["concurrency"])
-        assert float(low.concurrency) <= float(above) and float(below) <= float(high.concurrency)
+        assert float(low.concurrency) <= float(above)
+        assert float(below) <= float(high.concurrency)

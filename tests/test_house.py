@@ -23,13 +23,14 @@ MAY_IMPORT = {
     "mlp": BASE | {"attention"},
     "stored": set[str](),
     "model": BASE | {"attention", "mlp", "stored"},
+    "hardware": BASE,
     "engines": MODEL,
-    "cost": MODEL | {"engines"},
-    "config": MODEL,
+    "cost": MODEL | {"engines", "hardware"},
+    "config": MODEL | {"hardware"},
     "check": set[str](),
-    "report": MODEL | {"engines", "cost", "check"},
+    "report": MODEL | {"engines", "hardware", "cost", "check"},
     "verify": MODEL | {"engines", "cost", "check"},
-    "cli": BASE | {"model", "config", "check", "report", "verify"},
+    "cli": BASE | {"model", "hardware", "engines", "cost", "config", "check", "report", "verify"},
     "__main__": {"cli"},
 }
 """Left to right in the design's picture, and never back."""
@@ -111,7 +112,16 @@ raise SystemExit(code)
 
 
 @pytest.mark.parametrize(
-    "command", ["kv llama2-70b --json", "kv gemma3-27b", "flops gpt2 --explain", "compare gpt2", "verify --help"]
+    "command",
+    [
+        "kv llama2-70b --json",
+        "kv gemma3-27b",
+        "flops gpt2 --explain",
+        "compare gpt2",
+        "gpus",
+        "fit gpt2 --gpu h100-80gb",
+        "verify --help",
+    ],
 )
 def test_a_command_loads_nothing_heavy(command: str) -> None:
     assert loaded_by(command) == set()

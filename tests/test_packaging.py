@@ -29,10 +29,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(folder: Path, model: str = "llama2-70b", *, without_yaml: bool = False) -> dict[str, object]:
-    """What `attncalc kv MODEL --json` says where the package is in `folder`."""
+def answers(
+    folder: Path, model: str = "llama2-70b", *, command: str = "kv", without_yaml: bool = False
+) -> dict[str, object]:
+    """What `attncalc kv MODEL --json` (or `gpus GPU`) says where the package is in `folder`."""
     hide = "import sys; sys.modules['yaml'] = None; " if without_yaml else ""
-    asked = ["attncalc", "kv", model, "--json"]
+    asked = ["attncalc", command, model, "--json"]
     code = f"{hide}import sys; sys.argv = {asked!r}; import attncalc.__main__ as m; m.main()"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     answer = subprocess.run(
@@ -51,6 +53,7 @@ def test_a_wheel_answers_from_its_own_presets_without_a_yaml_parser(built: Path,
     assert (tmp_path / "attncalc/py.typed").exists()
     for model in ("llama2-70b", str(REPOSITORY / "docs/examples/qwen3-next-80b-a3b")):
         assert answers(tmp_path, model, without_yaml=True) == answers(REPOSITORY, model)
+    assert answers(tmp_path, "h100", command="gpus", without_yaml=True) == answers(REPOSITORY, "h100", command="gpus")
 
 
 def test_a_wheels_compiled_presets_are_its_yaml(built: Path) -> None:
@@ -58,6 +61,15 @@ def test_a_wheels_compiled_presets_are_its_yaml(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         compiled = json.loads(archive.read("attncalc/presets/models.json"))
     written = {p.stem: yaml.safe_load(p.read_text()) for p in (REPOSITORY / "presets/models").glob("*.yaml")}
+    assert compiled == written
+
+
+def test_a_wheels_compiled_gpus_are_its_yaml(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        compiled = json.loads(archive.read("attncalc/presets/gpus.json"))
+        assert "attncalc/presets/gpu.schema.json" in archive.namelist()
+    written = {p.stem: yaml.safe_load(p.read_text()) for p in (REPOSITORY / "presets/gpus").glob("*.yaml")}
     assert compiled == written
 
 
@@ -84,6 +96,8 @@ def test_an_sdist_is_a_checkout(built: Path, tmp_path: Path) -> None:
         "tools/config_classes.py",
         "tests/test_packaging.py",
         "presets/model.schema.json",
+        "presets/gpu.schema.json",
+        "presets/gpus/h100-80gb.yaml",
     ):
         assert (root / needed).exists()
 

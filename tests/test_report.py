@@ -37,7 +37,7 @@ def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
             symbols = {s.name: s.value for s in figure.formula.symbols}
             assert len(symbols) == len(figure.formula.symbols), f"{figure.name}: one name, two symbols"
             by_text = evaluate(figure.formula.text, symbols)
-            by_numbers = by_text if "least" in figure.formula.text else evaluate(figure.formula.substituted)
+            by_numbers = by_text if " where " in figure.formula.text else evaluate(figure.formula.substituted)
             assert by_text == by_numbers, figure
             if isinstance(figure.quantity, Ratio):
                 assert float(by_text) == figure.value, figure
@@ -63,7 +63,8 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
     by_command: dict[str, set[tuple[str, ...]]] = {}
     for report in REPORTS:
         document = json.loads(as_json.render(report))
-        assert list(document) == ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
+        shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
+        assert list(document) == [*shared, *report.more]
         # a model's own matrices (W_q, W_kv_a, ...) are the only names that differ
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
         names = [name for name in names if name not in ("params_router", "params_sinks")]
@@ -71,7 +72,8 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
         by_command.setdefault(document["schema"], set()).add(shape)
         for result in document["results"]:
             assert list(result) == ["name", "value", "unit", "formula", "substituted", "symbols", "source"]
-            assert result["value"] is None or isinstance(result["value"], int) or result["unit"] == ""
+            quotient = result["unit"] in ("", "s", "tokens/s")
+            assert result["value"] is None or isinstance(result["value"], int) or quotient
     assert {command: len(shapes) for command, shapes in by_command.items()} == dict.fromkeys(by_command, 1)
 
 
@@ -92,6 +94,7 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
             "flops_mlp flops_head",
         ),
         ("memory", "score_matrix peak_math peak_flash peak_efficient"),
+        ("fit", "kv_memory kv_blocks kv_tokens concurrency max_context max_batch weights min_gpus kv_bytes_per_block"),
     ],
 )
 def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:

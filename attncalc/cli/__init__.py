@@ -23,7 +23,9 @@ COMMANDS = {
     "flops": "FLOPs of a prefill, a decode step, a training step.",
     "memory": "Activation memory: score matrix, peak by kernel.",
     "compare": "MHA, GQA, MQA, MLA of a model; or several models.",
+    "fit": "What fits on these GPUs, in an engine's own words.",
     "verify": "Real torch layers, measured beside the formulas.",
+    "gpus": "The GPUs that are here: memory, bandwidth, FLOP/s.",
     "presets": "The models that are here: list, show, add one.",
 }
 """Every command and its help; the module of that name in this package holds it."""

@@ -24,9 +24,12 @@ _TYPES: dict[str, tuple[type, str]] = {
 }
 
 
-def check(document: Document) -> None:
-    """Raise AttncalcError, with its line and a tip, for the first thing the schema does not allow."""
-    _check(document, (), document.data, _written())
+def check(document: Document, against: Schema | None = None) -> None:
+    """Raise AttncalcError, with its line and a tip, for the first thing the schema does not allow.
+
+    against: another schema than that of model files.
+    """
+    _check(document, (), document.data, _written() if against is None else against)
 
 
 @cache
@@ -88,7 +91,8 @@ def _check_mapping(document: Document, path: Path, value: dict[str, Any], schema
         if key in properties:
             _check(document, (*path, key), item, properties[key])
         elif not isinstance(others, dict):
-            hint = did_you_mean(key, properties) or "'attncalc presets show llama2-70b' prints an example; "
+            example = schema.get("$comment", "'attncalc presets show llama2-70b' prints an example")
+            hint = did_you_mean(key, properties) or f"{example}; "
             raise document.error((*path, key), "there is no such key", f"{hint}known here: {_some(properties)}")
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):

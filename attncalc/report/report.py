@@ -10,7 +10,7 @@ from ..check import Check
 from ..cost.parts import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
-from ..units import column, count, exact, human
+from ..units import column, count, exact, human, quotient
 from ..workload import Workload
 
 SUM = "the sum of its parts"
@@ -64,7 +64,9 @@ class Figure(NamedTuple):
     def _shown(self, as_text: Callable[[int, str], str]) -> str:
         if self.quantity is None:
             return "-"
-        return number(float(self.quantity)) if isinstance(self.quantity, Ratio) else as_text(self.quantity, self.unit)
+        if isinstance(self.quantity, Ratio):
+            return quotient(float(self.quantity), self.unit) if self.unit else number(float(self.quantity))
+        return as_text(self.quantity, self.unit)
 
 
 def number(value: float) -> str:

@@ -21,9 +21,9 @@ def render(report: Report, *, explain: bool = False) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def wrapped(text: str, hanging: str = "  ") -> list[str]:
-    """`text` in lines of at most 80 columns, those after the first indented."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
+    """`text` in lines of at most `width` columns, those after the first indented."""
+    return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(table: Table) -> list[str]:

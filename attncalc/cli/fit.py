@@ -1,0 +1,133 @@
+"""`attncalc fit`: what fits, in an engine's own words."""
+
+from __future__ import annotations
+
+import typer
+
+from ..cost.fit import Question
+from ..engines.layout import Settings
+from ..units import dtype as dtype_of
+from ..units import parse_count
+from . import COMMANDS, command_app
+from . import options as o
+from . import serving as s
+
+app = command_app()
+
+EPILOG = "For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
+
+
+@app.command(help=COMMANDS["fit"], epilog=EPILOG)
+def fit(
+    model: o.Model = None,
+    preset: o.Preset = None,
+    engine: s.Engine = "vllm",
+    engine_version: s.Version = None,
+    kv_memory: s.KvMemory = None,
+    gpu: s.GpuName = None,
+    gpus: s.Gpus = None,
+    tp: s.Tp = None,
+    pp: s.Pp = "1",
+    dcp: s.Dcp = "1",
+    batch: o.Batch = None,
+    context: o.Context = None,
+    source_context: o.Source = None,
+    dtype: o.DtypeOption = None,
+    kv_dtype: o.KvDtype = None,
+    kv_dtype_k: s.KvDtypeK = None,
+    kv_dtype_v: s.KvDtypeV = None,
+    weights_dtype: s.WeightsDtype = None,
+    gpu_memory_utilization: s.Utilization = None,
+    reserve: s.Reserve = None,
+    block_size: s.BlockSize = None,
+    max_num_batched_tokens: s.BatchedTokens = None,
+    max_num_seqs: s.NumSeqs = None,
+    prefix_caching: s.PrefixCaching = None,
+    enable_prefix_caching: s.EnablePrefixCaching = None,
+    speculative_tokens: s.SpeculativeTokens = None,
+    speculative_layers: s.SpeculativeLayers = None,
+    mamba_ssm_cache_dtype: s.SsmDtype = None,
+    disable_hybrid_kv_cache_manager: s.NoHybrid = False,
+    swap_space: s.SwapSpace = None,
+    disable_hybrid_swa_memory: s.NoHybridSwa = False,
+    swa_full_tokens_ratio: s.SwaRatio = None,
+    mamba_full_memory_ratio: s.MambaRatio = None,
+    max_running_requests: s.RunningRequests = None,
+    sequences: s.Sequences = None,
+    ubatch: s.Ubatch = None,
+    kv_unified: s.KvUnified = False,
+    swa_full: s.SwaFull = False,
+    cache_implementation: s.CacheImplementation = None,
+    residual_length: s.ResidualLength = None,
+    attention: o.AttentionOption = None,
+    assume_grouped: o.AssumeGrouped = False,
+    explain: o.Explain = False,
+    format: o.Format = None,
+    json: o.Json = False,
+    output: o.Output = None,
+    force: o.Force = False,
+) -> None:
+    spec = o.read_model(model, preset, attention=attention, assume_grouped=assume_grouped)
+    only_gpu = {"--weights-dtype": weights_dtype, "--max-num-seqs": max_num_seqs}
+    place = s.read_place(
+        kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=engine == "llamacpp"
+    )
+    kept = s.cache_dtype(kv_dtype)
+    asked = o.read_workload(
+        spec, batch=batch, context=context, source=source_context, in_dtype=dtype, kv_dtype=kept and kept.name
+    )
+    own = dtype_of(asked.dtype or spec.dtype, compute=True)
+    settings = Settings(
+        kv_dtype=kept or own,
+        dtype=own,
+        kv_dtype_k=s.cache_dtype(kv_dtype_k),
+        kv_dtype_v=s.cache_dtype(kv_dtype_v),
+        mamba_ssm_cache_dtype=s.cache_dtype(mamba_ssm_cache_dtype),
+        engine_version=engine_version,
+        tp=place.tp,
+        pp=place.pp,
+        dcp=parse_count(dcp, "--dcp"),
+        block_size=s.number(block_size, "--block-size"),
+        max_num_batched_tokens=s.number(max_num_batched_tokens, "--max-num-batched-tokens"),
+        max_running_requests=s.number(max_running_requests, "--max-running-requests"),
+        speculative_tokens=s.count_or_zero(speculative_tokens, "--speculative-tokens"),
+        speculative_layers=s.count_or_zero(speculative_layers, "--speculative-layers"),
+        prefix_caching=enable_prefix_caching if prefix_caching is None else prefix_caching,
+        disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,
+        disable_hybrid_swa_memory=disable_hybrid_swa_memory,
+        swa_full_tokens_ratio=s.ratio(swa_full_tokens_ratio, "--swa-full-tokens-ratio"),
+        mamba_full_memory_ratio=s.ratio(mamba_full_memory_ratio, "--mamba-full-memory-ratio"),
+        sequences=s.number(sequences, "--sequences"),
+        ubatch=s.number(ubatch, "--ubatch"),
+        kv_unified=kv_unified,
+        swa_full=swa_full,
+        cache_implementation=cache_implementation,
+        residual_length=s.number(residual_length, "--residual-length"),
+        source=asked.source,
+        swap_space=s.gibibytes(swap_space, "--swap-space"),
+    )
+    question = Question(
+        model=spec,
+        engine=engine,
+        settings=settings,
+        batch=asked.batch,
+        context=asked.context,
+        kv_memory=place.kv_memory,
+        gpu=place.gpu,
+        gpus=place.gpus,
+        share=place.share,
+        reserve=place.reserve,
+        weights_dtype=weights_dtype and dtype_of(weights_dtype).name,
+        dtype=asked.dtype,
+        max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
+    )
+    if engine == "all":
+        from ..report.fit_all import fit_all_report
+
+        report = fit_all_report(question, asked.assumed)
+    else:
+        from ..report.fit import fit_report
+
+        report = fit_report(question, asked.assumed)
+    o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
+    raise typer.Exit(0 if report.more["fits"] else 1)

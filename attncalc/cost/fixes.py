@@ -1,0 +1,105 @@
+"""What would make it fit: each change is tried by asking the whole question again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import AttncalcError
+from ..units import count, dtype
+from .fit import Fit, Question, fit, on_gpus
+from .weights import as_weights
+
+_NARROW = {"llamacpp": ("q8_0", "q4_0")}
+"""Dtypes of a cache, and of weights, that an engine has for less memory; fp8 (weights: int4 too) elsewhere."""
+
+
+class Fix(NamedTuple):
+    """A change after which it fits. flag: what to type; change: in words; fit: the answer then."""
+
+    change: str
+    flag: str
+    fit: Fit
+
+
+def fixes(found: Fit) -> tuple[Fix, ...]:
+    """The changes that make it fit, each alone; () where nothing does.
+
+    Weights and cache are narrowed together only where neither alone is enough.
+    """
+    if found.fits:
+        return ()
+    asked = found.asked
+    worked = list(_tried(_more_gpus(asked), stop=True))
+    narrow = [*_tried(_narrow_weights(asked), stop=True), *_tried(_narrow_cache(asked), stop=True)]
+    if not narrow:
+        both = (_joined(a, b) for a in _narrow_weights(asked) for b in _narrow_cache(a[2]))
+        narrow = list(_tried(both, stop=True))
+    return (*worked, *narrow, *_tried(_shorter(found)), *_tried(_fewer(found)))
+
+
+_Change = tuple[str, str, Question]
+
+
+def _tried(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Fix]:
+    """Those after which it fits; only the first with `stop`."""
+    for change, flag, asked in changes:
+        try:
+            answer = fit(asked)
+        except AttncalcError:  # this engine, or this model, cannot have it
+            continue
+        if answer.fits:
+            yield Fix(change, flag, answer)
+            if stop:
+                return
+
+
+def _more_gpus(asked: Question) -> Iterator[_Change]:
+    for more in on_gpus(asked):
+        if more.gpus > (asked.gpus if asked.spread else asked.devices):
+            pp = f" --pp {asked.settings.pp}" if asked.settings.pp > 1 else ""
+            tp = "" if asked.spread else f" --tp {more.settings.tp}"
+            yield f"{count(more.gpus)} GPUs", f"--gpus {more.gpus}{tp}{pp}", more
+
+
+def _narrow_weights(asked: Question) -> Iterator[_Change]:
+    if asked.gpu is None:
+        return
+    now = as_weights(asked.weights_dtype).bits if asked.weights_dtype else 16
+    for name in _NARROW.get(asked.engine, ("fp8", "int4")):
+        if as_weights(name).bits < now:
+            yield f"weights in {name}", f"--weights-dtype {name}", dataclasses.replace(asked, weights_dtype=name)
+
+
+def _narrow_cache(asked: Question) -> Iterator[_Change]:
+    settings = asked.settings
+    now = max(d.bits for d in (settings.kv_dtype_k or settings.kv_dtype, settings.kv_dtype_v or settings.kv_dtype))
+    for name in _NARROW.get(asked.engine, ("fp8",)):
+        if dtype(name).bits < now:
+            changed = dataclasses.replace(settings, kv_dtype=dtype(name), kv_dtype_k=None, kv_dtype_v=None)
+            yield f"a cache in {name}", f"--kv-dtype {name}", dataclasses.replace(asked, settings=changed)
+
+
+def _joined(first: _Change, second: _Change) -> _Change:
+    return "both smaller", f"{first[1]} {second[1]}", second[2]
+
+
+def _shorter(found: Fit) -> Iterator[_Change]:
+    if found.max_context:
+        tokens = int(found.max_context)
+        yield (
+            f"{count(tokens)} tokens of context",
+            f"--context {tokens}",
+            dataclasses.replace(found.asked, context=tokens),
+        )
+
+
+def _fewer(found: Fit) -> Iterator[_Change]:
+    if found.max_batch:
+        most = int(found.max_batch)
+        yield (
+            f"{count(most)} sequence{'s'[: most != 1]}",
+            f"--batch {most}",
+            dataclasses.replace(found.asked, batch=most),
+        )

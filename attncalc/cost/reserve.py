@@ -1,0 +1,171 @@
+"""What an engine takes of a GPU, and what it keeps back of that: an assumption, which people replace.
+
+The largest tensors of one forward pass have a formula; what the driver, graphs and libraries hold has none,
+and a constant stands for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import AttncalcError
+from ..model import Layers, ModelSpec, Stack, plural
+from ..quantity import Quantity, minimum, named, quantity, symbol
+from ..units import BYTES, count, dtype, human, shown
+
+GIB, MIB = 2**30, 2**20
+FIXED = 3 * 2**29
+"""Bytes for the CUDA context, graphs, libraries and the allocator's gaps on one GPU. vLLM's own profile of
+Llama-3-8B on an H100 said 1.79 GiB beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
+PEERS = 3 * 2**29
+"""As much again for the buffers of collective operations where there are several: 3.58 GiB with tp 2 there."""
+
+
+class Share(NamedTuple):
+    """What an engine takes of a GPU's memory, numerator / denominator, by the option that sets it.
+
+    text: as it is written there.
+    """
+
+    option: str
+    text: str
+    numerator: int
+    denominator: int
+
+
+class Limits(NamedTuple):
+    """Tokens of one forward pass, and sequences whose logits it makes at once."""
+
+    tokens: int
+    sequences: int
+
+
+class Reserve(NamedTuple):
+    """Bytes kept back on one device. parts: (name, label, figure) of what its formula names; note: what is assumed."""
+
+    total: Quantity
+    parts: tuple[tuple[str, str, Quantity], ...]
+    note: str
+
+
+def share(engine: str, version: str | None, memory: int, devices: int) -> Share:
+    """What `engine` takes of `memory` bytes where nobody has said. devices: tp * pp.
+
+    Sources: vLLM's CacheConfig.gpu_memory_utilization (vllm/config/cache.py), 0.92 since 0.20; SGLang's
+    handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23), with the graphs of decode steps,
+    without those of prefills.
+    """
+    if engine == "vllm":
+        text = "0.9" if version and _release(version) < (0, 20) else "0.92"
+    elif engine == "sglang":
+        text = _mem_fraction_static(memory // MIB, devices)
+    else:
+        text = "1"
+    return parse_share(text, share_option(engine))
+
+
+def share_option(engine: str) -> str:
+    """What the engine calls its share."""
+    return "--mem-fraction-static" if engine == "sglang" else "--gpu-memory-utilization"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _mem_fraction_static(memory: int, devices: int) -> str:
+    """memory: MiB of the GPU."""
+    tokens = _by_memory(memory * MIB, ((20, 2048), (60, 4096), (160, 8192)), 16384)
+    small = ((20, 8), (35, 48), (60, 32), (160, 256))
+    graphs = _by_memory(memory * MIB, small if devices < 4 else ((20, 8), (60, 160)), 512)
+    reserved = 512 + tokens * 3 // 2 + devices * 128 + graphs * 2
+    if memory > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    thousandths = max(1, (2000 * (memory - reserved) + memory) // (2 * memory))
+    return f"0.{thousandths:03d}"
+
+
+def _by_memory(memory: int, steps: tuple[tuple[int, int], ...], most: int) -> int:
+    """The value of the first step, in GiB, that `memory` is below."""
+    return next((value for gib, value in steps if memory < gib * GIB), most)
+
+
+def parse_share(text: str, option: str) -> Share:
+    """A share above 0 and up to 1, exact: '0.92'. AttncalcError: for anything else."""
+    found = re.fullmatch(r"(0|1)?(?:\.(\d{1,12}))?", text.strip(), re.ASCII)
+    whole, fraction = (found[1] or "0", found[2] or "") if found else ("0", "")
+    numerator, denominator = int(whole + fraction), 10 ** len(fraction)
+    if not 0 < numerator <= denominator:
+        raise AttncalcError(f"{option}: '{shown(text)}' is not a share above 0 and up to 1", "write 0.92, or 1")
+    return Share(option, text.strip(), numerator, denominator)
+
+
+def limits(engine: str, memory: int, title: str, tokens: int | None, sequences: int | None) -> Limits:
+    """How much one forward pass takes at once where nobody has said.
+
+    Sources: vLLM's EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py, the API server's);
+    SGLang's chunked_prefill_size (srt/arg_groups/memory_hook.py); llama.cpp's n_ubatch (common/common.h).
+    """
+    if engine == "llamacpp":
+        return Limits(tokens or 512, sequences or 1)
+    if engine == "sglang":
+        default = _by_memory(memory, ((20, 2048), (60, 4096), (160, 8192)), 16384)
+        return Limits(tokens or default, sequences or 256)
+    large = memory >= 70 * GIB and "A100" not in title
+    default = 16384 if memory >= 160 * GIB else 8192 if large else 2048
+    return Limits(tokens or default, sequences or (1024 if large else 256))
+
+
+def reserve(
+    model: ModelSpec, engine: str, of: Limits, pp: int = 1, together: int = 1, *, in_dtype: str | None = None
+) -> Reserve:
+    """What is kept back on one of the model's devices, or on `together` GPUs that are one memory.
+
+    Tensors: the residual and a layer's input, the widest that is live inside one layer, and the logits in
+    fp32 with their probabilities. engine ideal keeps back nothing; SGLang's share leaves room for tensors
+    and graphs already. AttncalcError: for a dtype that activations cannot have.
+    """
+    if engine == "ideal":
+        return Reserve(quantity(0), (), "")
+    several = model.tp * pp > 1
+    fixed: int = symbol("fixed", FIXED, "bytes assumed for the context, graphs and the allocator")
+    if together > 1:
+        fixed = fixed * symbol("gpus", together, "GPUs that hold the model's layers together")
+    if several:
+        fixed = fixed + symbol("peers", PEERS, "bytes assumed for the buffers of collective operations")
+    words = f"{human(int(fixed), BYTES)} for {'context, graphs and collectives' if several else 'context and graphs'}"
+    if engine == "sglang":
+        return Reserve(quantity(fixed), (), f"The reserve is an assumption: {words}. --reserve replaces it.")
+    symbols = model.symbolic()
+    tokens = symbol("N", of.tokens, "tokens of one forward pass")
+    width = symbol("bytes", dtype(in_dtype or model.dtype, compute=True).bits // 8, "bytes of an activation's element")
+    inside = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int)
+    live = quantity(tokens * (2 * symbols.main.d_model + inside) * width)
+    parts = [("activations", "activations of one forward pass", live)]
+    found: int = fixed + named(live, "activations", "bytes of the largest tensors of a forward pass")
+    if model.vocab_size:
+        rows = minimum(tokens, symbol("max_num_seqs", of.sequences, "sequences of one step"))
+        vocab = symbol("V", model.vocab_size, "tokens of the vocabulary")
+        logits = quantity(rows * vocab * 8)  # fp32, and their probabilities
+        parts.append(("logits", "logits and probabilities in fp32", logits))
+        found = found + named(logits, "logits", "bytes of the logits and their probabilities in fp32")
+    note = (
+        f"The reserve is an assumption: the largest tensors of a pass over {count(of.tokens)} tokens, logits of "
+        f"{plural(min(of.tokens, of.sequences), 'sequence')}, and {words}. --reserve replaces it."
+    )
+    return Reserve(quantity(found), tuple(parts), note)
+
+
+def _widest(stack: Stack, layers: Layers) -> int:
+    """Elements a token has in the widest part of a layer: its attention, or its MLP."""
+    around = layers.attention.widths()
+    attention = around.n_heads * (around.d_qk + around.d_v) + around.n_kv_heads * (around.d_qk + around.d_v)
+    found = [attention + around.extra]
+    if layers.mlp:
+        one = (3 if layers.mlp.gated else 2) * layers.mlp.d_ff
+        if layers.mlp.n_experts_per_token:  # each expert that a token picks has its own copy of the token
+            found.append(layers.mlp.n_experts_per_token * (one + stack.d_model))
+        else:
+            found.append(quantity(one))
+    return max(found, key=int)

@@ -1,0 +1,173 @@
+"""Bytes of the weights on one device: quantised matrices, all else in the model's own dtype, or as stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ..engines.layout import stage_sizes
+from ..errors import AttncalcError
+from ..model import Layers, ModelSpec, Stack
+from ..quantity import Quantity, ceil_div, named, quantity, symbol, total
+from ..units import DType, count, dtype
+from .params import matmul_weights, params
+from .parts import Part, group_name, sum_of
+
+_AS_WEIGHTS = {
+    "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
+    "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
+}
+"""Weights are scaled otherwise than caches: as compressed-tensors' W8A8 and W4A16 schemes do by default."""
+
+
+class Weights(NamedTuple):
+    """Bytes of the weights on one device, of the pipeline stage that has most of them.
+
+    dtype: what they are in, for people: 'fp8', 'the dtypes of its files'. parts: (name, label, figure) of
+    what the formula names. notes: what is assumed.
+    """
+
+    total: Quantity
+    dtype: str
+    parts: tuple[tuple[str, str, Quantity], ...]
+    notes: tuple[str, ...]
+
+
+def weights(model: ModelSpec, *, pp: int = 1, in_dtype: str | None = None, weights_dtype: str | None = None) -> Weights:
+    """The weights on one of the model's tp devices, of `pp` pipeline stages.
+
+    in_dtype: of the model, its own where None. weights_dtype: of the matrices of attention and MLPs,
+    experts too; None for the model's, and where its safetensors files were read, for what they hold.
+    The embedding is on the first stage, the head on the last. AttncalcError: a dtype that there is not,
+    more stages than layers, stages of an encoder-decoder.
+    """
+    own = dtype(in_dtype or model.dtype, compute=True)
+    each = [(stage, _counted(stage)) for stage in staged(model, pp)]
+    if weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name:
+        return _stored(model, max(int(all_) for _, (all_, _) in each), alone=model.tp == pp == 1)
+    packed = own if weights_dtype is None else as_weights(weights_dtype)
+    found = [_bytes(stage, counts, packed, own) for stage, counts in each]
+    return max(found, key=lambda one: int(one.total))
+
+
+def as_weights(name: str) -> DType:
+    """The dtype called `name` as weights have it: their scales are not a cache's."""
+    found = dtype(name)
+    return _AS_WEIGHTS.get(found.name, found)
+
+
+def staged(model: ModelSpec, pp: int) -> list[ModelSpec]:
+    """What each of `pp` pipeline stages holds, as a model of its own.
+
+    A head that is tied to the embedding has a copy of it on the last stage.
+    AttncalcError: fewer layers than stages, or an encoder.
+    """
+    if pp == 1:
+        return [model]
+    if model.encoder:
+        raise AttncalcError(
+            f"--pp {pp}: an encoder-decoder has no pipeline stages here", "leave it out; --tp splits it"
+        )
+    layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
+    found, start = [], 0
+    for i, size in enumerate(stage_sizes(len(layers), pp)):
+        found.append(_stage(model, tuple(layers[start : start + size]), first=i == 0, last=i == pp - 1))
+        start += size
+    return found
+
+
+def _stage(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: bool) -> ModelSpec:
+    stack = dataclasses.replace(model.main, layers=layers)
+    stack = dataclasses.replace(stack, layers=stack.distinct(), final_norm=last and stack.final_norm)
+    head = model.head if last else None
+    if not first:
+        stack = dataclasses.replace(stack, learned_positions=None, relative_position_buckets=None, embedding_norm=False)
+    if head and head.kind == "lm" and not first:  # its matrix is counted as the table that it is
+        head = head._replace(tied=True)
+    return dataclasses.replace(
+        model,
+        stacks=(stack,),
+        head=head,
+        vocab_size=model.vocab_size if first or (head and head.kind == "lm") else None,
+        token_types=model.token_types if first else None,
+        extra=model.extra if first else (),
+        stored=None,
+    )
+
+
+def _counted(model: ModelSpec) -> tuple[Quantity, Quantity]:
+    """All parameters on a device, and those in matrices of attention and MLPs."""
+    symbols = model.symbolic()
+    parts = [
+        Part(group_name(symbols, stack, layers), quantity(layers.count * _linear(symbols, stack, layers)))
+        for stack, layers in symbols.groups()
+        if not layers.shares_weights
+    ]
+    return params(model).total, sum_of("params_linear", "weights of attention's and MLPs' matrices", parts)
+
+
+def _linear(model: ModelSpec, stack: Stack, layers: Layers) -> int:
+    """Weights of one layer's matrices, without biases and vectors, routers and what stands beside."""
+    own = layers.attention.matrices(stack.d_model, stack.d_model)
+    cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
+    found = matmul_weights((*own, *cross))
+    if layers.mlp:
+        found += layers.mlp.held * matmul_weights(layers.mlp.expert(stack.d_model))
+        found += matmul_weights(layers.mlp.shared(stack.d_model))
+    return found
+
+
+def _bytes(model: ModelSpec, counts: tuple[Quantity, Quantity], packed: DType, own: DType) -> Weights:
+    everything, linear = counts
+    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
+    held = named(everything, "params", "parameters on the device")
+    parts = [("params_on_device", "parameters on the device", everything)]
+    if packed.name == own.name or not linear:
+        return Weights(quantity(held * width), own.name, tuple(parts), ())
+    matrices = named(linear, "params_linear", "of them in matrices of attention and MLPs")
+    parts.append(("params_linear", "of them in matrices of attention and MLPs", linear))
+    if packed.group is None:
+        of_matrices: int = matrices * symbol("bytes_linear", packed.bits // 8, f"bytes of one in {packed.name}")
+    else:
+        of_matrices = _scaled(model, packed)
+        parts.append(("bytes_linear", f"those matrices in {packed.name}", quantity(of_matrices)))
+        of_matrices = named(of_matrices, "bytes_linear", f"bytes of those matrices in {packed.name}")
+    note = (
+        f"Weights: {packed.name} ({packed.meaning if packed.group is not None else packed.note}) is taken for the "
+        f"matrices of attention and MLPs; embedding, head, routers, norms and biases stay in {own.name}."
+    )
+    return Weights(quantity(of_matrices + (held - matrices) * width), packed.name, tuple(parts), (note,))
+
+
+def _scaled(model: ModelSpec, packed: DType) -> Quantity:
+    """Bytes of the matrices with their scales: groups run along a matrix's input."""
+    symbols = model.symbolic()
+    parts = []
+    for stack, layers in symbols.groups():
+        own = layers.attention.matrices(stack.d_model, stack.d_model)
+        cross = layers.cross.matrices(stack.d_model, symbols.d_source) if layers.cross else ()
+        one = total(m.cols * packed.row_bytes(m.rows) for m in (*own, *cross) if m.reads)
+        if layers.mlp:
+            expert = total(m.cols * packed.row_bytes(m.rows) for m in layers.mlp.expert(stack.d_model))
+            shared = total(m.cols * packed.row_bytes(m.rows) for m in layers.mlp.shared(stack.d_model))
+            one = quantity(one + layers.mlp.held * expert + shared)
+        if not layers.shares_weights:
+            parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * one)))
+    return sum_of("bytes_linear", f"bytes of the matrices in {packed.name}", parts)
+
+
+def _stored(model: ModelSpec, on_device: int, *, alone: bool) -> Weights:
+    """What its files hold, over the devices as the parameters divide."""
+    size = model.stored.size if model.stored else 0
+    stored = symbol("weights_stored", size, "bytes of all tensors in its safetensors files")
+    words = "as stored"
+    if alone:
+        return Weights(stored, words, (), ("Weights: the bytes of all tensors in its safetensors files.",))
+    whole = int(params(dataclasses.replace(model, tp=1)).total)
+    share = named(on_device, "params_on_device", "parameters on the device")
+    each = ceil_div(stored * share, named(whole, "params_total", "parameters of the whole model"))
+    note = (
+        f"Weights: the bytes of its safetensors files, divided as the parameters are: {count(on_device)} of "
+        f"{count(whole)} on this device."
+    )
+    return Weights(quantity(each), words, (), (note,))

@@ -1,0 +1,237 @@
+"""What fits: the ledger of one GPU, how far a memory goes, and what would make it fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import pytest
+from asking import REPOSITORY
+from hypothesis import given
+from hypothesis import strategies as st
+from specs import models
+
+from attncalc import AttncalcError, ModelSpec, load
+from attncalc.config.gpus import gpu
+from attncalc.cost import fit as fit_module
+from attncalc.cost.fit import Question, fit, holds, min_gpus
+from attncalc.cost.fixes import fixes
+from attncalc.cost.params import params
+from attncalc.cost.reserve import GIB, parse_share
+from attncalc.engines.layout import Pool, Settings
+from attncalc.hardware import Gpu
+from attncalc.quantity import quantity, ratio
+from attncalc.units import dtype, parse_bytes
+
+FP16 = dtype("fp16")
+GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))
+
+
+def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> Question:
+    """One sequence of 4,096 tokens in the model's dtype, unless said."""
+    own = dtype(model.dtype)
+    known = {f.name for f in dataclasses.fields(Settings)}
+    told = {name: given.pop(name) for name in list(given) if name in known}
+    told = {"kv_dtype": own, "dtype": own, **told}
+    return Question(model, engine, Settings(**told), **{"batch": 1, "context": 4096, **given})
+
+
+class Paged(NamedTuple):
+    """A layout with pages of 16 tokens of 1,000 bytes, one of which is never given out."""
+
+    bound: str = "reserved"
+    facts: tuple[str, ...] = ("version 1.0",)
+    notes: tuple[str, ...] = ()
+    source: str = "a toy"
+
+    def needed(self, batch: int, context: int) -> int:
+        return (batch * -(-int(context) // 16) + 1) * 16_000
+
+    def pool(self, memory: int, context: int) -> Pool:
+        blocks = quantity(memory // 16_000)
+        return Pool(blocks, quantity(blocks * 16), ratio(blocks, -(-context // 16)), (), ())
+
+
+@pytest.fixture
+def paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "layout", lambda *_: Paged())
+
+
+# The ledger
+
+
+@given(st.integers(1, 200 * GIB), st.integers(0, 9 * GIB), st.integers(1, 100), st.sampled_from([1, 2, 4]))
+def test_the_ledger_sums_to_the_gpu(memory: int, back: int, percent: int, tp: int) -> None:
+    asked = question(
+        load("llama2-7b"),
+        gpu=dataclasses.replace(GPU, memory=memory),
+        gpus=tp,
+        tp=tp,
+        reserve=back,
+        share=parse_share(f"{percent / 100:.2f}", ""),
+    )
+    ledger = fit(asked).ledger
+    assert ledger.usable is not None
+    assert ledger.weights is not None
+    assert int(ledger.usable) == -(-memory * percent // 100)
+    assert int(ledger.weights.total) == 2 * int(params(load("llama2-7b").shard(tp)).total)
+    assert ledger.kv_memory - ledger.short == int(ledger.usable) - int(ledger.weights.total) - back
+    assert ledger.kv_memory == 0 or ledger.short == 0
+
+
+def test_a_memory_that_an_engine_reported_is_taken_as_it_is() -> None:
+    found = fit(question(load("llama2-7b"), kv_memory=parse_bytes("5.38GiB", "")))
+    # 5.38 * 2^30 = 5,776,731,013.12
+    assert found.ledger.kv_memory == 5_776_731_013
+    assert found.ledger.weights is None
+
+
+def test_weights_beyond_the_gpu_do_not_fit_and_are_no_error() -> None:
+    found = fit(question(load("llama2-70b"), gpu=GPU))
+    # 128.48 GiB of weights in 10 GiB
+    assert not found.fits
+    assert found.ledger.short == 2 * 68_976_648_192 - 10 * GIB
+    assert found.ledger.kv_memory == found.max_batch == found.max_context == 0
+
+
+def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
+    found = fit(question(load("llama2-7b"), "llamacpp", gpu=GPU, gpus=3, reserve=GIB))
+    assert found.ledger.kv_memory == 3 * 10 * GIB - 2 * 6_738_415_616 - GIB
+
+
+# How far it goes
+
+
+@pytest.mark.usefixtures("paged")
+def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
+    # 100 blocks of 16,000 bytes, one never given out: 99 left
+    found = fit(question(load("gpt2"), batch=2, context=100, kv_memory=100 * 16_000 + 15_999))
+    assert found.max_context == 49 * 16  # 99 // 2 blocks each
+    assert found.max_batch == 99 // 7  # 100 tokens take 7 blocks
+    assert found.fits
+    assert found.max_batch.formula.text == "most B where needed <= kv_memory"
+
+
+@pytest.mark.usefixtures("paged")
+def test_a_memory_to_the_byte_is_enough() -> None:
+    # 2 sequences of 100 tokens: 7 blocks each, and the one that is never given out
+    exact = question(load("gpt2"), batch=2, context=100, kv_memory=15 * 16_000)
+    assert fit(exact).fits
+    assert holds(exact)
+    assert fit(exact).max_batch == 2
+    assert fit(exact).max_context == 7 * 16
+    less = dataclasses.replace(exact, kv_memory=15 * 16_000 - 1)
+    assert not fit(less).fits
+    assert not holds(less)
+    assert fit(less).max_batch == 1
+    assert fit(less).max_context == 6 * 16
+
+
+SIZES = st.integers(0, 10**9)
+
+
+@given(models(), SIZES, st.integers(1, 50), st.integers(1, 5000))
+def test_one_more_does_not_fit(model: ModelSpec, memory: int, batch: int, context: int) -> None:
+    found = fit(question(model, kv_memory=memory, batch=batch, context=context))
+    most, longest = found.max_batch, found.max_context
+    assert most is not None
+    assert most == 0 or found.layout.needed(int(most), context) <= memory
+    assert found.layout.needed(int(most) + 1, context) > memory
+    if longest is None:  # every layer has a window that is full already
+        assert found.layout.needed(batch, 10**9) <= memory
+    else:
+        assert longest == 0 or found.layout.needed(batch, int(longest)) <= memory
+        assert found.layout.needed(batch, int(longest) + 1) > memory
+    assert found.fits == (most >= batch) == (longest is None or longest >= context)
+    assert found.fits == holds(found.asked)
+
+
+@given(models(), SIZES)
+def test_a_memory_holds_as_many_as_its_quotient(model: ModelSpec, memory: int) -> None:
+    """The ideal engine has neither pages nor padding: the most sequences are the bytes over those of one."""
+    found = fit(question(model, kv_memory=memory, context=37))
+    assert found.max_batch == memory // found.layout.needed(1, 37)
+
+
+def test_the_fewest_gpus_are_the_first_that_fit() -> None:
+    # weights 128.48 GiB and a cache of 1.25 GiB over tp GPUs of 80 GiB x 0.9: 2 have 143.9
+    eighty = dataclasses.replace(GPU, memory=80 * GIB)
+    asked = question(load("llama2-70b"), gpu=eighty, reserve=0, share=parse_share("0.9", ""))
+    assert min_gpus(asked) == 2
+    # in 40 GiB: 4 x 36 = 144
+    assert min_gpus(dataclasses.replace(asked, gpu=dataclasses.replace(GPU, memory=40 * GIB))) == 4
+    assert min_gpus(dataclasses.replace(asked, batch=10**6)) is None
+    # in 20 GiB, 18 of them for each of 8: two stages of four
+    twenty = dataclasses.replace(asked, gpu=dataclasses.replace(GPU, memory=20 * GIB))
+    assert min_gpus(dataclasses.replace(twenty, settings=dataclasses.replace(asked.settings, pp=2))) == 8
+    # llama.cpp spreads layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
+    spread = question(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
+    assert min_gpus(spread) == 7
+    assert min_gpus(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB))) == 1
+    assert min_gpus(question(load("gpt2"), kv_memory=1)) is None
+
+
+def test_every_fix_fits_and_says_what_to_type() -> None:
+    asked = question(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=24 * GIB), batch=40, context=8192)
+    # weights 14.96 GiB of 24; 40 sequences of 1 GiB are 40 GiB
+    found = fit(asked)
+    changes = {change.flag: change for change in fixes(found)}
+    assert not found.fits
+    assert all(change.fit.fits for change in changes.values())
+    # 9.04 GiB are 9 sequences of 1 GiB, or 40 of 0.226 GiB: 1851 tokens of 128 KiB
+    assert {"--batch 9", "--context 1851", "--gpus 4 --tp 4"} <= set(changes)
+    assert "--gpus 2 --tp 2" not in changes  # 48 - 14.96 = 33.04 GiB, the whole model once
+    assert "--kv-dtype fp8" not in changes  # 20 GiB are not there either
+    assert fixes(fit(dataclasses.replace(asked, batch=9))) == ()
+
+
+def test_nothing_may_fit() -> None:
+    assert fixes(fit(question(load("llama3-8b"), kv_memory=1))) == ()
+
+
+def test_weights_and_cache_are_narrowed_together_where_one_is_not_enough() -> None:
+    # 17 GiB for 13 sequences of 1 GiB beside 14.96 of weights, 13.0 of them in matrices: fp8 weights leave 8.5,
+    # int4 (0.52 bytes each) 11.7, an fp8 cache needs 6.5 where 2.0 are; both in fp8 fit
+    small = dataclasses.replace(GPU, memory=17 * GIB)
+    asked = question(load("llama3-8b"), gpu=small, batch=13, context=8192)
+    flags = [change.flag for change in fixes(fit(asked))]
+    assert "--weights-dtype fp8 --kv-dtype fp8" in flags
+    assert "--weights-dtype fp8" not in flags
+    assert "--kv-dtype fp8" not in flags
+
+
+# The tests of sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("5.38GiB", 5_776_731_013),  # 5.38 * 2^30 = 5,776,731,013.12, rounded down
+        ("5.38GB", 5_380_000_000),
+        ("5.38 gb", 5_380_000_000),
+        ("512MiB", 512 * 2**20),
+        ("1,073,741,824", 2**30),
+        ("1_000", 1000),
+        ("6K", 6144),
+        ("6k", 6000),
+        ("6kB", 6000),
+        ("1 B", 1),
+        ("0.1TiB", 2**40 // 10),
+    ],
+)
+def test_a_size_is_read_exactly(text: str, size: int) -> None:
+    assert parse_bytes(text, "--kv-memory") == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
+)
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(AttncalcError, match="not a size of a byte or more"):
+        parse_bytes(text, "--kv-memory")
+
+
+def test_the_gpus_here_take_a_question() -> None:
+    assert (REPOSITORY / "presets" / "gpus").is_dir()
+    # 4 x H100: 4 * 79.1 GiB less 128.5 of weights leave room for 150 sequences of 1.25 GiB
+    assert fit(question(load("llama2-70b"), gpu=gpu("h100-80gb"), gpus=4, tp=4)).max_batch == 150

@@ -1,0 +1,287 @@
+"""`attncalc fit` on the command line: its screen, its JSON, its exit codes and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from asking import Ask, results
+
+from attncalc import preset_names
+
+FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
+NAMES = [
+    "gpu_memory",
+    "usable_memory",
+    "weights",
+    "reserve",
+    "kv_memory",
+    "kv_bytes_per_sequence",
+    "kv_needed",
+    "kv_bytes_per_block",
+    "kv_blocks",
+    "kv_tokens",
+    "concurrency",
+    "max_context",
+    "max_batch",
+    "min_gpus",
+    "prefill_time_bound",
+    "decode_time_bound",
+    "decode_tokens_per_second_bound",
+    "decode_compute_bound_batch",
+    "ridge_flop_per_byte",
+    "prefill_flop_per_byte",
+    "decode_flop_per_byte",
+    "decode_flop_per_byte_limit",
+]
+MORE = [
+    "fits",
+    "verdict",
+    "fixes",
+    "engine",
+    "engine_version",
+    "bound",
+    "words",
+    "gpu",
+    "gpus",
+    "tp",
+    "pp",
+    "replicas",
+    "roofline",
+    "schema",
+    "attncalc",
+    "model",
+    "workload",
+    "results",
+    "layers",
+    "notes",
+]
+
+
+def test_a_ledger_subtracts_down_to_the_cache(ask: Ask) -> None:
+    answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--gpu-memory-utilization", "0.9")
+    # an H100 shows 79.10 GiB; x 0.9 = 71.19; 128.48 / 4 = 32.12 of weights and 2 of reserve leave 37.07
+    labels = ["one NVIDIA H100", "x 0.9 gpu-memory-utilization", "- weights in fp16", "- reserve", "= KV memory"]
+    numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]
+    lines = answer.out.split("\n\n")[1].splitlines()
+    for line, label, number in zip(lines, labels, numbers, strict=True):
+        assert line.strip().startswith(label)
+        assert f" {number} " in line
+    # 37.07 GiB hold 118 sequences of 320 MiB
+    assert "FITS: 1 sequence of 4,096 tokens; 118 at once at most." in answer.out
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_json_names_what_scripts_rely_on(ask: Ask) -> None:
+    answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--json")
+    document = json.loads(answer.out)
+    assert document["schema"] == "attncalc.fit/1"
+    assert set(document) == set(MORE)
+    found = results(answer)
+    assert found["usable_memory"] - found["weights"] - found["reserve"] == found["kv_memory"]
+    assert found["reserve"] == 2 * 2**30
+    assert found["max_batch"] == found["kv_memory"] // found["kv_bytes_per_sequence"]
+    assert found["min_gpus"] == 2  # 2 x 79.1 - 128.5 - 2 x 2 = 25.7 GiB
+
+
+WAYS = (
+    FOUR,
+    (*FOUR, "--engine", "ideal"),
+    (*FOUR, "--engine", "all"),
+    (*FOUR, "--engine", "llamacpp"),
+    (*FOUR, "--batch", "100000"),
+    ("fit", "llama2-70b", "--kv-memory", "5.38GiB"),
+    ("fit", "llama2-70b", "--kv-memory", "5.38GiB", "--engine", "sglang", "--tp", "4"),
+    ("fit", "gpt-oss-20b", "--gpu", "t4", "--weights-dtype", "int4"),
+    ("fit", "t5-base", "--gpu", "t4", "--engine", "transformers"),
+)
+
+
+@pytest.mark.parametrize("command", WAYS, ids=" ".join)
+def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[str, ...]) -> None:
+    answer = ask(*command, "--json")
+    document = json.loads(answer.out)
+    assert set(document) == set(MORE)
+    assert [result["name"] for result in document["results"]] == NAMES
+    by_name = results(answer)
+    whole = [by_name[name] for name in ("kv_blocks", "kv_tokens", "max_context", "max_batch", "min_gpus")]
+    assert all(value is None or type(value) is int for value in whole)
+    assert by_name["concurrency"] >= 0
+    assert document["fits"] == (answer.code == 0)
+    assert all(set(layer) == {*LAYER} for layer in document["layers"])
+
+
+LAYER = ("name", "engine_version", "bound", "fits", "facts", "words", "refused", "results")
+
+
+@pytest.mark.parametrize("command", WAYS, ids=" ".join)
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+def test_every_form_answers(ask: Ask, command: tuple[str, ...], form: str) -> None:
+    for more in ((), ("--explain",)):
+        answer = ask(*command, "--format", form, *more)
+        assert answer.code in (0, 1)
+        assert answer.err == ""
+        assert "kv_memory" in answer.out if form == "csv" else "fit" in answer.out.lower() or more
+        assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
+
+
+def fixes(document: dict[str, Any]) -> dict[str, Any]:
+    return {fix["flag"]: fix for fix in document["fixes"]}
+
+
+def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
+    command = ("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "2", "--batch", "40")
+    answer = ask(*command, "--json")
+    document = json.loads(answer.out)
+    # 2 x 79.10 - 128.48 = 29.72 GiB for 40 sequences of 1.25 GiB: 23 fit; 4 GPUs have 187.9
+    assert (answer.code, document["fits"]) == (1, False)
+    assert fixes(document)["--batch 23"]["max_batch"] == 23
+    assert fixes(document)["--gpus 4 --tp 4"]["max_batch"] == 150
+    for flags in fixes(document):
+        given = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
+        kept = [word for i, word in enumerate(command) if command[max(0, i - 1)] not in given and word not in given]
+        assert ask(*kept, *flags.split()).code == 0, flags
+    assert "DOES NOT FIT: 40 sequences of 4,096 tokens need" in ask(*command).out
+
+
+def test_the_screen_ends_with_the_engines_own_words(ask: Ask) -> None:
+    answer = ask(*FOUR, "--reserve", "3GiB")
+    document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
+    assert "vLLM will say:" in answer.out
+    assert document["words"]
+    assert " ".join(document["words"][0].split()) in " ".join(answer.out.split())
+
+
+def test_vllm_does_not_start_where_not_one_request_fits(ask: Ask) -> None:
+    # a block of 16 tokens takes 5 MiB: 4096 tokens need 1.25 GiB
+    assert "vLLM will not start" in ask("fit", "llama2-70b", "--kv-memory", "1GiB").out
+    assert "vLLM will say" in ask("fit", "llama2-70b", "--kv-memory", "2GiB").out
+
+
+def test_kv_memory_is_exact(ask: Ask) -> None:
+    answer = ask("fit", "llama2-7b", "--engine", "ideal", "--kv-memory", "5.38GiB", "-c", "1000", "--json")
+    # 5.38 GiB = 5,776,731,013 bytes; a token is 32 * 2 * 32 * 128 * 2 = 524,288: 11,018 of them
+    assert results(answer)["kv_memory"] == 5_776_731_013
+    assert results(answer)["kv_tokens"] == results(answer)["max_context"] == 11_018
+    assert results(answer)["max_batch"] == 11
+    assert results(answer)["weights"] is None
+
+
+def test_more_gpus_than_a_copy_takes_are_replicas(ask: Ask) -> None:
+    answer = ask("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4")
+    assert "2 replicas of 4 GPUs: every figure is one replica's" in " ".join(answer.out.split())
+    assert "8 x NVIDIA H100" in answer.out
+
+
+def test_tp_is_the_gpus_over_the_stages(ask: Ask) -> None:
+    document = json.loads(ask(*FOUR, "--pp", "2", "--json").out)
+    assert (document["gpus"], document["tp"], document["pp"], document["replicas"]) == (4, 2, 2, 1)
+
+
+def test_every_engine_has_a_row_or_a_reason(ask: Ask) -> None:
+    answer = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json")
+    layers = json.loads(answer.out)["layers"]
+    assert [layer["name"] for layer in layers] == ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
+    assert all((layer["refused"] is None) == bool(layer["results"]) for layer in layers)
+    refused = [layer for layer in layers if layer["refused"]]
+    screen = " ".join(ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB").out.split())
+    assert refused
+    assert all(layer["refused"] in screen for layer in refused)
+
+
+def test_options_speak_as_the_engines_do(ask: Ask) -> None:
+    theirs = ("--tensor-parallel-size", "4", "--max-model-len", "4k", "--kv-cache-dtype", "fp8", "--block-size", "32")
+    ours = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
+    for command in (("fit", "llama2-70b", "--gpu", "h100"), ("fit", "llama2-70b", "--kv-cache-memory-bytes", "9GiB")):
+        assert ask(*command, *theirs) == ask(*command, *ours)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_has_an_answer_or_one_line_of_error(ask: Ask, name: str) -> None:
+    answer = ask("fit", name, "--engine", "all", "--gpu", "a100-80gb")
+    assert answer.code in (0, 1, 2)
+    assert len(answer.err.splitlines()) == (2 if answer.code == 2 else 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), "neither --gpu nor --kv-memory"),
+        (("--gpu", "h100", "--kv-memory", "1GiB"), "--kv-memory and --gpu"),
+        (("--gpu", "h1000"), "no GPU named 'h1000'"),
+        (("--kv-memory", "lots"), "--kv-memory: 'lots' is not a size"),
+        (("--kv-memory", "1GiB", "--reserve", "1GiB"), "--reserve has no effect on --kv-memory"),
+        (("--kv-memory", "1GiB", "--weights-dtype", "fp8"), "--weights-dtype has no effect on --kv-memory"),
+        (("--gpu", "h100", "--tp", "3"), "--tp 3 does not divide 64 query heads"),
+        (("--gpu", "h100", "--tp", "8", "--gpus", "4"), "--tp 8 with --pp 1 needs 8 GPUs, --gpus says 4"),
+        (("--gpu", "h100", "--tp", "4", "--gpus", "6"), "--gpus 6 is not a multiple of --tp 4 times --pp 1"),
+        (("--gpu", "h100", "--gpus", "3", "--pp", "2"), "--gpus 3 over --pp 2 stages"),
+        (("--gpu", "h100", "--gpu-memory-utilization", "92"), "'92' is not a share above 0 and up to 1"),
+        (("--gpu", "h100", "--weights-dtype", "fp7"), "there is no dtype 'fp7'"),
+        (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm' here"),
+        (("--gpu", "h100", "--engine", "ideal", "--block-size", "16"), "--block-size has no effect on engine ideal"),
+        (("--gpu", "h100", "--engine-version", "0.0.1"), "0.0.1"),
+        (("--gpu", "h100", "--pp", "81"), "--pp 81: there are 80 layers"),
+        (("--gpu", "h100", "--swa-full-tokens-ratio", "wide"), "'wide' is not a number above zero"),
+        (("--gpu", "h100", "--reserve", "-1"), "--reserve: '-1' is not a size"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:
+    answer = ask("fit", "llama2-70b", *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert error in answer.err
+    assert len(answer.err.splitlines()) == 2
+    assert answer.err.splitlines()[1].startswith("  tip: ")
+
+
+def test_a_gpu_that_is_misspelt_is_told_the_right_name(ask: Ask) -> None:
+    assert "did you mean 'h100-80gb'" in ask("fit", "gpt2", "--gpu", "h100-80g").err
+
+
+def test_no_reserve_at_all_may_be_asked_for(ask: Ask) -> None:
+    assert results(ask(*FOUR, "--reserve", "0", "--json"))["reserve"] == 0
+
+
+def test_the_models_dtype_is_that_of_its_weights_and_its_cache(ask: Ask) -> None:
+    plain, wide = (results(ask(*FOUR, "--json", *more)) for more in ((), ("--dtype", "fp32")))
+    assert wide["weights"] == 2 * plain["weights"]
+    assert wide["kv_bytes_per_block"] == 2 * plain["kv_bytes_per_block"]
+
+
+def test_a_share_is_called_as_the_engine_calls_it(ask: Ask) -> None:
+    assert "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9").out
+    assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9").out
+
+
+def test_one_sequence_is_one_whatever_the_batch(ask: Ask) -> None:
+    one, many = (results(ask(*FOUR, "--json", "--batch", batch)) for batch in ("1", "7"))
+    assert one["kv_bytes_per_sequence"] == many["kv_bytes_per_sequence"] <= one["kv_needed"]
+    assert many["kv_needed"] >= 7 * one["kv_bytes_per_sequence"]
+
+
+def test_it_fits_where_one_engine_says_so(ask: Ask) -> None:
+    # Gemma 3's windows are stored whole by SGLang: 128Ki tokens * 62 * 2 * 16 * 128 * 2 B = 62 GiB, not 10.4
+    answer = ask("fit", "gemma3-27b", "--engine", "all", "--kv-memory", "40GiB")
+    assert "DOES NOT FIT with SGLang" in answer.out
+    assert answer.code == 0
+    assert ask("fit", "gemma3-27b", "--engine", "all", "--kv-memory", "1GiB").code == 1
+
+
+def test_vllm_is_told_the_gpu_it_finds(ask: Ask) -> None:
+    # a window's blocks grow with the tokens of a step, 16384 of which vLLM takes at once on a B200, 2048 on an L40S
+    large, small = (
+        results(ask("fit", "gemma3-27b", "--gpu", name, "--weights-dtype", "int4", "--json"))
+        for name in ("b200", "l40s")
+    )
+    assert large["kv_bytes_per_sequence"] > small["kv_bytes_per_sequence"]
+
+
+def test_dcp_and_speculation_reach_the_engine(ask: Ask) -> None:
+    plain = results(ask("fit", "deepseek-v3", "--kv-memory", "40GiB", "--tp", "8", "--json"))
+    split = results(ask("fit", "deepseek-v3", "--kv-memory", "40GiB", "--tp", "8", "--dcp", "8", "--json"))
+    assert split["kv_tokens"] > 7 * plain["kv_tokens"]
+    drafted = results(
+        ask("fit", "deepseek-v3", "--kv-memory", "40GiB", "--tp", "8", "--speculative-layers", "1", "--json")
+    )
+    assert drafted["kv_bytes_per_block"] * 61 == plain["kv_bytes_per_block"] * 62

@@ -1,0 +1,243 @@
+"""GPUs: published figures, what a file may say, names, and the screens of `attncalc gpus`."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from asking import Ask, results
+
+from attncalc import AttncalcError
+from attncalc.config.gpus import gpu, gpu_names, schema
+from attncalc.hardware import Gpu
+
+REPOSITORY = Path(__file__).parent.parent
+GPUS = REPOSITORY / "presets/gpus"
+ASKED = {
+    *("a100-40gb", "a100-80gb", "a100-80gb-pcie", "h100-80gb", "h100-pcie", "h100-nvl", "h200", "h20"),
+    *("b200", "b300", "gb200", "l4", "l40", "l40s", "a10", "a10g", "a30", "a40", "t4", "v100-16gb", "v100-32gb"),
+    *("rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-6000-ada", "rtx-pro-6000"),
+    *("mi250x", "mi300x", "mi325x", "mi355x", "gaudi3", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
+    *("m2-ultra-192gb", "m3-max-128gb", "m4-max-128gb", "m3-ultra-512gb", "gb10"),
+}
+TERA = 10**12
+MINE = """\
+title: My GPU
+vendor: me
+sources: [a test]
+memory_gb: 10
+bandwidth: 1000000000000
+flops: {bf16: 100000000000000}
+"""
+
+
+def mine(tmp_path: Path, more: str = "", without: str = "") -> Gpu:
+    """A GPU of one's own with lines added, or one key's line left out."""
+    file = tmp_path / "mine.yaml"
+    lines = [line for line in MINE.splitlines() if not (without and line.startswith(f"{without}:"))]
+    file.write_text("\n".join([*lines, more]) + "\n")
+    return gpu(file)
+
+
+def test_every_gpu_that_was_asked_for_is_here() -> None:
+    assert set(gpu_names()) >= ASKED
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_a_gpu_names_its_schema_and_its_vendors_page_and_fits_the_schema(name: str) -> None:
+    text = (GPUS / f"{name}.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=../gpu.schema.json\n")
+    data = yaml.safe_load(text)
+    jsonschema.validate(data, schema())
+    vendors = ("nvidia", "amd.com", "intel.com", "google.com", "apple.com", "NVIDIA H20", "awsstatic")
+    assert any(vendor in data["sources"][0] for vendor in vendors)
+
+
+def test_the_schema_that_is_checked_in_is_the_codes() -> None:
+    """python -c "import json; from attncalc.config.gpus import schema; print(json.dumps(schema(), indent=2))"."""
+    assert json.loads((REPOSITORY / "presets/gpu.schema.json").read_text()) == json.loads(json.dumps(schema()))
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_software_sees_no_more_memory_than_there_is_and_most_of_it(name: str) -> None:
+    found = gpu(name)
+    assert found.memory_gb * 10**9 * 3 // 4 <= found.memory <= found.memory_gb * 2**30
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_narrower_dtypes_are_never_slower(name: str) -> None:
+    """A figure with sparsity among dense ones would stand out: each halving of the width doubles at most."""
+    speeds = dict(gpu(name).flops)
+    chain = [speeds[d] for d in ("tf32", "bf16", "fp8", "fp4") if d in speeds]
+    for wide, narrow in pairwise(chain):
+        assert wide <= narrow <= 4 * wide + TERA
+    if "bf16" in speeds:
+        assert speeds["fp16"] == speeds["bf16"] if "fp16" in speeds else name.startswith("tpu")
+    if "bf16" in speeds and "fp8" in speeds:
+        assert speeds["fp8"] <= 2.03 * speeds["bf16"]  # 733 / 362.05: NVIDIA rounds
+
+
+# Dense figures as their vendors print them, in TFLOP/s; where only sparse ones are printed, half of them.
+PUBLISHED = [
+    ("h100-80gb", "bf16", 989.4),
+    ("h100-80gb", "fp8", 1978.9),
+    ("h100-pcie", "bf16", 756),  # 1,513 / 2
+    ("a100-80gb", "bf16", 312),
+    ("l4", "bf16", 121),  # 242 / 2
+    ("l40s", "fp8", 733),
+    ("a10", "bf16", 125),
+    ("t4", "fp16", 65),
+    ("v100-16gb", "fp16", 125),
+    ("rtx-4090", "bf16", 165.2),
+    ("b200", "fp4", 9000),  # HGX B200: 72 PFLOPS dense / 8
+    ("b300", "fp4", 13500),  # HGX B300: 108 PFLOPS dense / 8
+    ("gb200", "bf16", 2500),  # NVL72: 360 PFLOPS with sparsity / 2 / 72
+    ("mi300x", "bf16", 1307.4),
+    ("mi250x", "bf16", 191.5),  # 383 of both dies / 2
+    ("tpu-v6e", "bf16", 918),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "tera"), PUBLISHED)
+def test_dense_flops_are_those_that_were_published(name: str, dtype: str, tera: float) -> None:
+    assert gpu(name).peak(dtype) == round(tera * 1000) * TERA // 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("h100-80gb", "79.10"),  # trl#2688: total_gpu_memory (79.10GiB)
+        ("h200", "139.80"),  # total capacity of 139.80 GiB
+        ("b200", "178.35"),  # total capacity of 178.35 GiB
+        ("mi300x", "191.69"),  # total capacity of 191.69 GiB
+        ("t4", "14.56"),  # total capacity of 14.56 GiB
+        ("m3-max-128gb", "96.00"),  # recommendedMaxWorkingSetSize = 103079.22 MB = 96 * 2^30
+    ],
+)
+def test_memory_is_what_software_prints(name: str, gib: str) -> None:
+    assert f"{gpu(name).memory / 2**30:.2f}" == gib
+
+
+def test_names_and_other_names_are_told_apart_and_found() -> None:
+    words = [word for name in gpu_names() for word in (name, *gpu(name).aliases)]
+    assert len(words) == len(set(words))
+    assert all(gpu(alias).name == name for name in gpu_names() for alias in gpu(name).aliases)
+    assert gpu("H100").name == gpu("h100_80gb").name == gpu("H100 80GB HBM3").name == "h100-80gb"
+    assert gpu("RTX 4090").name == "rtx-4090"
+
+
+def test_an_unknown_gpu_gets_the_nearest_name() -> None:
+    with pytest.raises(AttncalcError) as caught:
+        gpu("h100-80g")
+    assert caught.value.message == "no GPU named 'h100-80g', and no such file"
+    assert caught.value.tip.startswith("did you mean 'h100-80gb'? ")
+    for odd in ("", "x" * 5000, "a\0b", "/"):
+        with pytest.raises(AttncalcError):
+            gpu(odd)
+
+
+def test_narrow_weights_run_in_the_next_wider_dtype_that_a_gpu_has() -> None:
+    """A100 has no fp8: fp8 weights run in bf16. H100 has no fp4: in fp8. B200 has all three."""
+    assert gpu("a100-80gb").multiplies("fp8") == ("bf16", 312 * TERA)
+    assert gpu("t4").multiplies("fp8") == ("fp16", 65 * TERA)
+    assert gpu("h100-80gb").multiplies("fp4").dtype == gpu("h100-80gb").multiplies("mxfp4").dtype == "fp8"
+    assert gpu("b200").multiplies("mxfp4") == ("fp4", 9000 * TERA)
+    assert gpu("rx-7900-xtx").multiplies("q4_0").dtype == "bf16"
+    assert gpu("h100-80gb").multiplies("int8") == ("int8", 1978_900 * TERA // 1000)
+    assert gpu("h100-80gb").multiplies("float16").dtype == "fp16"
+
+
+def test_a_wide_dtype_that_a_gpu_lacks_is_an_error_that_names_those_it_has() -> None:
+    with pytest.raises(AttncalcError) as caught:
+        gpu("t4").peak("bf16")
+    assert caught.value.message == "NVIDIA T4 has no published FLOP/s for bf16"
+    assert caught.value.tip.startswith("it has fp32, fp16, int8")
+    with pytest.raises(AttncalcError, match="no dtype 'fp17'"):
+        gpu("t4").peak("fp17")
+
+
+def test_the_ridge_is_the_peak_over_the_bandwidth() -> None:
+    """989.4e12 / 3.35e12 = 295.34 FLOP per byte."""
+    ridge = gpu("h100-80gb").ridge("bf16")
+    assert ridge[:2] == (989_400_000_000_000, 3_350_000_000_000)
+    assert f"{float(ridge):.2f}" == "295.34"
+    assert ridge.formula.text == "peak / bandwidth"
+
+
+def test_memory_that_nobody_has_printed_is_taken_small(tmp_path: Path) -> None:
+    """10 GB are 10 * 10^9 bytes; of a unified memory three quarters of them."""
+    assert (mine(tmp_path).memory, mine(tmp_path).measured) == (10 * 10**9, False)
+    assert mine(tmp_path, "unified: true").memory == 7_500_000_000
+    found = mine(tmp_path, "memory: 9500000000")
+    assert (found.memory, found.measured, found.notes) == (9_500_000_000, True, ())
+    assert mine(tmp_path, f"memory: {10 * 2**30}").memory == 10 * 2**30  # what is marketed as GB may be GiB
+    assert "10 x 10^9 bytes are taken" in mine(tmp_path).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "without", "message"),
+    [
+        ("memory: 10737418241", "", "mine.yaml:7: memory: 10,737,418,241 is more than"),  # 10 GiB and a byte
+        ("memory: 80GiB", "", "mine.yaml:7: memory: '80GiB' is not a whole number"),
+        ("flop: 3", "", "mine.yaml:7: flop: there is no such key"),
+        ("", "bandwidth", "mine.yaml:1: 'bandwidth' is missing"),
+        ("flops: {bf17: 3}", "flops", "mine.yaml:6: flops.bf17: there is no such key"),
+        ("flops: {}", "flops", "mine.yaml:6: flops: empty"),
+        ("flops: {bf16: 0}", "flops", "mine.yaml:6: flops.bf16: 0 is below 1"),
+        ("a: &a 1\nb: *a", "", "an alias"),
+    ],
+)
+def test_a_wrong_file_gets_its_line_and_a_tip(tmp_path: Path, more: str, without: str, message: str) -> None:
+    with pytest.raises(AttncalcError) as caught:
+        mine(tmp_path, more, without)
+    assert message in caught.value.message
+    assert caught.value.tip
+    assert "llama2" not in caught.value.tip
+
+
+def test_the_list_and_one_of_them(ask: Ask) -> None:
+    listed = ask("gpus")
+    assert listed.code == 0
+    assert max(map(len, listed.out.splitlines())) <= 80
+    (row,) = [line.split() for line in listed.out.splitlines() if line.startswith("  h100-80gb")]
+    assert row == ["h100-80gb", "79.10", "3,350.0", "989.4", "1,978.9", "295"]
+    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080")]
+    assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
+    one = ask("gpus", "h100")
+    assert "NVIDIA H100 80GB SXM  h100-80gb" in one.out
+    assert "Source: https://www.nvidia.com/en-us/data-center/h100/" in one.out
+    assert "84,932,558,848 B" in one.out
+
+
+def test_json_has_one_shape_for_all_and_for_one(ask: Ask) -> None:
+    everything, one = ask("gpus", "--json"), ask("gpus", "t4", "--json")
+    assert results(everything) == {"gpus": len(gpu_names())}
+    assert results(one) == {"gpus": 1}
+    documents = [json.loads(answer.out) for answer in (everything, one)]
+    assert [document["schema"] for document in documents] == ["attncalc.gpus/1"] * 2
+    assert documents[1]["layers"] == [layer for layer in documents[0]["layers"] if layer["name"] == "t4"]
+    figures = {r["name"]: (r["value"], r["unit"]) for r in documents[1]["layers"][0]["results"]}
+    assert figures["bandwidth"] == (320 * 10**9, "B/s")
+    assert figures["peak_fp16"] == (65 * TERA, "FLOP/s")
+    assert figures["ridge_fp16"] == (203.125, "")  # 65e12 / 320e9
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_every_format_answers(ask: Ask, form: str) -> None:
+    for asked in (("gpus",), ("gpus", "mi300x")):
+        answer = ask(*asked, "--format", form)
+        assert (answer.code, answer.err) == (0, "")
+        assert "mi300x" in answer.out
+    assert "peak / bandwidth" in " ".join(ask("gpus", "mi300x", "--explain").out.split())
+
+
+def test_a_file_of_ones_own_is_shown(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    assert "My GPU  mine" in ask("gpus", str(tmp_path / "mine.yaml")).out
+    answer = ask("gpus", "no-such-gpu")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")

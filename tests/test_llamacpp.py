@@ -1,0 +1,334 @@
+"""llama.cpp's cells: to the digits that it prints, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Chunked, Full, Sliding, load
+from attncalc.attention import Cached, Span
+from attncalc.cost.cache import kept
+from attncalc.engines import layout
+from attncalc.engines.layout import Kept, Layout, Settings
+from attncalc.model import ModelSpec
+from attncalc.quantity import Quantity
+from attncalc.units import dtype
+
+FULL = Full()
+PLENTY = 2**50
+F16 = Settings(kv_dtype=dtype("f16"), dtype=dtype("f16"))
+
+
+def kv(layers: int, heads: int, width: int, span: Span = FULL) -> Kept:
+    return Kept(layers, (Cached("K and V", 2 * heads, width, span=span, role="kv"),))
+
+
+def latent(layers: int, *more: Cached) -> Kept:
+    return Kept(layers, (Cached("latent", 1, 576, role="latent", rotary=64), *more))
+
+
+def recurrent(layers: int, channels: int, state: int) -> Kept:
+    convolution = Cached("convolution", channels, 4, grows="never", role="convolution")
+    return Kept(layers, (convolution, Cached("state", state, 128, grows="never", role="state", asked="bf16")))
+
+
+def stored(*runs: Kept, kv_dtype: str = "f16", k: str | None = None, v: str | None = None, **given: Any) -> Layout:
+    settings = replace(F16, kv_dtype=dtype(kv_dtype), **given)
+    settings = replace(settings, kv_dtype_k=dtype(k) if k else None, kv_dtype_v=dtype(v) if v else None)
+    return layout("llamacpp", runs, settings)
+
+
+def sizes(found: Layout, context: int) -> list[str]:
+    """MiB as each buffer's line has them."""
+    lines = [line for line in found.pool(PLENTY, context).words if "size" in line and "creating" not in line]
+    return [line.split("size")[1].split("=")[1].split()[0] for line in lines]
+
+
+GEMMA4 = (kv(8, 1, 512), kv(40, 8, 256, Sliding(1024)))
+"""Gemma 4 12B: rows of 8 heads x 256 = 2048 for K and for V in its 40 layers with a window."""
+GPT_OSS = (kv(12, 8, 64), kv(12, 8, 64, Sliding(128)))
+DEEPSEEK = latent(61)
+PLAIN = Kept(61, (Cached("K", 128, 192, role="k"), Cached("V", 128, 128, role="v")))
+"""DeepSeek as a GGUF made before MLA has it: K of 128 x 192 and V of 128 x 128."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "given", "context", "printed"),
+    [
+        # 4 windows of 1024 and a micro-batch of 2048 = 6144 cells; 40 layers * 6144 * (2048 + 2048) * 2 B
+        (GEMMA4, {"sequences": 4, "kv_unified": True, "ubatch": 2048}, 65536, [None, "1920.00"]),
+        # 4 * 1024 + 512 = 4608 cells; 40 * 4608 * 2 * 2048 / 32 * 34 B
+        (GEMMA4, {"sequences": 4, "kv_unified": True, "kv_dtype": "q8_0"}, 65536, [None, "765.00"]),
+        # Gemma 2 2B: 4 * 4096 + 512 cells are more than the context of 8192; 13 * 8192 * 2 * 1024 * 2 B
+        ((kv(13, 4, 256), kv(13, 4, 256, Sliding(4096))), {"sequences": 4, "kv_unified": True}, 2048, ["416.00"] * 2),
+        # Gemma 4 E4B: of 42 layers 18 reuse another's cells; 4 global ones allocate, 4 * 32768 * 2 * 1024 * 2 B
+        (
+            (kv(20, 2, 256, Sliding(512)), kv(4, 2, 512), Kept(18, ())),
+            {},
+            32768,
+            ["512.00", None],
+        ),
+        # 128 + 2048 = 2176 cells, padded to 2304; 12 * 2304 * 2 * 512 * 2 B
+        (GPT_OSS, {"ubatch": 2048}, 131072, ["3072.00", "54.00"]),
+        # Eight streams of 2048 and, 128 + 256 padded, 512 cells each
+        (GPT_OSS, {"sequences": 8, "ubatch": 256}, 2048, ["384.00", "96.00"]),
+        # Laguna: 12 * 1048576 * 2 * 1024 / 32 * 18 B
+        ((kv(12, 8, 128),), {"kv_dtype": "q4_0"}, 1048576, ["13824.00"]),
+        # DeepSeek in ik_llama.cpp: 61 * 16384 * 576 / 32 * 34 B = 583.3125 MiB
+        ((DEEPSEEK,), {"engine_version": "ik", "kv_dtype": "q8_0"}, 16384, ["583.31"]),
+        ((DEEPSEEK,), {"engine_version": "ik", "kv_dtype": "q8_0"}, 65536, ["2333.25"]),
+        ((DEEPSEEK,), {"engine_version": "ik"}, 32768, ["2196.00"]),
+        ((DEEPSEEK,), {"engine_version": "ik"}, 16384, ["1098.00"]),
+        # 61 * 2048 * (24576 + 16384) * 2 B
+        ((PLAIN,), {"engine_version": "ik"}, 2048, ["9760.00"]),
+        ((PLAIN,), {"engine_version": "ik"}, 512, ["2440.00"]),
+        # Gemma 3 27B there: its windows keep the whole context; 62 * 32768 * 2 * 2048 * 2 B
+        ((kv(10, 16, 128), kv(52, 16, 128, Sliding(1024))), {"engine_version": "ik"}, 32768, ["15872.00"]),
+        # Llama 3.1 8B: 32 * 1024 * (1024 / 32 * 18 + 1024 * 2) B
+        ((kv(32, 8, 128),), {"engine_version": "ik", "k": "iq4_nl", "v": "f16"}, 1024, ["82.00"]),
+        # Qwen3 235B: 94 * 65536 * 2 * 512 / 32 * 34 B; 30B: 48 * 32768 * 2 * 512 * 2 B
+        ((kv(94, 4, 128),), {"engine_version": "ik", "kv_dtype": "q8_0"}, 65536, ["6392.00"]),
+        ((kv(48, 4, 128),), {"engine_version": "ik"}, 32768, ["3072.00"]),
+        # Qwen3.5 9B: 24 layers of (8192 channels * 3 + 32 heads * 128 * 128) f32, for each of 4 sequences
+        ((recurrent(24, 8192, 4096), kv(8, 4, 256)), {"sequences": 4}, 33792, ["4224.00", "201.00"]),
+        # Qwen3.5 27B, which may take 2 tokens back: 3 rows of 48 * (10240 * 3 + 48 * 128 * 128) f32 = 448.875 MiB
+        ((recurrent(48, 10240, 6144), kv(16, 4, 256)), {"speculative_tokens": 2}, 8192, ["512.00", "448.88"]),
+    ],
+)
+def test_buffers_are_as_logs_print_them(
+    runs: tuple[Kept, ...], given: dict[str, Any], context: int, printed: list[str | None]
+) -> None:
+    found = sizes(stored(*runs, **given), context)
+    assert len(found) == len(printed)
+    assert all(one is None or one == size for one, size in zip(printed, found, strict=True))
+
+
+def test_the_lines_of_a_start() -> None:
+    # 1536 = 1024 + 512 cells of a window; 10 * 4096 * 2 * 2048 * 2 B = 320 MiB, 52 * 1536 * 2 * 2048 * 2 B = 624 MiB
+    found = stored(kv(52, 16, 128, Sliding(1024)), kv(10, 16, 128)).pool(PLENTY, 4096)
+    assert found.words == (
+        "llama_context: n_ctx                 = 4096",
+        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
+        "llama_kv_cache: size =  320.00 MiB (  4096 cells,  10 layers,  1/1 seqs), "
+        "K (f16):  160.00 MiB, V (f16):  160.00 MiB",
+        "llama_kv_cache_iswa: creating     SWA KV cache, size = 1536 cells",
+        "llama_kv_cache: size =  624.00 MiB (  1536 cells,  52 layers,  1/1 seqs), "
+        "K (f16):  312.00 MiB, V (f16):  312.00 MiB",
+    )
+    # 2 sequences of 30 + 2 layers: 2 * 30 * 8192 * 3 * 4 B = 5.625 MiB, 2 * 30 * 4096 * 128 * 4 B = 120 MiB
+    found = stored(recurrent(30, 8192, 4096), kv(2, 2, 128), sequences=2, v="q8_0").pool(PLENTY, 256)
+    assert found.words == (
+        "llama_context: n_ctx                 = 512",
+        # 2 streams * 256 cells * 2 layers * 256 = 262,144 elements: 0.5 MiB of K, 34 / 64 of it of V, 0.265625
+        "llama_kv_cache: size =    0.77 MiB (   256 cells,   2 layers,  2/2 seqs), "
+        "K (f16):    0.50 MiB, V (q8_0):    0.27 MiB",
+        "llama_memory_recurrent: size =  125.62 MiB (     2 cells,  32 layers,  2 seqs  0 rs_seq), "
+        "R (f32):    5.62 MiB, S (f32):  120.00 MiB, P (f32):    0.00 MiB",
+    )
+
+
+def test_an_indexers_keys_have_cells_of_their_own() -> None:
+    found = stored(latent(61, Cached("indexer keys", 1, 128, dtype="fp8", role="indexer")))
+    # 61 * 4096 * 576 * 2 B = 274.5 MiB, and with 128 elements for 576, in the cache's own type, 61 MiB
+    assert sizes(found, 4096) == ["274.50", "61.00"]
+    assert found.needed(1, 4096) == 61 * 4096 * (576 + 128) * 2
+    assert "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells" in found.pool(PLENTY, 4096).words
+
+
+def test_contexts_are_padded_for_each_sequence_or_for_all() -> None:
+    cell = 2 * 2 * 128 * 2  # one layer of two heads, K and V
+    apart, shared = stored(kv(1, 2, 128)), stored(kv(1, 2, 128), kv_unified=True)
+    assert apart.needed(3, 300) == 3 * 512 * cell
+    assert shared.needed(3, 300) == 1024 * cell  # 900 padded
+    # -np 4 shares -c out among 4, whoever comes
+    assert stored(kv(1, 2, 128), sequences=4).needed(1, 300) == 4 * 512 * cell
+    assert stored(kv(1, 2, 128), sequences=4, kv_unified=True).needed(1, 300) == 512 * cell
+
+
+def test_a_window_keeps_its_tokens_and_a_micro_batch() -> None:
+    found = (kv(1, 1, 64), kv(1, 1, 64, Sliding(1000)))
+    cell = 2 * 64 * 2
+    assert stored(*found).needed(1, 8192) == (8192 + 1536) * cell  # 1000 + 512 padded
+    assert stored(*found, ubatch=100).needed(1, 8192) == (8192 + 1280) * cell  # 1100 padded
+    assert stored(*found, swa_full=True).needed(1, 8192) == 2 * 8192 * cell
+    assert stored(*found).needed(1, 1024) == 2 * 1024 * cell
+    # Two sequences with a stream each, and with one for both: 2 * 1000 + 512 padded
+    assert stored(*found).needed(2, 8192) == 2 * (8192 + 1536) * cell
+    assert stored(*found, kv_unified=True).needed(2, 8192) == (16384 + 2560) * cell
+
+
+def test_a_model_of_windows_alone_is_loaded_without_them() -> None:
+    found = stored(kv(32, 8, 128, Sliding(4096)))
+    assert found.needed(1, 32768) == 32 * 32768 * 2 * 8 * 128 * 2
+    assert "Every layer has a window" in " ".join(found.notes)
+
+
+def test_a_memory_holds_the_largest_context() -> None:
+    # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells, 122,880 = 480 * 256
+    found = layout("llamacpp", kept(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
+    assert found.tokens == (10 * 2**30 - 1536 * 52 * 8192) // (10 * 8192) // 256 * 256 == 122880
+    # 4096 * 10 * 8192 + 1536 * 52 * 8192 B a sequence
+    assert found.concurrency[:2] == (10 * 2**30, 989855744)
+    assert found.blocks is None
+    # A recurrent model has no cells: 10 sequences of 100 tokens
+    one = 4 * (8192 * 3 + 4096 * 128)
+    assert stored(recurrent(1, 8192, 4096)).pool(10 * one + 1, 100).tokens == 1000
+
+
+RUNS = st.lists(
+    st.one_of(
+        st.builds(kv, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.just(FULL)),
+        st.builds(kv, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 64, 96]), st.just(Sliding(300))),
+        st.builds(recurrent, st.integers(1, 3), st.integers(1, 50), st.integers(1, 9)),
+        st.just(latent(2)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+GIVEN = st.fixed_dictionaries(
+    {
+        "kv_unified": st.booleans(),
+        "swa_full": st.booleans(),
+        "sequences": st.sampled_from([None, 1, 3]),
+        "ubatch": st.sampled_from([None, 64, 700]),
+        "kv_dtype": st.sampled_from(["f16", "q8_0", "iq4_nl", "q5_1"]),
+        "engine_version": st.sampled_from([None, "0.3.36"]),
+    }
+)
+
+
+@given(RUNS, GIVEN, st.integers(1, 9), st.integers(1, 3000), st.integers(0, 700))
+def test_more_needs_no_less_and_never_less_than_the_ideal(
+    runs: list[Kept], given: dict[str, Any], batch: int, context: int, more: int
+) -> None:
+    found = stored(*runs, **given)
+    needed = found.needed(batch, context)
+    assert type(needed) is int
+    assert needed <= found.needed(batch, context + more)
+    assert needed <= found.needed(batch + 1, context)
+    # In the cache's own dtype a convolution of 4 tokens is smaller than its last 3 in f32
+    ideal = layout("ideal", runs, replace(F16, kv_dtype=dtype(given["kv_dtype"])))
+    assert ideal.needed(batch, context) <= needed
+
+
+@given(RUNS, GIVEN, st.integers(1, 4), st.integers(1, 3000), st.integers(-1, 9000))
+def test_what_a_memory_holds_fits_and_no_more(
+    runs: list[Kept], given: dict[str, Any], batch: int, context: int, slack: int
+) -> None:
+    found = stored(*runs, **given)
+    memory = found.needed(batch, context) + slack
+    pool = found.pool(memory, context)
+    streams = 1 if given["kv_unified"] else given["sequences"] or 1
+    cells, rest = divmod(int(pool.tokens), streams)
+    if any(cached.grows == "context" for run in runs for cached in run.cached):
+        assert rest == cells % 256 == 0
+        assert cells == 0 or found.needed(1, cells) <= memory
+        assert found.needed(1, cells + 1) > memory
+    if (given["sequences"] or 1) == 1:
+        at_once = pool.concurrency.numerator // pool.concurrency.denominator
+        assert at_once == 0 or found.needed(at_once, context) <= memory
+        assert found.needed(at_once + 1, context) > memory
+
+
+def test_states_and_streams_of_the_sequences_given() -> None:
+    # A row: 2 layers of (10 * 3 + 4 * 128) f32; a cell: 3 layers of 2 heads of 64, K and V
+    row, cell = 2 * (10 * 3 + 4 * 128) * 4, 3 * 2 * 2 * 64 * 2
+    runs = (recurrent(2, 10, 4), kv(3, 2, 64))
+    assert stored(*runs, sequences=4).needed(1, 256) == 4 * (row + 256 * cell)
+    assert stored(*runs, sequences=4, kv_unified=True).needed(1, 256) == 4 * row + 256 * cell
+    assert stored(*runs, speculative_tokens=2).needed(5, 256) == 5 * (3 * row + 256 * cell)
+    found = stored(*runs, sequences=4).pool(4 * (row + 512 * cell), 100)
+    assert found.tokens == 4 * 512
+    assert found.concurrency[:2] == (4 * (row + 512 * cell), row + 256 * cell)
+    assert stored(*runs, sequences=4).pool(4 * (row + 512 * cell) - 1, 100).tokens == 4 * 256
+    assert stored(*runs, sequences=4).pool(3, 100).tokens == 0
+    # Shared cells: four sequences of 100 tokens have 512 cells, a fifth 100 would too but for its row
+    shared = stored(*runs, kv_unified=True).pool(4 * row + 512 * cell, 100)
+    assert shared.concurrency[:2] == (4, 1)
+    # The fork shares -c out among -np, in one stream
+    assert stored(kv(3, 2, 64), sequences=3, engine_version="ik").needed(1, 300) == 1024 * cell
+
+
+def test_a_small_memory_holds_as_many_cells_of_a_window() -> None:
+    # Below 128 + 512 padded, 768 cells, a window's buffer is as long as the context's
+    cell = 2 * 2 * 64 * 2
+    found = stored(kv(1, 2, 64), kv(1, 2, 64, Sliding(128)))
+    assert found.pool(2 * 512 * cell, 100).tokens == 512
+    assert found.pool(2 * 768 * cell, 100).tokens == 768
+    assert found.pool((768 + 1024) * cell, 100).tokens == 1024
+    three = stored(kv(1, 2, 64), kv(1, 2, 64, Sliding(128)), sequences=3)
+    assert three.pool(3 * (768 + 1024) * cell, 100).tokens == 3 * 1024
+
+
+def test_k_and_v_of_two_types() -> None:
+    # A cell of one layer: K 128 * 192 / 32 * 34 B, V 128 * 128 * 2 B; the log has K's and V's apart
+    found = stored(PLAIN, k="q8_0", v="f16")
+    assert found.needed(1, 256) == 61 * 256 * (128 * 192 // 32 * 34 + 128 * 128 * 2)
+    # 61 * 256 * 26,112 B = 388.875 MiB and 61 * 256 * 32,768 B = 488 MiB
+    assert found.pool(PLENTY, 256).words[1] == (
+        "llama_kv_cache: size =  876.88 MiB (   256 cells,  61 layers,  1/1 seqs), "
+        "K (q8_0):  388.88 MiB, V (f16):  488.00 MiB"
+    )
+
+
+@pytest.mark.parametrize("given", [{}, {"sequences": 3}, {"swa_full": True}, {"kv_unified": True}, {"ubatch": 64}])
+@pytest.mark.parametrize("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b"])
+@pytest.mark.parametrize("memory", [2**34, 2**29 + 7])
+def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any], memory: int) -> None:
+    model: ModelSpec = load(name)
+    plain = layout("llamacpp", kept(model.plain()), replace(F16, **given))
+    shown = layout("llamacpp", kept(model.symbolic(gathered=False)), replace(F16, **given))
+    assert shown.needed(3, 5000) == plain.needed(3, 5000)
+    a, b = plain.pool(memory, 5000), shown.pool(memory, 5000)
+    assert (a.tokens, a.concurrency[:2], a.words) == (b.tokens, b.concurrency[:2], b.words)
+    for figure in (b.tokens, *(detail.quantity for detail in b.details)):
+        assert isinstance(figure, Quantity)
+        assert evaluate(figure.formula.text, {s.name: s.value for s in figure.formula.symbols}) == figure
+        assert evaluate(figure.formula.substituted) == figure
+
+
+@pytest.mark.parametrize(
+    ("runs", "given", "why"),
+    [
+        ((), {}, "keeps no cache"),
+        ((Kept(2, ()),), {}, "keeps no cache"),
+        ((kv(2, 2, 64),), {"tp": 2}, "spreads layers over GPUs"),
+        ((kv(2, 2, 64),), {"pp": 2}, "--pp has no effect"),
+        ((kv(2, 2, 64),), {"engine_version": "b4000"}, "b4000"),
+        ((kv(2, 2, 64),), {"sequences": 257}, "at most 256"),
+        ((kv(2, 2, 64),), {"speculative_tokens": 2}, "only rows of states"),
+        ((kv(2, 2, 64),), {"kv_dtype": "fp8"}, "no cache in fp8"),
+        ((kv(2, 2, 64),), {"v": "int8"}, "no cache in int8"),
+        ((kv(2, 2, 80),), {"kv_dtype": "q8_0"}, "rows of 80 elements in q8_0"),
+        ((kv(2, 2, 80),), {"k": "q4_0"}, "rows of 80 elements in q4_0"),
+        ((DEEPSEEK,), {"k": "q8_0"}, "latent as K alone"),
+        ((kv(2, 2, 64), kv(2, 2, 64, Sliding(8)), kv(2, 2, 64, Sliding(9))), {}, "one window a model.* 8 and 9"),
+        ((kv(2, 2, 64), kv(2, 2, 64, Chunked(4096))), {}, "chunks of 8,192 tokens alone, not 4,096"),
+        ((Kept(2, (Cached("pools", 1, 64),)),), {}, "stores pools is not known"),
+        ((Kept(2, (Cached("K and V", 2, 64, grows="source", role="kv"),)),), {"source": 9}, "keeps of a source"),
+        ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "not known here"),
+    ],
+)
+def test_what_is_refused(runs: tuple[Kept, ...], given: dict[str, Any], why: str) -> None:
+    with pytest.raises(AttncalcError, match=why) as raised:
+        stored(*runs, **given)
+    assert raised.value.tip
+
+
+def test_chunks_are_windows_and_facts_name_the_options() -> None:
+    found = stored(kv(12, 8, 128), kv(36, 8, 128, Chunked(8192)), ubatch=4096)
+    # 8192 + 4096 cells of a chunk
+    assert found.needed(1, 65536) == (12 * 65536 + 36 * 12288) * 2 * 8 * 128 * 2
+    assert found.facts == (
+        "as in llama-cpp-python 0.3.36",
+        "n_seq_max 1",
+        "K f16, V f16",
+        "n_ubatch 4096",
+        "kv_unified false",
+    )
+    assert any("-b 4096" in note for note in found.notes)

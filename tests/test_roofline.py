@@ -1,0 +1,316 @@
+"""The roofline: arithmetic of a known model, bounds that nothing beats, and the exact batch at the ridge."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+from specs import CONTEXTS, models
+
+from attncalc import AttncalcError, Chunked, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, Workload, load
+from attncalc.attention.indexer import Indexer
+from attncalc.attention.span import Selected
+from attncalc.config.gpus import gpu
+from attncalc.cost.cache import kv_cache
+from attncalc.cost.flops import flops
+from attncalc.cost.roofline import Roofline, Step, roofline
+from attncalc.hardware import Gpu
+from attncalc.quantity import Ratio
+from attncalc.report.roofline import (
+    roofline_figures,
+    roofline_more,
+    roofline_notes,
+    roofline_parts,
+    roofline_tables,
+    roofline_variants,
+)
+from attncalc.report.text import table_lines, wrapped
+from attncalc.units import PER_SECOND, SECONDS, quotient
+
+
+def slow(peak: int = 1000, bandwidth: int = 10) -> Gpu:
+    """A GPU with small numbers."""
+    return Gpu("g", "G", "v", 1, 10**9, bandwidth, (("fp16", peak),))
+
+
+def exactly(value: Ratio | None) -> Fraction:
+    assert value is not None
+    return Fraction(value.numerator, value.denominator)
+
+
+def decode(found: Roofline) -> Step:
+    assert found.decode is not None
+    return found.decode
+
+
+def test_a_decode_step_of_llama2_70b_on_an_h100_is_bound_by_memory() -> None:
+    """Every weight but the embedding once, 2 bytes each: 68,976,648,192 - 32,000 * 8,192 = 68,714,504,192
+    parameters, 137,429,008,384 B; the cache 327,680 B a token and sequence: 8 * 4,096 of them,
+    10,737,418,240 B. Over 3.35e12 B/s: 44.23 ms, and 8 / 0.04423 = 180.9 tokens/s.
+    """
+    model, asked = load("llama2-70b"), Workload.decode(8, 4096)
+    found = roofline(model, asked, gpu("h100-80gb"))
+    step = decode(found)
+    assert (step.weights, step.cache) == (137_429_008_384, 10_737_418_240)
+    assert exactly(step.seconds) == Fraction(137_429_008_384 + 10_737_418_240, 3_350_000_000_000)
+    assert quotient(float(step.seconds), SECONDS) == "44.2 ms"
+    assert exactly(found.tokens_per_second) == 8 / exactly(step.seconds)
+    assert quotient(float(exactly(found.tokens_per_second)), PER_SECOND) == "181 tokens/s"
+    assert (step.bound_by, found.prefill.bound_by) == ("memory", "compute")
+    assert step.seconds.formula.text == "(weights + kv_cache) / bandwidth"
+
+
+def test_a_prefill_counts_the_logits_of_the_last_token_alone() -> None:
+    """The head is 8,192 x 32,000: 2 * 8,192 * 32,000 FLOP = 524,288,000 a token, 4,095 of which are not needed."""
+    model, asked = load("llama2-70b"), Workload.decode(1, 4096)
+    found = roofline(model, asked, gpu("h100-80gb"))
+    everything = flops(model, Workload.prefill(1, 4096)).total
+    assert found.prefill.flops == everything - 4095 * 524_288_000
+    assert exactly(found.prefill.seconds) == Fraction(int(found.prefill.flops), 989_400_000_000_000)
+
+
+def one_layer(attention: Grouped | Latent, d_model: int = 4, mlp: Mlp | None = None) -> ModelSpec:
+    """A model of one layer and nothing else."""
+    stack = Stack("decoder", (Layers("layers", 1, attention=attention, mlp=mlp, norms=0),), d_model, final_norm=False)
+    return ModelSpec("m", "m", (stack,))
+
+
+def test_the_batch_at_the_ridge_by_hand() -> None:
+    """d_model 4, one head of 4, no MLP, norm or vocabulary: 4 matrices of 4 x 4, 64 weights, 128 B in fp16.
+
+    A sequence's step at context 1: 2 * 64 + 4 * 4 * 1 = 144 FLOP, and a K and a V of 4 at 2 B: 16 B. With
+    100 FLOP/s and 20 B/s: 144 B / 100 >= (128 + 16 B) / 20, so 0.64 B >= 6.4: B >= 10. With 8 B/s:
+    1.44 B >= 16 + 2 B never holds; nor where the ridge is the limit itself, 144 / 16 = 9 FLOP a byte.
+    """
+    model, asked = one_layer(Grouped(1, 1, 4)), Workload.decode(1, 1)
+    found = roofline(model, asked, slow(100, 20))
+    assert (decode(found).flops, decode(found).weights, decode(found).cache) == (144, 128, 16)
+    assert found.compute_bound_batch == 10
+    assert evaluate(found.compute_bound_batch.formula.substituted.replace("least B", "least T"), {"T": 10}) == 10
+    assert exactly(found.limit) == Fraction(144, 16)
+    never = roofline(model, asked, slow(100, 8))
+    assert never.compute_bound_batch is None
+    assert exactly(never.ridge) == Fraction(100, 8) > exactly(never.limit)
+    assert roofline(model, asked, slow(900, 100)).compute_bound_batch is None
+
+
+def test_at_the_ridge_a_step_is_not_bound_by_memory() -> None:
+    """Batch 10 takes 10 * 144 / 100 = 14.4 s in arithmetic, (128 + 160) / 20 = 14.4 s in memory."""
+    step = decode(roofline(one_layer(Grouped(1, 1, 4)), Workload.decode(10, 1), slow(100, 20)))
+    assert exactly(step.by_compute) == exactly(step.by_memory) == Fraction(144, 10)
+    assert step.bound_by == "compute"
+
+
+def test_experts_are_read_as_far_as_tokens_can_pick_them() -> None:
+    """8 experts of 2 * 4 * 6 = 48 weights, 2 a token; router 4 * 8 and attention 64. Batch 3 reads 6 experts,
+    batch 5 all 8; a prefill of 5 tokens too.
+    """
+    model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
+    of = {batch: roofline(model, Workload.decode(batch, 5), slow()) for batch in (1, 3, 5)}
+    assert [decode(found).weights // 2 for found in of.values()] == [96 + 48 * n for n in (2, 6, 8)]
+    assert of[1].prefill.weights // 2 == 96 + 48 * 8
+
+
+def test_the_batch_at_the_ridge_may_be_one_that_does_not_read_all_experts() -> None:
+    """The same model at context 1: 64 + 32 + 2 * 48 = 192 weights a token, 2 * 192 + 16 = 400 FLOP; batch B reads
+    2 * (96 + 48 * 2 B) + 16 B bytes, 608 for B = 2. At 800 FLOP/s and 608 B/s both take a second.
+    """
+    model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
+    found = roofline(model, Workload.decode(2, 1), slow(800, 608))
+    assert (decode(found).flops, decode(found).read) == (800, 608)
+    assert found.compute_bound_batch == 2
+
+
+def test_sequences_of_several_lengths_are_taken_as_long_as_the_longest() -> None:
+    model = one_layer(Grouped(1, 1, 4))
+    padded, full = Workload.decode(lengths=(9, 4, 2)), Workload.decode(3, 9)
+    assert roofline(model, padded, slow())[3:] == roofline(model, full, slow())[3:]
+    assert "as long as the longest" in " ".join(roofline_notes(model, padded, roofline(model, padded, slow())))
+
+
+def test_the_weights_dtype_is_what_is_read_and_what_multiplies() -> None:
+    """fp8: a byte a weight, at 1,978.9 TFLOP/s on H100; on A100 it runs in bf16, at 312. mxfp4: half a byte and
+    a byte of scale per 32.
+    """
+    model, asked = load("llama2-70b"), Workload.decode(1, 4096)
+    on_h100 = roofline(model, asked, gpu("h100"), weights_dtype="fp8")
+    assert decode(on_h100).weights == 68_714_504_192
+    assert decode(on_h100).cache == kv_cache(model, asked).total
+    assert on_h100.math == ("fp8", 1_978_900_000_000_000)
+    assert exactly(on_h100.ridge) == Fraction(1_978_900_000_000_000, 3_350_000_000_000)
+    on_a100 = roofline(model, asked, gpu("a100"), weights_dtype="fp8")
+    assert on_a100.math == ("bf16", 312_000_000_000_000)
+    assert "fp8 weights are multiplied in bf16" in " ".join(roofline_notes(model, asked, on_a100))
+    assert roofline(model, asked, gpu("h100"), weights_dtype="fp8", math_dtype="bf16").math.dtype == "bf16"
+    packed = decode(roofline(model, asked, gpu("b200"), weights_dtype="mxfp4")).weights
+    assert packed == 68_714_504_192 // 2 + 68_714_504_192 // 32
+
+
+def test_a_dtype_that_the_gpu_lacks_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="T4 has no published FLOP/s for bf16"):
+        roofline(load("llama3-8b"), Workload.decode(1, 128), gpu("t4"))
+
+
+def test_keys_that_an_indexer_does_not_pick_are_not_read() -> None:
+    """Latents of 8 + 4 elements of fp16, 24 B a token: 100 are kept, 30 picked; its own keys, 6 wide, are all read."""
+    plain = Latent(1, 8, 4, 4, 4)
+    picking = dataclasses.replace(
+        plain, index_topk=30, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(30)
+    )
+    assert picking.cache()[-1] == Indexer(1, 6).cache()
+    asked = Workload.decode(2, 100)
+    assert decode(roofline(one_layer(plain), asked, slow())).cache == 2 * 100 * 24
+    found = roofline(one_layer(picking), asked, slow())
+    assert decode(found).cache == 2 * (30 * 24 + 100 * 12)
+    assert found.prefill.cache == kv_cache(one_layer(picking), asked).total  # a prefill writes all of it
+
+
+def test_a_chunk_that_began_anew_is_all_that_is_read() -> None:
+    """Chunks of 4: the 5th token sees itself alone. 3 layers, 2 KV heads of 8: 2 * 2 * 8 elements of 2 B each."""
+    attention = Grouped(4, 2, 8, span=Chunked(4))
+    stack = Stack("decoder", (Layers("layers", 3, attention=attention),), 32)
+    model = ModelSpec("m", "m", (stack,))
+    assert decode(roofline(model, Workload.decode(7, 5), slow())).cache == 7 * 3 * 2 * 2 * 8 * 2
+    assert decode(roofline(model, Workload.decode(7, 8), slow())).cache == 4 * 7 * 3 * 2 * 2 * 8 * 2
+
+
+def test_an_encoder_has_a_prefill_alone() -> None:
+    found = roofline(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4"))
+    assert (found.decode, found.tokens_per_second, found.compute_bound_batch, found.limit) == (None,) * 4
+    assert found.prefill.flops == flops(load("bert-base"), Workload.prefill(4, 512)).total
+    assert found.prefill.cache == 0
+    assert roofline_variants(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4")) == ((), ())
+
+
+PEAKS = st.integers(1, 10**6)
+BATCHES = st.integers(1, 9)
+
+
+@given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS)
+def test_a_bound_is_the_longer_of_what_each_resource_takes_alone(
+    model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int
+) -> None:
+    found = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
+    for step in (found.prefill, decode(found)):
+        alone = Fraction(int(step.flops), peak), Fraction(int(step.read), bandwidth)
+        assert exactly(step.seconds) == max(alone)
+        assert step.bound_by == ("memory" if alone[1] > alone[0] else "compute")
+        assert step.read == step.weights + step.cache
+    assert exactly(found.tokens_per_second) * exactly(decode(found).seconds) == batch
+
+
+@given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS, st.integers(0, 10**6))
+def test_a_faster_gpu_is_never_slower(
+    model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int, more: int
+) -> None:
+    asked = Workload.decode(batch, context)
+    base = roofline(model, asked, slow(peak, bandwidth))
+    for faster in (slow(peak + more, bandwidth), slow(peak, bandwidth + more)):
+        found = roofline(model, asked, faster)
+        assert exactly(found.prefill.seconds) <= exactly(base.prefill.seconds)
+        assert exactly(decode(found).seconds) <= exactly(decode(base).seconds)
+
+
+MOE = st.sampled_from(
+    [None, Mlp(6), Mlp(6, n_experts=8, n_experts_per_token=2), Mlp(40, n_experts=64, n_experts_per_token=3)]
+)
+
+
+@given(models(), MOE, CONTEXTS, st.integers(1, 300))
+def test_the_batch_at_the_ridge_is_the_least(model: ModelSpec, mlp: Mlp | None, context: int, ridge: int) -> None:
+    """The batch before it is still bound by memory, by the figures of that very batch; where there is none, a
+    batch of a billion is.
+    """
+    stack = dataclasses.replace(model.main, layers=tuple(dataclasses.replace(g, mlp=mlp) for g in model.main.layers))
+    model = dataclasses.replace(model, stacks=(stack,))
+    device = slow(ridge, 1)
+    batch = roofline(model, Workload.decode(1, context), device).compute_bound_batch
+
+    def bound(at: int) -> str:
+        return decode(roofline(model, Workload.decode(at, context), device)).bound_by
+
+    if batch is None:
+        assert bound(10**9) == "memory"
+        return
+    assert bound(int(batch)) == "compute"
+    assert batch == 1 or bound(int(batch) - 1) == "memory"
+    symbols = {s.name: s.value for s in batch.formula.symbols}
+    assert evaluate(batch.formula.text, symbols) == batch
+
+
+@given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS)
+def test_every_formula_is_its_figure(model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int) -> None:
+    found = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
+    for figure in (*roofline_figures(found), *roofline_parts(found)):
+        if figure.quantity is None:
+            continue
+        symbols = {s.name: s.value for s in figure.formula.symbols}
+        value = exactly(figure.quantity) if isinstance(figure.quantity, Ratio) else Fraction(int(figure.quantity))
+        assert evaluate(figure.formula.text, symbols) == value
+        assert evaluate(figure.formula.substituted, symbols) == value
+
+
+def test_figures_have_the_names_that_scripts_rely_on_and_their_labels_say_bound() -> None:
+    model, asked = load("llama3-8b").shard(2), Workload.decode(4, 1024)
+    found = roofline(model, asked, gpu("h100"))
+    figures = {figure.name: figure for figure in roofline_figures(found)}
+    assert set(figures) >= {
+        *("prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound", "decode_compute_bound_batch"),
+    }
+    for name in ("prefill_time_bound", "decode_time_bound"):
+        assert "at least" in figures[name].label
+        assert figures[name].unit == "s"
+    assert "at best" in figures["decode_tokens_per_second_bound"].label
+    more = roofline_more(found)
+    assert (more["prefill_bound_by"], more["decode_bound_by"], more["gpu"]) == ("compute", "memory", "h100-80gb")
+    notes = " ".join(roofline_notes(model, asked, found))
+    assert "One of 2 devices: what they send each other is not counted." in notes
+    assert "bound by memory at every batch" in notes
+
+
+def test_mha_gqa_mqa_and_mla_stand_side_by_side() -> None:
+    """Fewer KV heads read less: a step is never slower, and the batch at the ridge is there for MQA alone."""
+    (table,), layers = roofline_variants(load("llama2-70b"), Workload.decode(64, 4096), gpu("a100"))
+    names = [row[0] for row in table.rows]
+    assert names == ["MHA", "GQA-32", "GQA-16", "GQA-8 *", "GQA-4", "GQA-2", "MQA", "MLA-512"]
+    assert [facts["name"] for facts, _ in layers if facts["released"]] == ["GQA-8"]
+    steps = [figure for _, figures in layers for figure in figures if figure.name == "decode_time_bound"]
+    seconds = [exactly(figure.quantity) for figure in steps if isinstance(figure.quantity, Ratio)]
+    assert seconds[:7] == sorted(seconds[:7], reverse=True)
+    assert table.rows[0][4] == "never"
+    assert table.rows[6][4].startswith("batch ")
+
+
+@pytest.mark.parametrize("name", ["llama3-70b", "deepseek-v3", "gpt-oss-20b", "gemma3-27b", "t5-base", "bert-base"])
+def test_pieces_fit_the_screen(name: str) -> None:
+    model = load(name)
+    source = 512 if model.encoder else None
+    make = Workload.decode if model.main.keeps_cache else Workload.prefill
+    asked = make(10_000, model.max_context or 512, source=source, dtype="fp16")
+    found = roofline(model, asked, gpu("t4"))
+    tables = (*roofline_tables(found, asked), *roofline_variants(model, asked, gpu("t4"))[0])
+    lines = [line for table in tables for line in table_lines(table)]
+    lines += [line for note in roofline_notes(model, asked, found) for line in wrapped(note)]
+    assert lines
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4.8894, SECONDS, "4.89 s"),
+        (0.009, SECONDS, "9.00 ms"),
+        (0.0123, SECONDS, "12.3 ms"),
+        (0.000649, SECONDS, "649 us"),
+        (1e-9, SECONDS, "0.00100 us"),
+        (1234.6, SECONDS, "1,235 s"),
+        (999.7, PER_SECOND, "1,000 tokens/s"),
+        (180.9, PER_SECOND, "181 tokens/s"),
+    ],
+)
+def test_quotients_with_a_unit_are_printed_in_three_digits(value: float, unit: str, text: str) -> None:
+    assert quotient(value, unit) == text

@@ -1,0 +1,441 @@
+"""SGLang's pools: tokens, windows and states, as its source counts them and as its logs print them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from hypothesis import given
+from hypothesis import strategies as st
+from specs import models
+
+from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding
+from attncalc.attention import Delta, Lightning, Mamba2, ShortConvolution
+from attncalc.attention.kind import Cached
+from attncalc.attention.span import Blocks
+from attncalc.cost.cache import kept
+from attncalc.engines import layout
+from attncalc.engines.layout import Kept, Settings
+from attncalc.engines.sglang import SGLang
+from attncalc.engines.sglang_pools import cut
+from attncalc.engines.sglang_states import States
+from attncalc.quantity import Quantity
+from attncalc.units import dtype
+
+GIB = 2**30
+MHA = Grouped(32, 8, 128)
+MLA = Latent(128, 512, 128, 64, 128, q_lora_rank=1536)
+DSA = Latent(64, 512, 192, 64, 256, q_lora_rank=2048, index_n_heads=32, index_head_dim=128, index_topk=2048)
+GDN = Delta(32, 128, 128, 4, n_k_heads=16)
+
+
+def told(kv: str = "bf16", model: str = "bf16", **more: Any) -> Settings:
+    return Settings(kv_dtype=dtype(kv), dtype=dtype(model), **more)
+
+
+def of(*layers: tuple[int, Any], settings: Settings | None = None, **more: Any) -> SGLang:
+    """The layout of so many layers of each of these kinds."""
+    made = layout("sglang", [Kept(n, kind.cache()) for n, kind in layers], settings or told(**more))
+    assert isinstance(made, SGLang)
+    return made
+
+
+def alike(one: int, every: int, window: Any, layers: int = 8, **more: Any) -> SGLang:
+    """A hybrid of `one` full layer to `every` with a window."""
+    return of(*[(1, MHA.with_span(Full() if i % every < one else window)) for i in range(layers)], **more)
+
+
+# What real servers printed: the four entries of the public logs, to the digits.
+
+
+def test_deepseek_v3_in_fp8_prints_its_latents() -> None:
+    # 61 layers * 576 B = 35,136 B a token; (524,288 + 64) rows * 35,136 B = 17.158 GiB
+    found = of((61, MLA), kv="fp8", block_size=64).pool(35_136 * (524_288 + 63), 4096)
+    assert (found.tokens, found.blocks) == (524_288, 524_288 // 64)
+    assert found.words[0].endswith("#tokens: 524288, KV size: 17.16 GB")
+
+
+def test_the_page_that_is_never_given_out_is_in_the_buffers() -> None:
+    # 61 * 576 * 2 = 70,272 B; (76,416 + 128) * 70,272 B = 5.0095 GiB, and without the page of 128 only 5.0012
+    found = of((61, MLA), block_size=128).pool(70_272 * 76_416, 4096)
+    assert found.words[0] == "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 76416, KV size: 5.01 GB"
+
+
+def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
+    # 512 fp8 + 512 / 128 * 4 of scales + 64 * 2 of rotary key = 656; 128 fp8 + 4 of scale = 132; 78 * 788 = 61,464
+    made = of((78, DSA), kv="fp8")
+    found = made.pool(61_464 * 131_072, 4096)
+    # (131,072 + 64) * 61,464 B = 7.507 GiB; the page is 64 because there is an indexer
+    assert found.words[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
+    assert found.details[0].quantity == 61_464
+    assert "page size 64" in made.facts
+
+
+def test_the_states_of_qwen3_5_have_a_slot_more() -> None:
+    # a slot: 24 * 16 heads * 128 * 128 * 4 B of state and 24 * (2 * 8 * 128 + 16 * 128) * 3 * 2 B of convolution
+    slot = 24 * 16 * 128 * 128 * 4 + 24 * 4096 * 3 * 2
+    made = of((24, GDN.shard(2)), (8, Grouped(8, 2, 256)))
+    # 187 slots are 9 / 19 of the memory, the next slot is not
+    memory = 187 * slot * 19 // 9 + 1
+    found = made.pool(memory, 4096)
+    assert found.words[0] == (
+        "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
+    )
+    # what is left holds tokens: 8 layers * 2 heads * 2 * 256 * 2 B = 16,384 B each
+    assert found.tokens == (memory - 187 * slot) // 16_384
+    # with the radix cache a sequence may take 5 slots: 186 // 5
+    assert found.concurrency[:2] == (37, 1)
+
+
+# One pool.
+
+
+def test_tokens_are_whole_pages_of_what_the_memory_holds() -> None:
+    # 80 layers * 8 heads * (128 + 128) * 2 B = 327,680 B
+    found = of((80, MHA), block_size=16).pool(10 * GIB + 327_679, 4096)
+    assert found.tokens == 32_768
+    assert found.blocks == 2048
+    assert found.concurrency[:2] == (32_768, 4096)
+    # (32,768 + 16) * 80 * 8 * 128 * 2 B = 5.0024 GiB each
+    assert found.words == (
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 32768, K size: 5.00 GB, V size: 5.00 GB",
+        "max_total_num_tokens=32768, ...",
+    )
+
+
+def test_a_page_is_one_token_unless_it_is_said() -> None:
+    made = of((1, MHA))
+    assert made.pool(4096 * 1001, 7).tokens == 1001
+    assert made.needed(3, 7) == 21 * 4096
+    assert made.facts == ("version 0.5.23", "page size 1")
+    # a sequence of 7 tokens takes two pages of 4
+    assert of((1, MHA), block_size=4).needed(3, 7) == 24 * 4096
+
+
+def test_keys_and_values_of_other_widths_are_told_apart() -> None:
+    # 4 heads of K 192 and V 128: 1,536 B and 1,024 B a layer; (1,048,575 + 1) rows
+    found = of((2, Grouped(8, 4, 192, 128))).pool(2 * 2560 * (2**20 - 1), 1)
+    assert "K size: 3.00 GB, V size: 2.00 GB" in found.words[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bytes_"),
+    [
+        # fp4: two elements a byte and a byte of scale for 16
+        (MHA, 8 * 2 * (64 + 8)),
+        (MLA, 576 // 2 + 576 // 16),
+    ],
+)
+def test_fp4_has_a_scale_for_sixteen_elements(kind: Any, bytes_: int) -> None:
+    assert of((3, kind), kv="fp4").needed(1, 10) == 10 * 3 * bytes_
+
+
+def test_the_line_of_an_fp4_latent_leaves_out_its_scales() -> None:
+    # (2^20 - 1 + 1) rows * 1,024 layers * 288 B = 288 GiB, without 36 B of scales
+    found = of((1024, MLA), kv="fp4").pool((2**20 - 1) * 1024 * 324, 1)
+    assert found.words[0].endswith("#tokens: 1048575, KV size: 288.00 GB")
+
+
+def test_layers_that_share_keys_have_rows_all_the_same() -> None:
+    shared = Grouped(32, 8, 128, shares_kv=True)
+    assert of((20, MHA), (10, shared)).needed(1, 1) == 30 * 4096
+
+
+def test_an_indexer_is_in_its_own_layers_alone() -> None:
+    shared = Latent(64, 512, 192, 64, 256, q_lora_rank=2048)
+    assert of((3, DSA), (5, shared), kv="fp8").needed(1, 64) == 64 * (8 * 656 + 3 * 132)
+    # two layers of a drafter have indexers
+    assert of((3, DSA), (5, shared), kv="fp8", speculative_layers=2).needed(1, 64) == 64 * (10 * 656 + 5 * 132)
+    # bf16: no scales
+    assert of((3, DSA), kv="bf16").needed(1, 64) == 64 * 3 * (1152 + 132)
+
+
+def test_a_drafter_has_rows_like_the_full_layers() -> None:
+    assert of((30, MHA), speculative_layers=2).needed(1, 5) == 5 * 32 * 4096
+    assert of((78, DSA), kv="fp8", speculative_layers=1).needed(1, 64) == 64 * 79 * 788
+    # with a drafter SGLang runs 48 sequences at once
+    assert of((1, MHA), speculative_layers=1).pool(GIB, 1).concurrency[:2] == (48, 1)
+
+
+def test_no_more_run_at_once_than_was_said() -> None:
+    made = of((1, MHA), max_running_requests=3)
+    assert made.most == 3
+    assert made.pool(GIB, 16).concurrency[:2] == (3, 1)
+    assert made.pool(2 * 16 * 4096, 16).concurrency[:2] == (32, 16)
+
+
+def test_the_last_stages_take_the_layers_that_do_not_divide() -> None:
+    # 11 over 4 stages: 2, 3, 3, 3
+    runs = cut([Kept(11, MHA.cache())], 4)
+    assert [sum(run.layers for run in stage) for stage in runs] == [2, 3, 3, 3]
+    assert of((11, MHA), pp=4).needed(1, 10) == 10 * 3 * 4096
+    with pytest.raises(AttncalcError, match="there are 2 layers"):
+        of((2, MHA), pp=3)
+
+
+# Two pools.
+
+
+def test_windows_have_four_fifths_of_the_tokens() -> None:
+    # 12 full and 12 windowed layers of 4,096 B: 5 * 49,152 + 4 * 49,152 B hold 5 tokens and 4 of windows
+    made = alike(1, 2, Sliding(128), 24)
+    found = made.pool(442_368 * 1000 + 442_367, 4096)
+    assert found.tokens == 5000 + 4  # 442,367 * 5 // 442,368
+    assert found.details[2].quantity == 4003  # int(5,004 * 0.8)
+    assert "swa-full-tokens-ratio 0.8" in made.facts
+    # 5,005 rows of 24,576 B and 4,004 rows, for K and V each: 0.206 GiB in all
+    assert found.words == (
+        "Use sliding window memory pool. full_layer_tokens=5004, swa_layer_tokens=4003",
+        "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5004, K size: 0.11 GB, V size: 0.11 GB",
+        "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.09 GB",
+        "SWAKVPool mem usage: 0.41 GB, swa size: 4003, full size: 5004",
+        "max_total_num_tokens=5004, ...",
+    )
+
+
+def test_pages_of_windows_are_whole_too() -> None:
+    # 1 full, 1 windowed layer: 4,096 * (1 + 1/2) B a token; 1,000 tokens are 992 whole, 496 of windows are 480
+    made = alike(1, 2, Sliding(64), 2, swa_full_tokens_ratio="0.5", block_size=32)
+    found = made.pool(6144 * 1000, 100)
+    assert (found.tokens, found.details[2].quantity) == (992, 480)
+
+
+@pytest.mark.parametrize(
+    ("window", "context", "slots"),
+    [
+        # the window before the query, 128 tokens not yet freed, a token to align and one for the next
+        (Sliding(1024), 100_000, 1023 + 128 + 2),
+        (Chunked(8192), 100_000, 8192 + 128 + 2),
+        # no more than there are
+        (Sliding(1024), 900, 900),
+    ],
+)
+def test_a_sequence_may_hold_its_window_and_a_little_more(window: Any, context: int, slots: int) -> None:
+    made = alike(1, 4, window, swa_full_tokens_ratio="0.01")
+    # 2 full, 6 windowed: the windows' pool is 0.01 of the full one, so 100 slots of that for each of its own
+    tokens = max(10 * context, 100 * max(10 * slots, made.pools.window + 2))
+    assert made.needed(10, context) == -(-tokens * 4096 * (2 * 100 + 6) // 100)
+
+
+def test_a_drafter_keeps_windows_longer() -> None:
+    # 1,023 before the query, 128 steps of 4 tokens not yet freed, a token to align and one for the next
+    assert alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4).needed(10, 100_000) == (
+        100 * 10 * (1023 + 512 + 2) * 4096 * 206 // 100
+    )
+
+
+def test_a_stage_of_windows_alone_has_as_many_slots_as_tokens() -> None:
+    # stages of 2 full and 1 windowed layer (2.8 * 4,096 B) and of 3 windowed ones (3 * 4,096 B)
+    made = of((2, MHA), (4, MHA.with_span(Sliding(8))), pp=2)
+    assert made.needed(1, 1000) == 1000 * 3 * 4096
+    assert made.pool(1000 * 3 * 4096, 1000).tokens == 1000
+
+
+def test_a_windows_pool_no_larger_than_a_window_does_not_start() -> None:
+    made = alike(1, 2, Sliding(129), 2, swa_full_tokens_ratio="1")
+    # 128 + 1 slots are not enough, however short the sequence
+    assert made.needed(1, 1) == 130 * 8192
+    assert made.pool(130 * 8192, 1).concurrency[:2] == (130, 1)
+    assert made.pool(129 * 8192, 1).concurrency[0] == 0
+
+
+def test_one_pool_where_it_is_asked_for_or_all_are_windows() -> None:
+    hybrid, asked = alike(1, 2, Sliding(8)), alike(1, 2, Sliding(8), disable_hybrid_swa_memory=True)
+    alone = of((8, MHA.with_span(Sliding(8))))
+    assert asked.needed(2, 999) == alone.needed(2, 999) == 2 * 999 * 8 * 4096
+    assert hybrid.pools.swa is not None
+    assert any("whole context" in note for note in alone.notes)
+    assert any("--disable-hybrid-swa-memory" in note for note in hybrid.notes)
+
+
+# States.
+
+
+def test_state_dtypes() -> None:
+    def slot(kind: Any, **more: Any) -> int:
+        states = of((1, MHA), (1, kind), **more).states
+        assert states is not None
+        return int(states.slot)
+
+    # 4 heads * 8 * 16: fp32 unless the model or the option says otherwise; the 3 tokens of the convolution in bf16
+    convolution = (4 * 8 + 2 * 16) * 3 * 2
+    mamba = Mamba2(4, 8, 16, 4, 1)
+    assert slot(mamba) == 4 * 8 * 16 * 4 + convolution
+    assert slot(mamba, kv="fp8", model="fp32") == 4 * 8 * 16 * 4 + convolution
+    assert slot(Mamba2(4, 8, 16, 4, 1, state_dtype="bf16")) == 4 * 8 * 16 * 2 + convolution
+    assert slot(mamba, mamba_ssm_cache_dtype=dtype("fp16")) == 4 * 8 * 16 * 2 + convolution
+    assert slot(Lightning(4, 8)) == 4 * 8 * 8 * 4
+
+
+@pytest.mark.parametrize(("kind", "more", "slots"), [(GDN, {}, 5), (ShortConvolution(40, 3), {}, 3)])
+def test_the_radix_cache_copies_states(kind: Any, more: dict[str, Any], slots: int) -> None:
+    states = of((1, MHA), (1, kind), **more).states
+    assert states is not None
+    assert states.per_sequence == slots
+
+
+def test_without_the_radix_cache_there_are_as_many_slots_as_sequences() -> None:
+    made = of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False, max_running_requests=7)
+    # (7 + 1) slots of 3 * 8 * 8 * 4 B, and 7 sequences of 10 tokens of 8,192 B
+    assert made.needed(7, 10) == 8 * 768 + 70 * 8192
+    assert made.pool(8 * 768 + 70 * 8192, 10).concurrency[:2] == (70, 10)
+    assert made.pool(8 * 768 + 80 * 8192, 10).concurrency[:2] == (7, 1)
+    alone = of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False).states
+    assert alone is not None
+    assert (alone.per_sequence, alone.fixed) == (1, None)
+
+
+def test_a_drafter_copies_states_for_each_token_it_proposes() -> None:
+    # 1,000 B a slot, half the memory, 3 slots a sequence, 2 tokens ahead: 30,000 B hold
+    # (15,000 - 3,000) // (1,000 * 5 / 3) = 7 slots; 7 // 3 = 2 sequences, (2 + 1) * 2 copies
+    states = States(1000, Fraction(1), 3, 2, 48, None)
+    assert states.slots(30_000) == 7
+    assert states.rest(30_000, 7) == 30_000 - 8 * 1000 - 6 * 1000
+    # no more than 1 sequence at once: (1 + 1) * 2 copies
+    assert states._replace(most=1).rest(30_000, 7) == 30_000 - 8 * 1000 - 4 * 1000
+
+
+def test_windows_beside_states_are_kept_whole() -> None:
+    assert of((1, MHA), (1, MHA.with_span(Sliding(8))), (1, GDN)).pools.swa is None
+
+
+def test_each_stage_has_the_slots_of_that_with_the_most_states() -> None:
+    # stages of 2 attention and 1 lightning layer and of 3 lightning layers: 3 * 8 * 8 * 4 B a slot on both
+    made = of((2, MHA), (4, Lightning(1, 8)), pp=2)
+    assert made.states is not None
+    assert made.states.slot == 768
+    # 20 slots, one never given out, are 9 / 19 of the memory; the first stage alone has tokens, 8,192 B each
+    memory = 20 * 768 * 19 // 9 + 1
+    assert made.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
+    # the other way round the second one has them: 19 GiB hold 10 GiB of tokens, 5 of K and 5 of V
+    turned = of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
+    assert turned.words[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
+
+
+def test_what_a_drafter_needs_is_found_at_once() -> None:
+    # from where the search begins it goes down by a few slots alone, in either regime
+    for most in (1, 48, 10**9):
+        states = States(1000, Fraction(9, 10), 5, 4, most, None)
+        slots = states.slots(states.needed(10**12, 1))
+        assert 0 <= states._bounded(10**12, 1) - slots < 20
+
+
+@given(
+    st.integers(1, 60),
+    st.sampled_from(["0.9", "0.1", "1", "3", "0.37"]),
+    st.sampled_from([1, 3, 5]),
+    st.sampled_from([0, 1, 4]),
+    st.sampled_from([1, 2, 48]),
+    st.integers(1, 2000),
+    st.integers(1, 6),
+)
+def test_from_what_states_need_on_there_is_always_enough(
+    slot: int, share: str, per_sequence: int, ahead: int, most: int, tokens: int, sequences: int
+) -> None:
+    states = States(slot, Fraction(share), per_sequence, ahead, most if ahead else None, None)
+
+    def holds(memory: int) -> bool:
+        slots = int(states.slots(memory))
+        return slots // per_sequence >= sequences and int(states.rest(memory, slots)) >= tokens
+
+    least = states.needed(tokens, sequences)
+    assert not holds(least - 1)
+    assert all(holds(least + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
+
+
+# What holds for every model.
+
+
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "block_size": st.sampled_from([1, 16, 64]),
+        "swa_full_tokens_ratio": st.sampled_from(["1", "0.8", "0.1"]),
+        "speculative_layers": st.integers(0, 2),
+        "disable_hybrid_swa_memory": st.booleans(),
+    },
+)
+
+
+@given(models(), SETTINGS, st.integers(1, 40), st.integers(1, 300))
+def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: int, context: int) -> None:
+    try:
+        plain = layout("sglang", kept(model.plain()), told(**more))
+        shown = layout("sglang", kept(model.symbolic(gathered=False)), told(**more))
+    except AttncalcError:
+        return  # rows of several sizes, several windows
+    needed = plain.needed(batch, context)
+    assert type(needed) is int
+    enough, short = plain.pool(needed, context), plain.pool(needed - 1, context)
+    assert Fraction(*short.concurrency[:2]) < batch <= Fraction(*enough.concurrency[:2])
+    assert plain.needed(batch + 1, context) >= needed <= plain.needed(batch, context + 1)
+    assert layout("ideal", kept(model.plain()), told()).needed(batch, context) <= needed
+    # the formulas say the same numbers
+    figure = shown.needed(batch, context)
+    pool = shown.pool(needed, context)
+    assert isinstance(figure, Quantity)
+    assert figure == needed
+    assert pool.words == enough.words
+    for each in (figure, pool.tokens, pool.concurrency, *(detail.quantity for detail in pool.details)):
+        symbols = {symbol.name: symbol.value for symbol in each.formula.symbols}
+        value = Fraction(*each[:2]) if isinstance(each, tuple) else Fraction(int(each))
+        assert evaluate(each.formula.text, symbols) == value
+
+
+# What it refuses.
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "says"),
+    [
+        ([(1, MHA), (1, Grouped(32, 4, 128))], {}, "rows of one size"),
+        ([(1, MHA), (1, MHA.with_span(Sliding(8))), (1, MHA.with_span(Sliding(9)))], {}, "several"),
+        ([(1, MHA), (1, MHA.with_span(Sliding(8))), (1, Grouped(8, 8, 8, shares_kv=True))], {}, "keys of their own"),
+        ([(1, MHA.with_span(Blocks(64, 16)))], {}, "blocks of 64"),
+        ([(3, GDN)], {}, "no layer keeps keys"),
+        ([(1, MHA)], {"kv": "int8"}, "no cache in int8"),
+        ([(1, MHA)], {"kv": "fp16"}, "no cache in fp16 for a model in bf16"),
+        ([(1, DSA)], {"kv": "fp4"}, "an indexer cannot be in fp4"),
+        ([(1, Grouped(8, 4, 192, 128))], {"kv": "fp4"}, "fp4 is for"),
+        ([(1, DSA)], {"block_size": 16}, "pages of 64 tokens"),
+        ([(1, MHA), (1, ShortConvolution(40, 3))], {"block_size": 16}, "pages of 1 token"),
+        ([(1, MHA), (1, GDN)], {"speculative_layers": 1}, "a copy of the states"),
+        ([(1, MHA)], {"engine_version": "0.5.22"}, "no layout is known"),
+        ([(1, MHA)], {"engine_version": "newest"}, "no version 'newest'"),
+        ([(1, MHA)], {"swa_full_tokens_ratio": "1.5"}, "at most 1"),
+        ([(1, MHA)], {"swa_full_tokens_ratio": "1e9"}, "not a number above 0"),
+        ([(1, MHA), (1, GDN)], {"mamba_full_memory_ratio": "0.0"}, "not a number above 0"),
+        ([(1, MHA)], {"sequences": 4}, "--sequences has no effect on engine sglang"),
+        ([(1, MHA)], {"dcp": 2}, "--dcp has no effect on engine sglang"),
+        (
+            [(1, MHA), (1, MHA.with_span(Sliding(8)))],
+            {"prefix_caching": False, "max_running_requests": 4},
+            "prefill chunks",
+        ),
+    ],
+)
+def test_it_says_what_it_has_no_layout_for(layers: list[tuple[int, Any]], more: dict[str, Any], says: str) -> None:
+    with pytest.raises(AttncalcError, match=says) as error:
+        of(*layers, **more)
+    assert error.value.tip
+
+
+@pytest.mark.parametrize(
+    ("cached", "says"),
+    [
+        (Cached("memory", 1, 8), "for memory"),
+        (Cached("K and V", 2, 8, grows="source", role="kv"), "K and V of a source"),
+        (Cached("indexer keys", 1, 64, role="indexer"), "of 64 elements"),
+    ],
+)
+def test_it_says_what_it_cannot_keep(cached: Cached, says: str) -> None:
+    with pytest.raises(AttncalcError, match=says):
+        layout("sglang", [Kept(1, (*MHA.cache(), cached))], told())
+
+
+def test_a_later_version_is_taken_to_be_like_this_one() -> None:
+    made = of((1, MHA), engine_version="0.6.1")
+    assert made.facts[0] == "version 0.6.1"
+    assert "0.5.23" in made.notes[0]

@@ -1,0 +1,182 @@
+"""Weights on one device, and what an engine takes of a GPU and keeps back."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from specs import models
+
+from attncalc import AttncalcError, ModelSpec, load
+from attncalc.cost.params import params
+from attncalc.cost.reserve import FIXED, GIB, PEERS, Limits, limits, parse_share, reserve, share
+from attncalc.cost.weights import staged, weights
+from attncalc.engines.layout import stage_sizes
+from attncalc.stored import StoredDtype, StoredWeights
+
+# Weights
+
+
+def test_weights_are_parameters_times_bytes() -> None:
+    # LLaMA-2 70B: 68,976,648,192 parameters, 2 bytes each
+    assert weights(load("llama2-70b")).total == 2 * 68_976_648_192
+
+
+def test_weights_in_fp8_leave_embedding_head_and_norms_as_they_are() -> None:
+    # embedding and head 2 * 32000 * 8192, norms (2 * 80 + 1) * 8192, all in 2 bytes; the rest in 1
+    other = 2 * 32000 * 8192 + 161 * 8192
+    assert weights(load("llama2-70b"), weights_dtype="fp8").total == (68_976_648_192 - other) + 2 * other
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    # bits of a weight with its share of the scales: int4 has 16 per 128, fp4 8 per 16, mxfp4 8 per 32, q8_0 16 per 32
+    [
+        ("int4", Fraction(4 * 128 + 16, 128)),
+        ("fp4", Fraction(9, 2)),
+        ("mxfp4", Fraction(17, 4)),
+        ("q8_0", Fraction(17, 2)),
+    ],
+)
+def test_weights_in_groups_have_their_scales(name: str, bits: Fraction) -> None:
+    other = 2 * 32000 * 8192 + 161 * 8192
+    assert weights(load("llama2-70b"), weights_dtype=name).total == (68_976_648_192 - other) * bits / 8 + 2 * other
+
+
+def test_weights_in_int8_have_a_scale_for_each_output_channel() -> None:
+    # a layer of llama2-7b: q, k, v, o and down have 4096 outputs, gate and up 11008; 2 bytes each
+    plain = weights(load("llama2-7b"), weights_dtype="fp8").total
+    scales = 32 * (5 * 4096 + 2 * 11008) * 2
+    assert weights(load("llama2-7b"), weights_dtype="int8").total == plain + scales
+
+
+def test_a_mixture_of_experts_has_all_experts_narrow_and_its_router_wide() -> None:
+    model = load("mixtral-8x7b")
+    # a router 4096 x 8 a layer, norms 2 a layer and one at the end, embedding and head 32000 * 4096
+    other = 32 * 4096 * 8 + 65 * 4096 + 2 * 32000 * 4096
+    total = int(params(model).total)
+    assert weights(model, weights_dtype="fp8").total == total - other + 2 * other
+    # int4: half a byte, and 2 bytes of scale per 128
+    assert weights(model, weights_dtype="int4").total == (total - other) * 33 // 64 + 2 * other
+
+
+@given(models(), st.sampled_from([None, "fp8", "int8", "int4", "fp4"]))
+def test_stages_hold_the_model_between_them(model: ModelSpec, packed: str | None) -> None:
+    """Over pipeline stages every parameter stands once."""
+    layers = model.main.n_layers
+    for pp in range(1, layers + 1):
+        parts = [weights(stage, weights_dtype=packed).total for stage in staged(model, pp)]
+        assert sum(parts) == weights(model, weights_dtype=packed).total
+        assert weights(model, pp=pp, weights_dtype=packed).total == max(parts)
+
+
+def test_a_tied_head_is_copied_to_the_last_stage() -> None:
+    model = load("gpt2")
+    # gpt2's table is 50257 x 768; both ends need it
+    assert sum(int(params(stage).total) for stage in staged(model, 2)) == int(params(model).total) + 50257 * 768
+
+
+def test_stages_are_cut_as_vllm_cuts_them() -> None:
+    # vLLM's get_pp_indices: the rest goes to the stages before the last, from the back
+    assert stage_sizes(61, 4) == [15, 15, 16, 15]
+    assert stage_sizes(80, 3) == [27, 27, 26]
+
+
+def test_an_encoder_decoder_has_no_stages() -> None:
+    with pytest.raises(AttncalcError, match="encoder-decoder"):
+        staged(load("t5-base"), 2)
+
+
+def stored(model: ModelSpec, size: int) -> ModelSpec:
+    held = StoredWeights(1, 1, (StoredDtype("BF16", size // 2, size),), size)
+    return dataclasses.replace(model, stored=held)
+
+
+def test_weights_as_stored_are_the_bytes_of_the_files() -> None:
+    model = stored(load("llama2-7b"), 13_476_839_424 + 10)
+    assert weights(model).total == 13_476_839_434
+    assert weights(model).dtype == "as stored"
+    # over two devices as the parameters divide: norms are whole on both
+    half = int(params(model.shard(2)).total)
+    assert weights(model.shard(2)).total == -(-13_476_839_434 * half // int(params(model).total))
+
+    # over two stages: 16 layers each, the last with the final norm of 4096 more
+    layer = (6_738_415_616 - 2 * 32000 * 4096 - 4096) // 32
+    last = 16 * layer + 32000 * 4096 + 4096
+    assert weights(model, pp=2).total == -(-13_476_839_434 * last // 6_738_415_616)
+
+
+def test_a_dtype_that_is_asked_for_goes_before_what_is_stored() -> None:
+    model = stored(load("llama2-7b"), 10)
+    assert weights(model, weights_dtype="fp8").total == weights(load("llama2-7b"), weights_dtype="fp8").total
+    assert weights(model, in_dtype="fp32").total == 4 * int(params(model).total)
+
+
+# What an engine takes, and what it keeps back
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "text"),
+    [
+        ("vllm", None, "0.92"),
+        ("vllm", "0.20.2", "0.92"),
+        ("vllm", "0.19.0", "0.9"),
+        ("vllm", "0.9.2", "0.9"),
+        ("ideal", None, "1"),
+        ("transformers", None, "1"),
+        # 80 GiB: (81920 - (512 + 8192 * 1.5 + 128 + 256 * 2)) / 81920 = 0.8359
+        ("sglang", None, "0.836"),
+    ],
+)
+def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
+    assert share(engine, version, 80 * GIB, 1).text == text
+
+
+def test_sglang_keeps_back_for_the_tokens_of_a_pass_and_its_graphs() -> None:
+    # 64 GiB, tp 1: 512 + 12288 + 128 + 512 = 13440 MiB are more than 10240
+    assert share("sglang", None, 64 * GIB, 1).text == "0.795"  # (65536 - 13440) / 65536
+    # 24 GiB, tp 4: 512 + 4096 * 1.5 + 4 * 128 + 160 * 2 = 7488 MiB of 24576
+    assert share("sglang", None, 24 * GIB, 4).text == "0.695"
+
+
+@pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(AttncalcError, match="not a share above 0 and up to 1"):
+        parse_share(text, "--gpu-memory-utilization")
+
+
+@pytest.mark.parametrize(("text", "parts"), [("0.92", (92, 100)), ("1", (1, 1)), (".5", (5, 10)), ("1.0", (10, 10))])
+def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
+    found = parse_share(text, "")
+    assert (found.numerator, found.denominator) == parts
+
+
+def test_one_pass_takes_as_much_as_the_engine_says() -> None:
+    # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
+    assert limits("vllm", 180 * GIB, "B200", None, None) == Limits(16384, 1024)
+    assert limits("vllm", 79 * GIB, "H100", None, None) == Limits(8192, 1024)
+    assert limits("vllm", 79 * GIB, "NVIDIA A100 80GB", None, None) == Limits(2048, 256)
+    assert limits("vllm", 79 * GIB, "H100", 512, 7) == Limits(512, 7)
+    assert limits("sglang", 24 * GIB, "L4", None, None).tokens == 4096
+    assert limits("llamacpp", 24 * GIB, "L4", None, None) == Limits(512, 1)
+
+
+def test_the_reserve_is_its_tensors_and_a_stated_constant() -> None:
+    model = load("llama3-8b")
+    # 2048 tokens x (2 x 4096 + gate, up and their product 3 x 14336) x 2 B; 256 rows of 128256 in fp32, twice
+    tensors = 2048 * (2 * 4096 + 3 * 14336) * 2 + 256 * 128256 * 8
+    assert reserve(model, "vllm", Limits(2048, 256)).total == tensors + FIXED
+    halved = 2048 * (2 * 4096 + 3 * 7168) * 2 + 256 * 128256 * 8
+    assert reserve(model.shard(2), "vllm", Limits(2048, 256)).total == halved + FIXED + PEERS
+    assert reserve(model, "ideal", Limits(2048, 256)).total == 0
+    assert reserve(model, "sglang", Limits(2048, 256)).total == FIXED
+
+
+def test_a_token_is_copied_for_each_expert_it_picks() -> None:
+    model = load("mixtral-8x7b")
+    # 2 experts x (3 x 14336 + 4096); 100 rows of 32000 logits
+    tensors = 100 * (2 * 4096 + 2 * (3 * 14336 + 4096)) * 2 + 100 * 32000 * 8
+    assert reserve(model, "vllm", Limits(100, 256)).total == tensors + FIXED
