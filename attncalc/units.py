@@ -103,6 +103,7 @@ _ALIASES = {
     "half": "fp16",
     "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
+    "fp8_ds_mla": "fp8",
     "fp8_e5m2": "fp8",
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",

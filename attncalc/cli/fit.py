@@ -24,6 +24,7 @@ def fit(
     engine: s.Engine = "vllm",
     engine_version: s.Version = None,
     kv_memory: s.KvMemory = None,
+    vllm_log: s.VllmLog = None,
     gpu: s.GpuName = None,
     gpus: s.Gpus = None,
     tp: s.Tp = None,
@@ -67,12 +68,21 @@ def fit(
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, assume_grouped=assume_grouped)
+    log = s.read_vllm_log(vllm_log)
+    told = log.told if log else {}  # an option goes before what the log says
+    logged = log.model if log and not preset else None
+    spec = o.read_model(model or logged, preset, attention=attention, assume_grouped=assume_grouped)
     only_gpu = {"--weights-dtype": weights_dtype, "--max-num-seqs": max_num_seqs}
-    place = s.read_place(
-        kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=engine == "llamacpp"
-    )
-    kept = s.cache_dtype(kv_dtype)
+    tp, pp = tp or told.get("tp"), told.get("pp", pp) if pp == "1" else pp
+    if log:
+        only_gpu |= {"--gpus": gpus, "--gpu-memory-utilization": gpu_memory_utilization, "--reserve": reserve}
+        place = s.place_of_log(tp, pp, {"--kv-memory": kv_memory, "--gpu": gpu, **only_gpu})
+    else:
+        place = s.read_place(
+            kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=engine == "llamacpp"
+        )
+    dtype, context = dtype or told.get("dtype"), context or told.get("context")
+    kept = s.cache_dtype(kv_dtype or told.get("kv_dtype"))
     asked = o.read_workload(
         spec, batch=batch, context=context, source=source_context, in_dtype=dtype, kv_dtype=kept and kept.name
     )
@@ -82,17 +92,23 @@ def fit(
         dtype=own,
         kv_dtype_k=s.cache_dtype(kv_dtype_k),
         kv_dtype_v=s.cache_dtype(kv_dtype_v),
-        mamba_ssm_cache_dtype=s.cache_dtype(mamba_ssm_cache_dtype),
-        engine_version=engine_version,
+        mamba_ssm_cache_dtype=s.cache_dtype(mamba_ssm_cache_dtype or told.get("mamba_ssm_cache_dtype")),
+        engine_version=engine_version or (log.version if log else None),
         tp=place.tp,
         pp=place.pp,
-        dcp=parse_count(dcp, "--dcp"),
-        block_size=s.number(block_size, "--block-size"),
-        max_num_batched_tokens=s.number(max_num_batched_tokens, "--max-num-batched-tokens"),
+        dcp=parse_count(told.get("dcp", dcp) if dcp == "1" else dcp, "--dcp"),
+        block_size=s.number(block_size or told.get("block_size"), "--block-size"),
+        max_num_batched_tokens=s.number(
+            max_num_batched_tokens or told.get("max_num_batched_tokens"), "--max-num-batched-tokens"
+        ),
         max_running_requests=s.number(max_running_requests, "--max-running-requests"),
-        speculative_tokens=s.count_or_zero(speculative_tokens, "--speculative-tokens"),
-        speculative_layers=s.count_or_zero(speculative_layers, "--speculative-layers"),
-        prefix_caching=enable_prefix_caching if prefix_caching is None else prefix_caching,
+        speculative_tokens=s.count_or_zero(
+            speculative_tokens or told.get("speculative_tokens"), "--speculative-tokens"
+        ),
+        speculative_layers=s.count_or_zero(
+            speculative_layers or told.get("speculative_layers"), "--speculative-layers"
+        ),
+        prefix_caching=s.first(prefix_caching, enable_prefix_caching, s.yes(told.get("prefix_caching"))),
         disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,
         disable_hybrid_swa_memory=disable_hybrid_swa_memory,
         swa_full_tokens_ratio=s.ratio(swa_full_tokens_ratio, "--swa-full-tokens-ratio"),
@@ -104,7 +120,7 @@ def fit(
         cache_implementation=cache_implementation,
         residual_length=s.number(residual_length, "--residual-length"),
         source=asked.source,
-        swap_space=s.gibibytes(swap_space, "--swap-space"),
+        swap_space=s.gibibytes(swap_space or told.get("swap_space"), "--swap-space"),
     )
     question = Question(
         model=spec,
@@ -121,7 +137,11 @@ def fit(
         dtype=asked.dtype,
         max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
     )
-    if engine == "all":
+    if log:
+        from ..report.vllm_log import log_report
+
+        report = log_report(question, log, asked.assumed)
+    elif engine == "all":
         from ..report.fit_all import fit_all_report
 
         report = fit_all_report(question, asked.assumed)
@@ -130,4 +150,4 @@ def fit(
 
         report = fit_report(question, asked.assumed)
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
-    raise typer.Exit(0 if report.more["fits"] else 1)
+    raise typer.Exit(0 if report.more["agrees" if log else "fits"] else 1)

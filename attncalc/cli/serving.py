@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, NamedTuple
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -11,6 +13,9 @@ from ..cost.reserve import Share, parse_share
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..units import DType, dtype, parse_bytes, parse_count, shown
+
+if TYPE_CHECKING:
+    from ..engines.vllm.log import Log
 
 Text = str | None
 
@@ -29,6 +34,12 @@ KvMemory = Annotated[
         "--kv-cache-memory-bytes",
         of="SIZE",
         help="Memory for the cache that an engine reported, as 5.38GiB; instead of --gpu.",
+    ),
+]
+VllmLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--vllm-log", metavar="FILE", help="A start-up log of vLLM (- for standard input), held to what is predicted."
     ),
 ]
 GpuName = Annotated[Text, _option("--gpu", of="GPU", help="As h100-80gb; 'attncalc gpus' lists them; or a .yaml.")]
@@ -108,6 +119,28 @@ class Place(NamedTuple):
     reserve: int | None
 
 
+def read_vllm_log(path: Path | None) -> Log | None:
+    """The log in that file; None for none. AttncalcError: it cannot be read, or is no start-up log of vLLM."""
+    if path is None:
+        return None
+    from ..engines.vllm.log import read_log
+
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        why = (error.strerror or "cannot be read").lower()
+        raise AttncalcError(f"{shown(path)}: {why}", "name a file with what vLLM printed when it started") from None
+    return read_log(data.decode("utf-8", "replace"), str(path))
+
+
+def place_of_log(tp: Text, pp: str, elsewhere: dict[str, Text]) -> Place:
+    """One device of those that the log names. elsewhere: options that have no effect beside a log."""
+    for option, value in elsewhere.items():
+        if value is not None:
+            raise AttncalcError(f"{option} with --vllm-log", "the log has the memory: leave one of the two out")
+    return Place(None, None, 1, parse_count(tp or "1", "--tp"), parse_count(pp, "--pp"), None, None)
+
+
 def number(text: Text, option: str) -> int | None:
     """A count, None where none was given."""
     return None if text is None else parse_count(text, option)
@@ -116,6 +149,16 @@ def number(text: Text, option: str) -> int | None:
 def count_or_zero(text: Text, option: str) -> int:
     """A count, which may be 0; 0 where none was given."""
     return 0 if text is None or text.strip() == "0" else parse_count(text, option)
+
+
+def yes(text: Text) -> bool | None:
+    """What a log's True and False mean; None where it has neither."""
+    return None if text is None else text == "True"
+
+
+def first(*answers: bool | None) -> bool | None:
+    """The first that says something."""
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def cache_dtype(text: Text) -> DType | None:

@@ -146,10 +146,12 @@ def roofline_variants(
     weights_dtype: str | None = None,
     math_dtype: str | None = None,
     more: Sequence[str] | None = None,
+    brief: bool = False,
 ) -> tuple[tuple[Table, ...], Compared]:
     """A decode step of the model as MHA, every GQA, MQA and MLA on that GPU; as released marked.
 
-    more: further variants ('mla:512'); None for an MLA of DeepSeek's shape, a latent as wide as 4 heads.
+    brief: of the GQAs only the released one. more: further variants ('mla:512'); None for an MLA of
+    DeepSeek's shape, a latent as wide as 4 heads.
     No table for an encoder, or where there is nothing to compare.
     """
     if not model.main.keeps_cache:
@@ -162,6 +164,8 @@ def roofline_variants(
         named = variants(model)
     if len(named) < 2:
         return (), ()
+    if brief:
+        named = {n: each for n, each in named.items() if not n.startswith("GQA") or each.stacks == model.stacks}
     bounds = {
         name: roofline(each, workload, gpu, weights_dtype=weights_dtype, math_dtype=math_dtype)
         for name, each in named.items()

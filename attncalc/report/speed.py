@@ -11,7 +11,15 @@ from ..model import ModelSpec
 from ..units import NO_UNIT, PER_SECOND, SECONDS
 from ..workload import Workload
 from .report import Figure, Table
-from .roofline import WILLIAMS, roofline_figures, roofline_more, roofline_notes, roofline_parts, roofline_tables
+from .roofline import (
+    WILLIAMS,
+    roofline_figures,
+    roofline_more,
+    roofline_notes,
+    roofline_parts,
+    roofline_tables,
+    roofline_variants,
+)
 
 _BOUNDS = (
     ("prefill_time_bound", "prefill takes at least", SECONDS),
@@ -24,6 +32,13 @@ _BOUNDS = (
     ("decode_flop_per_byte_limit", "FLOP per byte that ever larger batches near", NO_UNIT),
 )
 """The roofline's figures, which stand without a number where there is no GPU."""
+
+
+_RELEASED = "* as released; the others are the same model with other attention, a what-if."
+
+
+def _values(figures: tuple[Figure, ...]) -> dict[str, Any]:
+    return {figure.name: figure.value for figure in figures}
 
 
 class Speed(NamedTuple):
@@ -45,10 +60,11 @@ def speed(asked: Question, model: ModelSpec, workload: Workload) -> Speed:
         found: Roofline = roofline(model, workload, asked.gpu, weights_dtype=asked.weights_dtype)
     except AttncalcError as error:
         return Speed(nothing, notes=(f"No roofline: {error.message}.",))
+    compared, layers = roofline_variants(model, workload, asked.gpu, weights_dtype=asked.weights_dtype, brief=True)
     return Speed(
         roofline_figures(found),
         tuple(part._replace(source=part.source or WILLIAMS) for part in roofline_parts(found)),
-        roofline_tables(found, workload),
-        roofline_notes(model, workload, found),
-        roofline_more(found),
+        (*roofline_tables(found, workload), *compared),
+        (*roofline_notes(model, workload, found), *((_RELEASED,) if compared else ())),
+        {**roofline_more(found), "variants": [{**facts, **_values(figures)} for facts, figures in layers]},
     )

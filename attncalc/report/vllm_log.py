@@ -12,8 +12,9 @@ from ..cost.fit import Question
 from ..engines import layout
 from ..engines.layout import Layout, Pool
 from ..engines.vllm.log import Log, Printed
+from ..engines.vllm.versions import STRETCHES
 from ..errors import AttncalcError
-from ..units import TOKENS, count
+from ..units import BYTES, TOKENS, count, human
 from .fit import fit_report
 from .report import LABEL, Column, Report, Table
 
@@ -24,6 +25,7 @@ _LABELS = {
     "cpu_blocks": "blocks in host memory",
     "kv_tokens": "tokens",
     "concurrency": "concurrency",
+    "kv_bytes_per_sequence": "needed for one request",
 }
 
 
@@ -39,28 +41,60 @@ class Memory(NamedTuple):
 def log_report(asked: Question, log: Log, assumed: tuple[str, ...] = ()) -> Report:
     """What the log printed, beside what its memory and settings give; `more["agrees"]` says whether all does.
 
-    asked: without a memory. AttncalcError: the log names neither a memory nor blocks to start from.
+    asked: without a memory. A log without a version is held to all that are known, from the newest on.
+    AttncalcError: the log names neither a memory nor blocks to start from.
     """
-    made = layout(asked.engine, kept(asked.model.shard(asked.settings.tp).plain()), asked.settings)
-    memory = _memory(log, made, asked.context)
+    asked, found = _best(asked, log)
+    memory, compared = found
     report = fit_report(dataclasses.replace(asked, kv_memory=memory.printed), assumed)
-    pools = [made.pool(size, asked.context) for size in (memory.least, memory.printed, memory.most)]
-    compared = [(log.logged[name], _check(name, log.logged[name], pools)) for name in _LABELS if name in log.logged]
     checks = tuple(check for _, check in compared)
     agrees = all(check.ok for check in checks)
+    version = asked.settings.engine_version
+    guessed = "" if log.version or not version else f"The log names no version: {version} is taken, {_WHY[agrees]}."
     return report._replace(
         tables=(_table(memory, compared), *report.tables[:2], _verdict(agrees)),
-        notes=(*_notes(log, agrees, asked), *report.notes),
+        notes=(*((guessed,) if guessed else ()), *_notes(log, agrees, asked), *report.notes),
         checks=checks,
         more={**report.more, "agrees": agrees, "checks": [check.facts() for check in checks]},
     )
+
+
+_WHY = {True: "the newest with which all figures agree", False: "and no other agrees; --engine-version says otherwise"}
+Compared = tuple[Memory, list[tuple[Printed, Check]]]
+
+
+def _best(asked: Question, log: Log) -> tuple[Question, Compared]:
+    """The comparison, with the newest version that agrees where the log names none and nobody did."""
+    if asked.settings.engine_version is not None:
+        return asked, _compared(asked, log)
+    tried = []
+    for version in STRETCHES:
+        one = dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, engine_version=version))
+        try:
+            found = _compared(one, log)
+        except AttncalcError:  # that version cannot hold the model
+            if version == STRETCHES[0]:
+                raise
+            continue
+        if all(check.ok for _, check in found[1]):
+            return one, found
+        tried.append((one, found))
+    return tried[0]
+
+
+def _compared(asked: Question, log: Log) -> Compared:
+    """Each figure as printed, beside the predicted one."""
+    made = layout(asked.engine, kept(asked.model.shard(asked.settings.tp).plain()), asked.settings)
+    memory = _memory(log, made, asked.context)
+    pools = [made.pool(size, asked.context) for size in (memory.least, memory.printed, memory.most)]
+    return memory, [(log.logged[name], _check(name, log.logged[name], pools)) for name in _LABELS if name in log.logged]
 
 
 def _memory(log: Log, made: Layout, context: int) -> Memory:
     """The least memory of the ranks that printed one; without any, that of the blocks printed."""
     if "kv_memory" in log.logged:
         exactly = int(log.logged["kv_memory"].text)
-        return Memory(exactly, exactly, exactly, log.logged["kv_memory"].line)
+        return Memory(exactly, exactly, exactly, f"{count(exactly)} B of the log")
     if log.available:
         poorest = min(log.available, key=lambda printed: Fraction(printed.text))
         exact, half = Fraction(poorest.text) * _GIB, Fraction(_GIB, 200)  # "4.8" is 4.80 without its zero
@@ -75,20 +109,17 @@ def _memory(log: Log, made: Layout, context: int) -> Memory:
     )
 
 
-def _half(text: str) -> Fraction:
-    """Half of the last digit that was printed."""
-    return Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
-
-
 def _check(name: str, printed: Printed, pools: list[Pool]) -> Check:
     """The figure as printed beside the predicted one; they agree within what rounding allows."""
     low, middle, high = (_figure(name, pool) for pool in pools)
-    measured = float(printed.text) if name == "concurrency" else int(printed.text)
-    rounding = _half(printed.text) if name == "concurrency" else 0
-    tolerance = max(high - middle, middle - low) + float(rounding)
-    unit = TOKENS if name in ("kv_tokens", "kv_block_size") else ""
     note = "the log's memory is rounded" if low != high else "exact"
-    return Check("log", name, _LABELS[name], middle, measured, tolerance, unit, note)
+    if name == "kv_bytes_per_sequence":
+        return Check("log", name, _LABELS[name], middle, int(Fraction(printed.text) * _GIB), _GIB // 200, BYTES, note)
+    if name == "concurrency":
+        spread = max(high - middle, middle - low) + 0.005 + 1e-9  # 44.625 is printed as 44.62
+        return Check("log", name, _LABELS[name], middle, float(printed.text), spread, "", note)
+    unit = TOKENS if name in ("kv_tokens", "kv_block_size") else ""
+    return Check("log", name, _LABELS[name], middle, int(printed.text), max(high - middle, middle - low), unit, note)
 
 
 def _figure(name: str, pool: Pool) -> int | float:
@@ -104,19 +135,22 @@ def _figure(name: str, pool: Pool) -> int | float:
 def _table(memory: Memory, compared: list[tuple[Printed, Check]]) -> Table:
     columns = (LABEL._replace(header=f"from {memory.said}"), Column("printed"), Column("predicted"), Column("", "left"))
     rows = tuple(
-        (check.label, _shown(check.measured), _shown(check.predicted), _agreement(check)) for _, check in compared
+        (check.label, _shown(check, check.measured), _shown(check, check.predicted), _agreement(check))
+        for _, check in compared
     )
     return Table(columns, rows)
 
 
-def _shown(value: int | float) -> str:
+def _shown(check: Check, value: int | float) -> str:
+    if check.unit == BYTES:
+        return human(int(value), BYTES)
     return f"{value:,.2f}" if isinstance(value, float) else count(value)
 
 
 def _agreement(check: Check) -> str:
     if not check.ok:
         return "differs"
-    return "agrees" if not check.tolerance else f"agrees, +- {_shown(check.tolerance)}"
+    return f"agrees, +- {_shown(check, check.tolerance)}" if check.tolerance else "agrees"
 
 
 def _verdict(agrees: bool) -> Table:

@@ -32,7 +32,8 @@ _LOGGED = {
     "cpu_blocks": re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)"),
     "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d+)"),
     "kv_bytes_per_sequence": re.compile(rf"{_SIZE} KV cache is needed"),
-    "kv_memory": re.compile(r"kv_cache_memory_bytes'?[=:] ?(\d+)"),
+    # exact bytes: as told, or as vllm-ascend prints them
+    "kv_memory": re.compile(r"kv_cache_memory_bytes'?[=:] ?(\d+)|Available memory: (\d+), total memory"),
     "max_context": re.compile(rf"estimated maximum model length is {_NUMBER}"),
     "kv_block_size": re.compile(rf"Setting attention block size to {_NUMBER} tokens"),
 }

@@ -13,6 +13,11 @@ Version = tuple[int, ...]
 FIRST, NEWEST = (0, 5), (0, 33, 0)
 """The first whose log lines are known here, and the newest whose source was read."""
 V0 = "V0"
+STRETCHES = (
+    *("0.33.0", "0.32.0", "0.31.0", "0.27.1", "0.26.0", "0.25.1", "0.23.0", "0.20.0", "0.19.1", "0.17.1"),
+    *("0.14.1", "0.13.0", "0.11.2", "0.10.2", "0.10.0", "0.9.0", "0.8.5"),
+)
+"""The newest version of each stretch in which nothing changed here."""
 _V1_BY_DEFAULT = (0, 8)
 
 

@@ -1,0 +1,119 @@
+"""`attncalc fit --vllm-log`: what public logs of vLLM printed, beside what is predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask
+
+FOLDER = Path(__file__).parent / "data" / "engine-logs"
+ENTRIES: dict[str, dict[str, Any]] = {e["id"]: e for e in json.loads((FOLDER / "logs.json").read_text())}
+VLLM = sorted(path.stem for path in (FOLDER / "excerpts").glob("*.log"))
+UNEXPLAINED = {name for name in VLLM if ENTRIES[name]["verdict"] != "match" or ENTRIES[name].get("consistency_only")}
+
+
+def options(entry: dict[str, Any]) -> list[str]:
+    """What the log's page says beside it, as options."""
+    found = []
+    for name, value in {**entry.get("assumed", {}), **entry["flags"]}.items():
+        if name == "prefix-caching":
+            found.append("--prefix-caching" if value else "--no-prefix-caching")
+        elif name == "swap-space-gib":
+            found += ["--swap-space", str(value)]
+        elif name not in ("num-gpu-blocks-override",):
+            found += [f"--{name}", str(value)]
+    return found
+
+
+def model_of(entry: dict[str, Any]) -> str:
+    path = entry["model"]
+    return str(FOLDER / path) if path.startswith("models/") else path
+
+
+@pytest.mark.parametrize("name", [name for name in VLLM if name not in UNEXPLAINED])
+def test_public_logs_agree(ask: Ask, name: str) -> None:
+    entry = ENTRIES[name]
+    log = str(FOLDER / "excerpts" / f"{name}.log")
+    answer = ask("fit", model_of(entry), "--vllm-log", log, *options(entry), "--json")
+    found = json.loads(answer.out)
+    assert found["agrees"], [check for check in found["checks"] if not check["ok"]]
+    assert answer.code == 0
+    assert found["checks"]
+
+
+def test_figures_that_differ_are_an_answer_of_no(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    # 2 MiB a block: 1 GiB are 512 blocks, 8,192 tokens; one block more than rounding allows is a difference
+    log.write_text("Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,256 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--context", "4096")
+    assert answer.code == 1
+    assert "differs" in answer.out
+    assert "DIFFERS" in answer.out
+
+
+def test_rounding_of_the_memory_is_allowed_for(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    # 1.00 GiB is anything from 0.995 to 1.005: 509 to 514 blocks of 16 tokens
+    log.write_text("Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,224 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--context", "4096", "--json")
+    (check,) = json.loads(answer.out)["checks"]
+    assert (answer.code, check["predicted"], check["measured"], check["ok"]) == (0, 8192, 8224, True)
+
+
+def test_an_option_goes_before_the_log(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(
+        "Initializing a V1 LLM engine (v0.11.0) with config: model='llama3-8b', dtype=torch.bfloat16, "
+        "max_seq_len=8192, tensor_parallel_size=2, kv_cache_dtype=fp8, enable_prefix_caching=True\n"
+        "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 32,768 tokens\n"
+    )
+    # 32 layers x 16 tokens x 2 x 4 heads x 128 x 1 B = 512 KiB: 2,048 blocks
+    answer = json.loads(ask("fit", "--vllm-log", str(log), "--json").out)
+    assert (answer["agrees"], answer["tp"], answer["engine_version"]) == (True, 2, "0.11.0")
+    assert answer["workload"]["context"] == 8192
+    assert not json.loads(ask("fit", "--vllm-log", str(log), "--kv-dtype", "bf16", "--json").out)["agrees"]
+
+
+def test_a_log_without_a_version_is_held_to_all(ask: Ask) -> None:
+    """0.20.0 prints blocks over groups as tokens, and 0.92 is nowhere: its figures are of no later version."""
+    name = "vllm-qwen3.6-27b-0.20.0-mtp1"
+    log = str(FOLDER / "excerpts" / f"{name}.log")
+    answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", log)
+    assert answer.code == 0
+    assert "The log names no version: 0.20.0 is taken, the newest with which all figures agree." in answer.out.replace(
+        "\n  ", " "
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "tip"),
+    [
+        ("hello\n", "no start-up log of vLLM", "GPU KV cache size"),
+        ("GPU KV cache size: 8,192 tokens\n", "neither how much memory its cache has nor", "--kv-memory"),
+    ],
+)
+def test_a_log_that_is_none_is_refused(ask: Ask, tmp_path: Path, text: str, wrong: str, tip: str) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(text)
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
+    assert answer.code == 2
+    assert wrong in answer.err
+    assert tip in answer.err
+
+
+@pytest.mark.parametrize("option", ["--kv-memory", "--gpu", "--reserve"])
+def test_a_log_has_the_memory(ask: Ask, tmp_path: Path, option: str) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("GPU KV cache size: 8,192 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), option, "1GiB")
+    assert answer.code == 2
+    assert f"{option} with --vllm-log" in answer.err
+
+
+def test_a_log_that_is_not_there(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(tmp_path / "none.log"))
+    assert answer.code == 2
+    assert "no such file" in answer.err
