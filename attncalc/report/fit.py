@@ -149,6 +149,8 @@ def more_of(found: Fit, said: str, changes: tuple[Fix, ...]) -> dict[str, Any]:
         "gpus": asked.gpus if asked.gpu else asked.devices,
         "tp": asked.settings.tp,
         "pp": asked.settings.pp,
+        "agrees": None,
+        "checks": [],
         "replicas": replicas(asked),
     }
 
