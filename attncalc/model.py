@@ -144,6 +144,7 @@ class ModelSpec:
     sources: where its facts are from. notes: what a reader of its figures must know. assumed: what all
     its figures rest on that nobody has said. tp: tensor-parallel devices that hold it; figures are then
     one device's. stored: what its files hold, all devices' together; None where none were read.
+    model_type: what its config.json calls it, where an engine decides by it; None where nothing says.
     """
 
     name: str
@@ -160,6 +161,7 @@ class ModelSpec:
     assumed: str = ""
     tp: int = 1
     stored: StoredWeights | None = None
+    model_type: str | None = None
 
     @property
     def main(self) -> Stack:

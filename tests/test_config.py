@@ -282,3 +282,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 def test_presets_are_found_in_a_checkout() -> None:
     assert presets_folder() == PRESETS / "models"
+
+
+def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
+    data = yaml.safe_load((PRESETS / "models" / "gemma3-27b.yaml").read_text())
+    (tmp_path / "mine.json").write_text(json.dumps(data))
+    assert load(tmp_path / "mine.json").model_type == load("gemma3-27b").model_type == "gemma3"
+    (tmp_path / "mine.json").write_text(json.dumps({**data, "model_type": "a b"}))
+    with pytest.raises(AttncalcError, match="is no model_type"):
+        load(tmp_path / "mine.json")

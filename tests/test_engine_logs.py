@@ -40,8 +40,14 @@ def told(entry: dict[str, Any]) -> tuple[Layout, int]:
             given[name.replace("-", "_")] = dtype(flags.pop(name))
     if "swap-space-gib" in flags:
         given["swap_space"] = flags.pop("swap-space-gib") * GIB
-    flags.pop("num-gpu-blocks-override", None)
-    flags.pop("ubatch-note", None)
+    for name in ("num-gpu-blocks-override", "ubatch-note", "mamba-slots", "layers", "mla"):
+        flags.pop(name, None)
+    for name, ours in (("page-size", "block_size"), ("rs-seq", "speculative_tokens")):
+        if name in flags:
+            given[ours] = flags.pop(name)
+    if entry.get("fork") == "ik_llama.cpp":
+        given["engine_version"] = "ik"
+    given["model_type"] = model.model_type
     given.update({name.replace("-", "_"): value for name, value in flags.items()})
     if "engine_version" not in given and entry["version"]:
         given["engine_version"] = re.sub(r"(rc|dev|\.dev|\+).*", "", entry["version"])
@@ -93,3 +99,74 @@ def agree(logged: dict[str, Any], low: Pool, high: Pool) -> None:
         below, above = rounded(logged["concurrency"])
         assert float(low.concurrency) <= float(above)
         assert float(below) <= float(high.concurrency)
+
+
+def of_sglang() -> list[Any]:
+    why = pytest.mark.skip("fp4 in two pools is refused: 0.5.23 counts whole bytes for elements that it stores in half")
+    return [
+        pytest.param(e, id=e["id"], marks=[why] if e["flags"].get("kv-dtype") == "fp4" else [])
+        for e in LOGS
+        if e["engine"] == "sglang" and e["verdict"] == "match"
+    ]
+
+
+@pytest.mark.parametrize("entry", of_sglang())
+def test_sglang_says_what_its_log_says(entry: dict[str, Any]) -> None:
+    """Its log tells no memory: in the least that holds the logged tokens, or slots, all sizes are as printed."""
+    logged, flags = entry["logged"], entry["flags"]
+    made, context = told(entry)
+    name = {"mamba-slots": "state_slots", "layers": "swa_tokens"}
+    figure = next((name[flag] for flag in name if flag in flags and flags[flag] != "full"), "kv_tokens")
+    printed = flags.get("mamba-slots") or logged["kv_tokens"]
+
+    def found(memory: int) -> int:
+        pool = made.pool(memory, context)
+        details = {d.name: d.quantity for d in pool.details} | {"kv_tokens": pool.tokens}
+        return int(float(details[figure]))
+
+    high = 1
+    while found(high) < printed:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if found(middle) < printed else (low, middle)
+    assert found(high) == printed
+    label = {"sliding": "SWA KV", "full": "Full KV"}.get(flags.get("layers", ""), "KV")
+    words = made.pool(high, context).words
+    starts = f"{label} Cache is allocated" if "k_gib" in logged else "Mamba Cache is allocated"
+    line = next(line for line in words if line.startswith(starts))
+    said = {"k_gib": "K size|KV size", "v_gib": "V size", "ssm_gib": "ssm_state size", "conv_gib": "conv_state size"}
+    for key, what in said.items():
+        if key in logged:
+            assert re.findall(rf"(?:{what}): ([\d.]+) ?GB", line) == [logged[key]]
+
+
+def of_llamacpp() -> list[Any]:
+    why = pytest.mark.skip("K and V of every head, of a GGUF made before MLA was known, are no option of fit")
+    return [
+        pytest.param(e, id=e["id"], marks=[why] if e["flags"].get("mla") == "plain" else [])
+        for e in LOGS
+        if e["engine"] == "llamacpp" and e["verdict"] == "match"
+    ]
+
+
+@pytest.mark.parametrize("entry", of_llamacpp())
+def test_llama_cpp_says_what_its_log_says(entry: dict[str, Any]) -> None:
+    """n_ctx is the slots' together; the buffer is as large as printed, to the hundredth of a MiB."""
+    made, n_ctx = told(entry)
+    slots = {**entry.get("assumed", {}), **entry["flags"]}.get("sequences", 1)
+    sizes, what = {}, "global"
+    for line in made.pool(0, n_ctx // slots).words:
+        if "creating" in line:
+            what = "swa" if "    SWA" in line else "indexer" if "indexer" in line else "global"
+        elif size := re.search(r"size += *([\d.]+) MiB", line):
+            sizes["recurrent" if "recurrent" in line else what] = size[1]
+    assert sizes[entry["what"]] == entry["logged"]["buffer_mib"]
+
+
+def test_each_entry_is_asked_or_has_no_verdict() -> None:
+    asked = {p.id for p in (*of_vllm(), *of_sglang(), *of_llamacpp())}
+    assert len(of_sglang()) == 15
+    assert len(of_llamacpp()) == 44
+    assert {e["id"] for e in LOGS if e["verdict"] == "match"} == asked

@@ -14,10 +14,13 @@ from specs import models
 from attncalc import AttncalcError, ModelSpec, load
 from attncalc.config.gpus import gpu
 from attncalc.cost import fit as fit_module
+from attncalc.cost.cache import kept
 from attncalc.cost.fit import Question, fit, holds, min_gpus
 from attncalc.cost.fixes import fixes
 from attncalc.cost.params import params
 from attncalc.cost.reserve import GIB, parse_share
+from attncalc.cost.weights import spread, weights
+from attncalc.engines import layout
 from attncalc.engines.layout import Pool, Settings
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
@@ -30,7 +33,7 @@ GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),)
 def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> Question:
     """One sequence of 4,096 tokens in the model's dtype, unless said."""
     own = dtype(model.dtype)
-    known = {f.name for f in dataclasses.fields(Settings)}
+    known = {f.name for f in dataclasses.fields(Settings)} - {"gpus", "model_type"}
     told = {name: given.pop(name) for name in list(given) if name in known}
     told = {"kv_dtype": own, "dtype": own, **told}
     return Question(model, engine, Settings(**told), **{"batch": 1, "context": 4096, **given})
@@ -42,6 +45,8 @@ class Paged(NamedTuple):
     bound: str = "reserved"
     facts: tuple[str, ...] = ("version 1.0",)
     notes: tuple[str, ...] = ()
+    most: int | None = None
+    parts: tuple[()] = ()
     source: str = "a toy"
 
     def needed(self, batch: int, context: int) -> int:
@@ -96,7 +101,110 @@ def test_weights_beyond_the_gpu_do_not_fit_and_are_no_error() -> None:
 
 def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
     found = fit(question(load("llama2-7b"), "llamacpp", gpu=GPU, gpus=3, reserve=GIB))
-    assert found.ledger.kv_memory == 3 * 10 * GIB - 2 * 6_738_415_616 - GIB
+    # 32 layers and the output over 3 GPUs: 11, 11 and 10; a layer has 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096
+    layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    room = 9 * GIB - 2 * 11 * layer
+    assert (found.ledger.kv_memory, found.ledger.layers) == (room, 11)
+    # 11 layers of 4,096 tokens of 2 * 4096 elements
+    assert found.needed == 11 * 4096 * 2 * 4096 * 2
+    assert found.max_batch == room // found.needed
+    assert found.max_context == room // (11 * 2 * 4096 * 2) // 256 * 256 == found.pool.tokens
+    assert "32 layers" in found.pool.words[1]
+    # the embedding is in host memory, the head with the last layers
+    parts = spread(load("llama2-7b"), 3)
+    assert [params(part).total for part in parts] == [11 * layer, 11 * layer, 10 * layer + 4096 + 32000 * 4096]
+
+
+def test_the_gpu_with_room_for_the_fewest_decides() -> None:
+    # Two layers in fp32 over two GPUs: the second has the output alone, 4 * 50257 * 768 B, and no cache
+    model = load("gpt2")
+    stack = dataclasses.replace(model.main, layers=(dataclasses.replace(model.main.layers[0], count=2),))
+    small = dataclasses.replace(model, stacks=(stack,))
+    head = 4 * (50257 * 768 + 2 * 768)
+    layers = 4 * 2 * (12 * 768**2 + 13 * 768)
+
+    def asked(memory: int) -> Question:
+        gpu = dataclasses.replace(GPU, memory=memory)
+        return question(small, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256)
+
+    assert layers < head
+    assert not holds(asked(head - 1))
+    assert fit(asked(head - 1)).ledger.short == 1
+    found = fit(asked(head))
+    assert found.fits
+    assert found.ledger.layers == 2
+    assert int(float(found.pool.concurrency)) == found.max_batch
+    assert found.max_batch == (head - layers) // (2 * 256 * 2 * 768 * 4)
+
+
+def test_the_longest_context_is_that_of_all_gpus() -> None:
+    # Six layers of Gemma 3 27B over two GPUs: four with a window; one with it, the global one and the head
+    model = load("gemma3-27b")
+    stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
+    six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
+    asked = question(six, "llamacpp", gpu=dataclasses.replace(GPU, memory=5 * GIB), gpus=2, reserve=0, context=256)
+    found = fit(asked)
+    # of short sequences the first has room for fewer; of long ones it has room for any: 16 heads x 128, K and V
+    assert (stack.n_layers, found.ledger.layers) == (6, 4)
+    room = 5 * GIB - weights(six, part=spread(six, 2)[1]).total
+    assert found.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
+    assert found.max_context == found.pool.tokens
+
+
+@given(models(), st.integers(1, 6), st.integers(1, 4 * 2**20), st.integers(1, 5), st.integers(1, 600))
+def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: int, batch: int, context: int) -> None:
+    gpu = dataclasses.replace(GPU, memory=memory)
+    asked = question(model, "llamacpp", gpu=gpu, gpus=gpus, reserve=0, batch=batch, context=context)
+    try:
+        found = fit(asked)
+    except AttncalcError:
+        return  # several windows, rows of other widths than blocks
+    whole = layout("llamacpp", kept(model.plain()), asked.told())
+    sizes = [int(weights(model, part=part).total) for part in spread(model, gpus)]
+
+    def fits(n: int, tokens: int) -> bool:
+        needed = [part.needed(n, tokens) for part in whole.parts or (whole,)]
+        return n <= 256 and all(a + b <= memory for a, b in zip(sizes, needed, strict=True))
+
+    assert found.fits == holds(asked) == fits(batch, context)
+    if found.max_batch:
+        assert fits(int(found.max_batch), context)
+    if found.max_batch is not None:
+        assert not fits(int(found.max_batch) + 1, context)
+    if found.max_context:
+        assert fits(batch, int(found.max_context))
+    if found.max_context is not None:
+        assert not fits(batch, int(found.max_context) + 1)
+
+
+def test_slots_are_the_sequences_and_the_cache_is_in_f16() -> None:
+    asked = question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, kv_default=True)
+    found = fit(asked.of("llamacpp"))
+    # four slots of 1,000 tokens, padded to 1,024
+    assert found.pool.words[0].endswith("n_ctx                 = 4096")
+    assert "4/4 seqs" in found.pool.words[1]
+    assert "K (f16)" in found.pool.words[1]
+    assert asked.of("vllm").settings.kv_dtype.name == "bf16"
+    assert dataclasses.replace(asked, kv_default=False).of("llamacpp").settings.kv_dtype.name == "bf16"
+    given = fit(question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
+    assert "8/8 seqs" in given.pool.words[1]
+    # more than it takes are answered, as 256
+    assert "256/256 seqs" in fit(dataclasses.replace(asked, batch=300)).pool.words[1]
+
+
+def test_no_more_than_the_engine_runs_at_once() -> None:
+    asked = question(load("qwen3-8b"), "llamacpp", batch=257, context=256, kv_memory=2**50)
+    found = fit(asked)
+    assert not found.fits
+    assert not holds(asked)
+    assert (found.max_batch, found.max_context) == (256, 0)
+    assert [change.flag for change in fixes(found)] == ["--batch 256"]
+    little = dataclasses.replace(asked, batch=1, context=4096, kv_memory=330 * 2**20, kv_default=True).of("llamacpp")
+    narrow = fixes(fit(little))[0]  # 36 * 4096 * 2 * 1024 * 34 / 32 B = 306 MiB
+    assert (narrow.flag, narrow.fit.asked.kv_default) == ("--kv-dtype q8_0", False)
+    assert fit(dataclasses.replace(asked, batch=256)).fits
+    three = fit(question(load("qwen3-8b"), "sglang", batch=4, kv_memory=2**50, max_running_requests=3))
+    assert (three.fits, three.max_batch) == (False, 3)
 
 
 # How far it goes

@@ -48,6 +48,8 @@ MORE = [
     "tp",
     "pp",
     "replicas",
+    "agrees",
+    "checks",
     "roofline",
     "schema",
     "attncalc",
@@ -285,3 +287,39 @@ def test_dcp_and_speculation_reach_the_engine(ask: Ask) -> None:
         ask("fit", "deepseek-v3", "--kv-memory", "40GiB", "--tp", "8", "--speculative-layers", "1", "--json")
     )
     assert drafted["kv_bytes_per_block"] * 61 == plain["kv_bytes_per_block"] * 62
+
+
+def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
+    answer = ask("fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "8", "--batch", "2")
+    # 81 over 8 GPUs end at 10.125: 11 of 80, and the output
+    assert "- weights in fp16, 11 of 80 layers" in answer.out
+    assert "one NVIDIA GeForce RTX 4090" in answer.out
+    assert "(  4096 cells,  80 layers,  2/2 seqs)" in answer.out.replace("\n      ", " ")
+    assert answer.code == 0
+    refused = ask("fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--tp", "8")
+    assert refused.code == 2
+    assert "give --gpus alone" in refused.err
+
+
+def test_a_cache_of_llama_cpp_is_in_fp16_and_the_screen_says_so(ask: Ask) -> None:
+    said = "The cache is in fp16, llama.cpp's default whatever the model is in; --kv-dtype bf16"
+    asked = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
+    assert said in " ".join(ask(*asked).out.split())
+    given = ask(*asked, "--kv-dtype", "bf16").out
+    assert "K bf16, V bf16" in given
+    assert "llama.cpp's default" not in given
+    assert "cache is in fp16" not in ask("fit", "llama2-70b", *asked[2:]).out
+    everyone = " ".join(ask(*asked[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
+    assert f"llama.cpp: {said}" in everyone
+
+
+def test_sglang_is_told_what_the_model_is(ask: Ask) -> None:
+    asked = ("--engine", "sglang", "--kv-memory", "40GiB")
+    assert "Use sliding window memory pool" not in ask("fit", "gemma3-27b", *asked).out
+    assert "Use sliding window memory pool" in ask("fit", "gpt-oss-20b", *asked).out
+
+
+def test_more_sequences_than_the_engine_runs_do_not_fit(ask: Ask) -> None:
+    answer = ask("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "900GiB", "--batch", "300", "-c", "256")
+    assert "DOES NOT FIT: 300 sequences of 256 tokens; llama.cpp runs 256 at most." in answer.out
+    assert answer.code == 1

@@ -318,6 +318,7 @@ def test_an_assumed_preset_stays_assumed(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "kept.yaml"
     assert ask("presets", "add", str(tmp_path), "--assume-grouped", "-o", str(file)).code == 0
     assert "nobody" in load(file).assumed
+    assert load(file).model_type is None
 
 
 # ways in
@@ -359,6 +360,7 @@ def test_a_preset_is_written_once_and_kept(ask: Ask, tmp_path: Path) -> None:
     assert ask("presets", "add", str(tmp_path), "-o", str(file)).code == 0
     assert params(load(file)).total == params(load(tmp_path)).total
     assert "transformers" in file.read_text()
+    assert load(file).model_type == load(tmp_path).model_type == "llama"
     again = ask("presets", "add", str(tmp_path), "-o", str(file))
     assert (again.code, again.out) == (2, "")
     with pytest.raises(AttncalcError, match="a model file already"):

@@ -47,20 +47,7 @@ def alike(one: int, every: int, window: Any, layers: int = 8, **more: Any) -> SG
     return of(*[(1, MHA.with_span(Full() if i % every < one else window)) for i in range(layers)], **more)
 
 
-# What real servers printed: the four entries of the public logs, to the digits.
-
-
-def test_deepseek_v3_in_fp8_prints_its_latents() -> None:
-    # 61 layers * 576 B = 35,136 B a token; (524,288 + 64) rows * 35,136 B = 17.158 GiB
-    found = of((61, MLA), kv="fp8", block_size=64).pool(35_136 * (524_288 + 63), 4096)
-    assert (found.tokens, found.blocks) == (524_288, 524_288 // 64)
-    assert found.words[0].endswith("#tokens: 524288, KV size: 17.16 GB")
-
-
-def test_the_page_that_is_never_given_out_is_in_the_buffers() -> None:
-    # 61 * 576 * 2 = 70,272 B; (76,416 + 128) * 70,272 B = 5.0095 GiB, and without the page of 128 only 5.0012
-    found = of((61, MLA), block_size=128).pool(70_272 * 76_416, 4096)
-    assert found.words[0] == "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 76416, KV size: 5.01 GB"
+# Rows and slots that real servers have printed; tests/test_engine_logs.py has all of their lines.
 
 
 def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
@@ -248,6 +235,28 @@ def test_one_pool_where_it_is_asked_for_or_all_are_windows() -> None:
     assert hybrid.pools.swa is not None
     assert any("whole context" in note for note in alone.notes)
     assert any("--disable-hybrid-swa-memory" in note for note in hybrid.notes)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "two"), [("gpt_oss", True), ("gemma3", False), ("mistral", False), (None, True)]
+)
+def test_the_model_type_says_whether_windows_have_a_pool(model_type: str | None, two: bool) -> None:
+    made = alike(1, 2, Sliding(128), 24, model_type=model_type)
+    assert (made.pools.swa is not None) is two
+    said = " ".join(made.notes)
+    assert ("other models (Gemma 2 and 3)" in said) is (model_type is None)
+    assert (f"has no {model_type}: windows and chunks have slots" in said) is not two
+    if not two:  # 24 layers of 4,096 B, whatever the window
+        assert made.needed(2, 999) == 2 * 999 * 24 * 4096
+
+
+def test_two_pools_that_are_not_known_are_not_guessed() -> None:
+    windows = MHA.with_span(Sliding(8))
+    for layers in ([(1, MHA), (1, windows), (1, GDN)], [(2, windows)]):
+        with pytest.raises(AttncalcError, match="a pool of windows"):
+            of(*layers, model_type="inkling_mm_model")
+        assert of(*layers, model_type="inkling_mm_model", disable_hybrid_swa_memory=True).pools.swa is None
+        assert of(*layers, model_type="nobody").pools.swa is None
 
 
 # States.

@@ -216,6 +216,84 @@ def test_the_stage_with_most_layers_decides() -> None:
     assert figure(vllm(full(80), pp=3), "kv_bytes_per_block") == 27 * 16 * 4096
 
 
+def test_before_0_11_each_stage_groups_its_own_layers() -> None:
+    # 4 full and 22 windows in 2 stages of 13: 2 and 11 each, so 6 groups of 2, and not 7 of 4
+    runs = [part for _ in range(4) for part in (window(5, 512), full(1))] + [window(2, 512)]
+    old, new = (vllm(*runs, pp=2, engine_version=v) for v in ("0.10.2", "0.11.0"))
+    assert (figure(old, "kv_groups"), figure(old, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
+    assert (figure(new, "kv_groups"), figure(new, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
+
+
+@pytest.mark.parametrize(("version", "layers"), [("0.16.0", 4), ("0.17.0", 2)])
+def test_layers_of_several_widths_once_cost_the_whole_model_on_each_stage(version: str, layers: int) -> None:
+    made = vllm(Kept(4, (LATENT, INDEX)), pp=2, engine_version=version)
+    assert figure(made, "kv_bytes_per_block") == layers * 64 * (1152 + 132)
+
+
+def test_windows_once_had_the_kernels_smallest_block() -> None:
+    # told blocks of 32 tokens: 0.28 gives windows 16
+    for version, block in (("0.24.0", 32), ("0.28.0", 16), ("0.30.0", 32)):
+        made = vllm(window(4, 4096), block_size=32, engine_version=version)
+        assert figure(made, "kv_bytes_per_block") == 4 * block * 4096
+
+
+def test_values_narrower_than_keys_were_stored_as_wide() -> None:
+    keys = (Cached("K", 8, 192, role="k"), Cached("V", 8, 128, role="v"))
+    assert figure(vllm(Kept(1, keys), engine_version="0.19.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 192) * 2
+    assert figure(vllm(Kept(1, keys), engine_version="0.20.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 128) * 2
+
+
+def test_cross_attention_has_blocks_for_a_steps_tokens() -> None:
+    # the encoder's 1,500 tokens are 94 blocks; from 0.13 max_num_batched_tokens, 2,048 here, are 128
+    across = KV._replace(grows="source")
+    runs = (Kept(32, (KV, across)),)
+    for version, blocks in (("0.12.0", 94), ("0.13.0", 128)):
+        made = vllm(*runs, source=1500, max_num_batched_tokens=2048, engine_version=version)
+        assert figure(made, "kv_blocks_per_request", 448) == 28 + blocks
+
+
+def test_a_told_block_was_a_minimum_and_is_a_step() -> None:
+    # 2,146,304 B over 4,096 B are 524 tokens: 528 of 16, 576 of 64
+    for version, block in (("0.19.0", 528), ("0.20.2", 576)):
+        assert figure(vllm(GDN, full(1, WIDE), block_size=64, engine_version=version), "kv_block_size") == block
+
+
+def test_a_states_block_was_a_request_long_where_tokens_were_counted() -> None:
+    # 4 groups; the least block is that of a request of 512 tokens, not attention's of 528
+    made = vllm(GDN, full(1, WIDE), engine_version="0.19.0")
+    assert made.pool(100 * figure(made, "kv_bytes_per_block"), 512).tokens == 100 // 4 * 512
+
+
+def test_models_of_states_alone_cache_no_prefixes_by_default() -> None:
+    made = vllm(Kept(64, GDN.cached, "Mamba"), engine_version="0.33.0")
+    assert figure(made, "kv_blocks_per_request", 2048) == 1
+
+
+def test_a_block_that_did_not_grow_is_not_announced() -> None:
+    small = Kept(3, (CONVOLUTION._replace(rows=8, width=3),), "short convolution")
+    assert not any("Setting" in line for line in vllm(small, full(1)).pool(GIB, 4096).words)
+    assert any("size to 16" in line for line in vllm(small, full(1), engine_version="0.17.1").pool(GIB, 4096).words)
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ({}, 8192),
+        ({"device_memory": 70 * GIB}, 8192),
+        ({"device_memory": 70 * GIB - 1}, 2048),
+        ({"device_memory": 80 * GIB, "device": "NVIDIA A100 80GB SXM"}, 2048),
+        ({"device_memory": 160 * GIB}, 16384),
+        ({"device_memory": 160 * GIB, "engine_version": "0.27.1"}, 8192),
+        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10"}, 2048),
+        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10", "engine_version": "0.32.0"}, 8192),
+        ({"max_num_batched_tokens": 512, "device_memory": 160 * GIB}, 512),
+    ],
+)
+def test_tokens_of_a_step_by_the_device(given: dict[str, Any], tokens: int) -> None:
+    made = vllm(window(5, 1024), full(1), **{"max_num_batched_tokens": None, **given})
+    assert f"{tokens:,} batched tokens" in made.facts
+
+
 @pytest.mark.parametrize(
     ("version", "tokens", "concurrency"),
     # 1,000 blocks of a model with 1 full layer and 5 windows, for 65,536 tokens
@@ -275,9 +353,17 @@ def test_a_version_that_is_not_known_is_refused(text: str, wrong: str) -> None:
         ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),
         ([full(1)], {"pp": 2}, "there are 1 layers"),
         ([window(1, 8), full(1)], {"dcp": 2}, "does not split a window"),
-        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "no layout of recurrent states"),
+        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "no layout of states"),
         ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "layers of one kind alone"),
         ([Kept(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.19.0", "prefix_caching": True}, "not known"),
+        ([Kept(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.26.0"}, "not known"),
+        ([GDN, full(1, WIDE)], {"engine_version": "0.11.0", "prefix_caching": True}, "caches no prefixes"),
+        ([Kept(3, GDN.cached, "KDA"), full(1)], {"engine_version": "0.16.0", "speculative_tokens": 1}, "no drafter"),
+        ([GDN, Kept(1, (LATENT,))], {"engine_version": "0.11.0"}, "does not bring states and latents together"),
+        ([full(1), Kept(1, ())], {"pp": 2}, "a stage would keep no cache"),
+        ([full(1), Kept(1, (KV._replace(grows="source"),))], {"engine_version": "0.10.1"}, "no cache for cross"),
+        ([Kept(1, (LATENT._replace(width=320), INDEX))], {"kv_dtype": dtype("fp8")}, "not of 320"),
+        ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "stages that group otherwise"),
     ],
 )
 def test_what_vllm_has_no_layout_for_is_refused(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:

@@ -136,6 +136,7 @@ def fit(
         weights_dtype=weights_dtype and dtype_of(weights_dtype).name,
         dtype=asked.dtype,
         max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
+        kv_default=kept is None,
     )
     if log:
         from ..report.vllm_log import log_report

@@ -94,7 +94,9 @@ NoHybrid = Annotated[
 NoHybridSwa = Annotated[bool, typer.Option("--disable-hybrid-swa-memory", help="SGLang: the same.")]
 SwaRatio = Annotated[Text, _option("--swa-full-tokens-ratio", of="RATIO", help="SGLang: window tokens over full ones.")]
 MambaRatio = Annotated[Text, _option("--mamba-full-memory-ratio", of="RATIO", help="SGLang: states over the rest.")]
-Sequences = Annotated[Text, _option("--sequences", "--parallel", "-np", of="N", help="llama.cpp: its slots.")]
+Sequences = Annotated[
+    Text, _option("--sequences", "--parallel", "-np", of="N", help="llama.cpp: its slots. Default: --batch.")
+]
 Ubatch = Annotated[Text, _option("--ubatch", "--ubatch-size", "-ub", of="N", help="llama.cpp: tokens of one pass.")]
 KvUnified = Annotated[bool, typer.Option("--kv-unified", "-kvu", help="llama.cpp: slots share one buffer.")]
 SwaFull = Annotated[bool, typer.Option("--swa-full", help="llama.cpp: windows are stored as full layers.")]

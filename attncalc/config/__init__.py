@@ -124,7 +124,8 @@ def _config(found: Found) -> dict[str, Any] | None:
     from .huggingface.parse import fields
 
     config = fields(found.content, found.file)
-    return None if "d_model" in config and "model_type" not in config and "sources" in config else config
+    own = "d_model" in config and "sources" in config and ("model_type" not in config or "title" in config)
+    return None if own else config
 
 
 def _file(model: str) -> tuple[Path, str]:

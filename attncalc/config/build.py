@@ -59,6 +59,7 @@ def build(document: Document, name: str) -> ModelSpec:
         sources=tuple(top["sources"]),
         notes=tuple(top.get("notes", ())),
         assumed=top.get("assumed", ""),
+        model_type=top.get("model_type"),
     )
 
 

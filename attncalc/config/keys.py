@@ -119,6 +119,14 @@ _OF_MODELS: dict[str, Schema] = {
         "what a reader of its figures must know: every screen prints it",
     ),
     "assumed": _key(TEXT, "what every figure rests on that nobody has said: every screen starts with it"),
+    "model_type": _key(
+        {
+            "type": "string",
+            "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+            "$comment": "is no model_type, as 'llama' or 'gemma3_text' is",
+        },
+        "what its config.json calls it, where an engine decides by it (SGLang, of windows)",
+    ),
     "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
     **_fields(ModelSpec),
     "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),

@@ -100,7 +100,7 @@ def table(content: bytes) -> Any:
 
 def written(data: Mapping[str, Any], origin: str) -> str:
     """A model file's text: where it is from, its title, sources and notes first, no aliases."""
-    first = {key: data[key] for key in ("title", "assumed", "sources", "notes") if key in data}
+    first = {key: data[key] for key in ("title", "model_type", "assumed", "sources", "notes") if key in data}
     inline = {key: False if isinstance(value, (str, int)) or key in first else None for key, value in data.items()}
     parts = [
         yaml.dump({key: value}, default_flow_style=inline[key], **_STYLE) for key, value in {**first, **data}.items()

@@ -1,101 +1,29 @@
-"""What fits: the ledger of one GPU, what an engine makes of the rest, and how far that goes."""
+"""What fits: what an engine makes of the memory that is left for the cache, and how far that goes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from ..engines import layout
-from ..engines.layout import Layout, Pool, Settings
+from ..engines.layout import Layout, Pool
 from ..errors import AttncalcError
-from ..hardware import Gpu
 from ..model import ModelSpec
-from ..quantity import Quantity, ceil_div, least, most, named, quantity, symbol
+from ..quantity import Quantity, least, most, named, quantity, symbol
 from .cache import kept
-from .reserve import Limits, Reserve, Share, limits, reserve, share
-from .weights import Weights, weights
+from .ledger import Ledger, Question, ledger_of
+from .weights import spread
+
+__all__ = ["Fit", "Ledger", "Question", "fit", "holds", "min_gpus", "on_gpus", "possible", "splits"]
 
 FAR = 2**50
 """Sequences, or tokens of a sequence, beyond which a cache is said to have no limit."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked of one engine: do `batch` sequences of `context` tokens fit?
-
-    model: whole; settings.tp and settings.pp split it. Either kv_memory, the bytes for the cache on one
-    device that an engine reported, or gpu, of which there are `gpus`. share: of its memory that the engine
-    takes; reserve: bytes kept back; weights_dtype, dtype: of the weights, and of the model; max_num_seqs:
-    of one step. None for what the engine, or the model, has of its own.
-    """
-
-    model: ModelSpec
-    engine: str
-    settings: Settings
-    batch: int
-    context: int
-    kv_memory: int | None = None
-    gpu: Gpu | None = None
-    gpus: int = 1
-    share: Share | None = None
-    reserve: int | None = None
-    weights_dtype: str | None = None
-    dtype: str | None = None
-    max_num_seqs: int | None = None
-
-    @property
-    def devices(self) -> int:
-        """GPUs that hold the model once."""
-        return self.settings.tp * self.settings.pp
-
-    @property
-    def spread(self) -> bool:
-        """Whether layers go to whichever GPU has room, so that all GPUs are one memory: llama.cpp's way."""
-        return self.engine == "llamacpp" and self.gpu is not None
-
-    def of(self, engine: str) -> Question:
-        """The same question to another engine, which splits the model over the GPUs in its own way."""
-        asked = dataclasses.replace(self, engine=engine)
-        if not asked.spread:
-            return asked
-        return dataclasses.replace(asked, settings=dataclasses.replace(self.settings, tp=1, pp=1, dcp=1))
-
-    @property
-    def limits(self) -> Limits | None:
-        """How much one forward pass takes at once on that GPU; None without one."""
-        if self.gpu is None:
-            return None
-        given = self.settings.max_num_batched_tokens or (self.settings.ubatch if self.engine == "llamacpp" else None)
-        return limits(self.engine, self.gpu.memory, self.gpu.title, given, self.max_num_seqs)
-
-    def told(self) -> Settings:
-        """The settings, with the GPU that the engine finds."""
-        if self.gpu is None:
-            return self.settings
-        return dataclasses.replace(self.settings, device_memory=self.gpu.memory, device=self.gpu.title)
-
-
-class Ledger(NamedTuple):
-    """The memory of one GPU down to what is left for the cache; only kv_memory where that was given.
-
-    Where all GPUs are one memory (`Question.spread`), of all of them.
-
-    short: bytes by which weights and reserve are more than the engine takes.
-    """
-
-    kv_memory: Quantity
-    memory: Quantity | None = None
-    share: Share | None = None
-    usable: Quantity | None = None
-    weights: Weights | None = None
-    reserve: Reserve | None = None
-    short: int = 0
-
-
 class Fit(NamedTuple):
-    """The answer to a Question, on one device.
+    """The answer to a Question, on one device: of several that differ, the one with room for the fewest sequences.
 
     needed: bytes for the batch asked about. max_context: the longest for that batch; max_batch: the most
     sequences of that context; None without a limit, 0 where not one fits. Both are the engine's, whatever
@@ -112,36 +40,78 @@ class Fit(NamedTuple):
     max_batch: Quantity | None
 
 
+class _Device(NamedTuple):
+    """A GPU, or a memory that an engine reported, and what the engine makes of it."""
+
+    ledger: Ledger
+    plain: Layout
+
+    def slack(self, batch: int, context: int) -> int:
+        """Bytes that are left with so many sequences; below 0 for those that lack."""
+        return self.ledger.room - self.plain.needed(batch, context)
+
+
 def fit(asked: Question) -> Fit:
     """What fits. AttncalcError: the engine has no layout for the model, or a setting cannot be."""
     model = asked.model.shard(asked.settings.tp)
-    settings = asked.told()
-    plain = layout(asked.engine, kept(model.plain()), settings)
-    shown = layout(asked.engine, kept(model.symbolic(gathered=False)), settings)
-    ledger = _ledger(asked, model)
-    have = int(ledger.kv_memory)
-    memory = named(have, "kv_memory", "bytes for the cache on one device")
+    devices = _devices(asked, model)
+    whole = layout(asked.engine, kept(model.symbolic(gathered=False)), asked.started())
+    shown = whole.parts or (whole,)
+    pools = [each.pool(_memory(device.ledger), asked.context) for device, each in zip(devices, shown, strict=True)]
+
+    def room(i: int) -> tuple[bool, Fraction, int]:
+        slack = devices[i].slack(asked.batch, asked.context)
+        return slack >= 0, _times(pools[i]), slack
+
+    tightest = min(range(len(devices)), key=room)
+    pool = pools[tightest]
+    if len(pools) > 1:
+        fewest = min((one.tokens for one in pools), key=int)
+        pool = pool._replace(tokens=fewest, words=whole.pool(0, asked.context).words)
     batch, context = symbol("B", asked.batch, "sequences"), symbol("T", asked.context, "tokens of each")
-    needed = quantity(shown.needed(batch, context))
-    longest = _most(lambda tokens: plain.needed(asked.batch, tokens) <= have)
-    sequences = _most(lambda n: plain.needed(n, asked.context) <= have)
     return Fit(
         asked=asked,
-        ledger=ledger,
-        layout=shown,
-        pool=shown.pool(memory, asked.context),
-        needed=needed,
-        fits=int(needed) <= have,
-        max_context=_limit("T", "tokens of each sequence", longest, lambda n: plain.needed(asked.batch, n), memory),
-        max_batch=_limit("B", "sequences", sequences, lambda n: plain.needed(n, asked.context), memory),
+        ledger=devices[tightest].ledger,
+        layout=shown[tightest],
+        pool=pool,
+        needed=quantity(shown[tightest].needed(batch, context)),
+        fits=_hold(devices, asked.batch, asked.context),
+        max_context=_longest(devices, asked.batch),
+        max_batch=_sequences(devices, asked.context),
     )
 
 
 def holds(asked: Question) -> bool:
     """Whether it fits: the verdict alone. AttncalcError: as `fit`."""
-    model = asked.model.shard(asked.settings.tp)
-    plain = layout(asked.engine, kept(model.plain()), asked.told())
-    return plain.needed(asked.batch, asked.context) <= _ledger(asked, model).kv_memory
+    return _hold(_devices(asked, asked.model.shard(asked.settings.tp)), asked.batch, asked.context)
+
+
+def _devices(asked: Question, model: ModelSpec) -> list[_Device]:
+    """The devices that differ: one for all, but where each GPU has layers of its own."""
+    whole = layout(asked.engine, kept(model.plain()), asked.told())
+    if not asked.spread:
+        return [_Device(ledger_of(asked, model), whole)]
+    ledgers: dict[ModelSpec, Ledger] = {}
+    parts = spread(model, asked.gpus)
+    for part in parts:
+        if part not in ledgers:
+            ledgers[part] = ledger_of(asked, model, part)
+    return [_Device(ledgers[part], mine) for part, mine in zip(parts, whole.parts or (whole,), strict=True)]
+
+
+def _hold(devices: Sequence[_Device], batch: int, context: int) -> bool:
+    """Whether all devices have room for the sequences, and the engine runs so many."""
+    most = devices[0].plain.most
+    return (most is None or batch <= most) and all(each.slack(batch, context) >= 0 for each in devices)
+
+
+def _times(pool: Pool) -> Fraction:
+    """How many sequences at once, for comparison."""
+    return Fraction(pool.concurrency.numerator, pool.concurrency.denominator)
+
+
+def _memory(ledger: Ledger) -> Quantity:
+    return named(ledger.kv_memory, "kv_memory", "bytes for the cache on one device")
 
 
 def min_gpus(asked: Question) -> Quantity | None:
@@ -150,11 +120,14 @@ def min_gpus(asked: Question) -> Quantity | None:
     None where no number that divides the model does, and without a GPU.
     """
     for more in on_gpus(asked):
-        if _possible(more):
-            model = asked.model.shard(more.settings.tp)
-            have = named(_ledger(more, model).kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            plain = layout(asked.engine, kept(model.plain()), more.told())
-            need = named(plain.needed(asked.batch, asked.context), "needed_at", "bytes that the batch needs then")
+        if possible(more):
+            tightest = min(
+                _devices(more, asked.model.shard(more.settings.tp)), key=lambda d: d.slack(asked.batch, asked.context)
+            )
+            have = named(tightest.ledger.kv_memory, "kv_memory_at", "bytes for the cache with so many")
+            need = named(
+                tightest.plain.needed(asked.batch, asked.context), "needed_at", "bytes that the batch needs then"
+            )
             return least("gpus", more.gpus, "GPUs", have, need, ">=")
     return None
 
@@ -182,7 +155,7 @@ def splits(model: ModelSpec) -> Iterator[int]:
             yield tp
 
 
-def _possible(asked: Question) -> bool:
+def possible(asked: Question) -> bool:
     """`holds`, where what cannot be does not hold."""
     try:
         return holds(asked)
@@ -190,28 +163,26 @@ def _possible(asked: Question) -> bool:
         return False
 
 
-def _ledger(asked: Question, model: ModelSpec) -> Ledger:
-    if asked.gpu is None or asked.limits is None:
-        return Ledger(symbol("kv_memory", asked.kv_memory or 0, "bytes for the cache on one device"))
-    memory: int = symbol("memory", asked.gpu.memory, f"bytes of one {asked.gpu.title} that software sees")
-    together = asked.gpus if asked.spread else 1
-    if together > 1:
-        memory = memory * symbol("gpus", together, "GPUs that hold the model's layers together")
-    taken = share(asked.engine, asked.settings.engine_version, asked.gpu.memory, asked.devices)
-    if asked.share:
-        taken = asked.share._replace(option=taken.option)
-    usable = quantity(
-        memory if taken.numerator == taken.denominator else ceil_div(memory * taken.numerator, taken.denominator)
-    )
-    held = weights(model, pp=asked.settings.pp, in_dtype=asked.dtype, weights_dtype=asked.weights_dtype)
-    back = reserve(model, asked.engine, asked.limits, asked.settings.pp, together, in_dtype=asked.dtype)
-    if asked.reserve is not None:
-        back = Reserve(symbol("reserve", asked.reserve, "bytes kept back, as given"), (), "")
-    gone = int(held.total) + int(back.total)
-    left = named(usable, "usable", "bytes that the engine takes") - named(held.total, "weights", "bytes of the weights")
-    left = left - named(back.total, "reserve", "bytes kept back for activations, graphs and the driver")
-    short = max(0, gone - int(usable))
-    return Ledger(Quantity(0) if short else left, quantity(memory), taken, usable, held, back, short)
+def _longest(devices: Sequence[_Device], batch: int) -> Quantity | None:
+    """The longest context of so many sequences."""
+    found = _most(lambda tokens: _hold(devices, batch, tokens))
+    if not found:
+        return None if found is None else Quantity(0)
+    limit = min(devices, key=lambda each: each.slack(batch, found + 1))
+    need = named(limit.plain.needed(batch, found), "needed", "bytes that these need")
+    return most("T", found, "tokens of each sequence", need, _memory(limit.ledger))
+
+
+def _sequences(devices: Sequence[_Device], context: int) -> Quantity | None:
+    """The most sequences of that context, which may be all that the engine runs."""
+    found = _most(lambda batch: _hold(devices, batch, context))
+    if not found:
+        return None if found is None else Quantity(0)
+    if found == devices[0].plain.most:
+        return symbol("most_at_once", found, "sequences that the engine runs at once")
+    limit = min(devices, key=lambda each: each.slack(found + 1, context))
+    need = named(limit.plain.needed(found, context), "needed", "bytes that these need")
+    return most("B", found, "sequences", need, _memory(limit.ledger))
 
 
 def _most(fits: Callable[[int], bool]) -> int | None:
@@ -228,11 +199,3 @@ def _most(fits: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _limit(
-    name: str, meaning: str, found: int | None, needed: Callable[[int], int], memory: Quantity
-) -> Quantity | None:
-    if not found:
-        return None if found is None else Quantity(0)
-    return most(name, found, meaning, named(needed(found), "needed", "bytes that these need"), memory)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import AttncalcError
 from ..units import count, dtype
-from .fit import Fit, Question, fit, on_gpus
+from .fit import Fit, Question, fit, on_gpus, possible
 from .weights import as_weights
 
 _NARROW = {"llamacpp": ("q8_0", "q4_0")}
@@ -57,7 +57,7 @@ def _tried(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Fix]:
 
 def _more_gpus(asked: Question) -> Iterator[_Change]:
     for more in on_gpus(asked):
-        if more.gpus > (asked.gpus if asked.spread else asked.devices):
+        if more.gpus > (asked.gpus if asked.spread else asked.devices) and possible(more):
             pp = f" --pp {asked.settings.pp}" if asked.settings.pp > 1 else ""
             tp = "" if asked.spread else f" --tp {more.settings.tp}"
             yield f"{count(more.gpus)} GPUs", f"--gpus {more.gpus}{tp}{pp}", more
@@ -78,7 +78,8 @@ def _narrow_cache(asked: Question) -> Iterator[_Change]:
     for name in _NARROW.get(asked.engine, ("fp8",)):
         if dtype(name).bits < now:
             changed = dataclasses.replace(settings, kv_dtype=dtype(name), kv_dtype_k=None, kv_dtype_v=None)
-            yield f"a cache in {name}", f"--kv-dtype {name}", dataclasses.replace(asked, settings=changed)
+            narrow = dataclasses.replace(asked, settings=changed, kv_default=False)
+            yield f"a cache in {name}", f"--kv-dtype {name}", narrow
 
 
 def _joined(first: _Change, second: _Change) -> _Change:

@@ -117,10 +117,8 @@ def limits(engine: str, memory: int, title: str, tokens: int | None, sequences: 
     return Limits(tokens or default, sequences or (1024 if large else 256))
 
 
-def reserve(
-    model: ModelSpec, engine: str, of: Limits, pp: int = 1, together: int = 1, *, in_dtype: str | None = None
-) -> Reserve:
-    """What is kept back on one of the model's devices, or on `together` GPUs that are one memory.
+def reserve(model: ModelSpec, engine: str, of: Limits, pp: int = 1, *, in_dtype: str | None = None) -> Reserve:
+    """What is kept back on one of the model's devices.
 
     Tensors: the residual and a layer's input, the widest that is live inside one layer, and the logits in
     fp32 with their probabilities. engine ideal keeps back nothing; SGLang's share leaves room for tensors
@@ -130,8 +128,6 @@ def reserve(
         return Reserve(quantity(0), (), "")
     several = model.tp * pp > 1
     fixed: int = symbol("fixed", FIXED, "bytes assumed for the context, graphs and the allocator")
-    if together > 1:
-        fixed = fixed * symbol("gpus", together, "GPUs that hold the model's layers together")
     if several:
         fixed = fixed + symbol("peers", PEERS, "bytes assumed for the buffers of collective operations")
     words = f"{human(int(fixed), BYTES)} for {'context, graphs and collectives' if several else 'context and graphs'}"
@@ -140,7 +136,7 @@ def reserve(
     symbols = model.symbolic()
     tokens = symbol("N", of.tokens, "tokens of one forward pass")
     width = symbol("bytes", dtype(in_dtype or model.dtype, compute=True).bits // 8, "bytes of an activation's element")
-    inside = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int)
+    inside = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0))
     live = quantity(tokens * (2 * symbols.main.d_model + inside) * width)
     parts = [("activations", "activations of one forward pass", live)]
     found: int = fixed + named(live, "activations", "bytes of the largest tensors of a forward pass")

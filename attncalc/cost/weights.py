@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ..engines.layout import stage_sizes
+from ..engines.llamacpp.split import layers_of_gpus
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, named, quantity, symbol, total
@@ -33,8 +35,15 @@ class Weights(NamedTuple):
     notes: tuple[str, ...]
 
 
-def weights(model: ModelSpec, *, pp: int = 1, in_dtype: str | None = None, weights_dtype: str | None = None) -> Weights:
-    """The weights on one of the model's tp devices, of `pp` pipeline stages.
+def weights(
+    model: ModelSpec,
+    *,
+    pp: int = 1,
+    part: ModelSpec | None = None,
+    in_dtype: str | None = None,
+    weights_dtype: str | None = None,
+) -> Weights:
+    """The weights on one of the model's tp devices, of `pp` pipeline stages, or of that `part` of it alone.
 
     in_dtype: of the model, its own where None. weights_dtype: of the matrices of attention and MLPs,
     experts too; None for the model's, and where its safetensors files were read, for what they hold.
@@ -42,9 +51,9 @@ def weights(model: ModelSpec, *, pp: int = 1, in_dtype: str | None = None, weigh
     more stages than layers, stages of an encoder-decoder.
     """
     own = dtype(in_dtype or model.dtype, compute=True)
-    each = [(stage, _counted(stage)) for stage in staged(model, pp)]
+    each = [(stage, _counted(stage)) for stage in (staged(model, pp) if part is None else [part])]
     if weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name:
-        return _stored(model, max(int(all_) for _, (all_, _) in each), alone=model.tp == pp == 1)
+        return _stored(model, max(int(all_) for _, (all_, _) in each), alone=model.tp == pp == 1 and part is None)
     packed = own if weights_dtype is None else as_weights(weights_dtype)
     found = [_bytes(stage, counts, packed, own) for stage, counts in each]
     return max(found, key=lambda one: int(one.total))
@@ -73,6 +82,22 @@ def staged(model: ModelSpec, pp: int) -> list[ModelSpec]:
     for i, size in enumerate(stage_sizes(len(layers), pp)):
         found.append(_stage(model, tuple(layers[start : start + size]), first=i == 0, last=i == pp - 1))
         start += size
+    return found
+
+
+def spread(model: ModelSpec, gpus: int) -> list[ModelSpec]:
+    """What each of `gpus` GPUs that are alike holds in llama.cpp, as a model of its own.
+
+    The embedding and other tables stay in host memory; the last GPU has the head, of a tied one a copy.
+    Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
+    """
+    layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
+    ends = accumulate(layers_of_gpus(len(layers), gpus), initial=0)
+    found = [
+        _stage(model, tuple(layers[start:end]), first=False, last=i == gpus)
+        for i, (start, end) in enumerate(pairwise(ends), start=1)
+    ]
+    found[-1] = dataclasses.replace(found[-1], extra=tuple(matrix for matrix in model.extra if matrix.reads))
     return found
 
 

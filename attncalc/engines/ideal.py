@@ -35,6 +35,8 @@ class Unpaged:
     bound: Bound = "lower"
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    most: int | None = None
+    parts: tuple[Unpaged, ...] = ()
 
     def needed(self, batch: int, context: int) -> int:
         """Bytes of the stage that keeps most."""

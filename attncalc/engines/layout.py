@@ -44,7 +44,8 @@ class Settings:
     the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's -np, -ub, -kvu,
     --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention. source: tokens of
     an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
-    device: of one GPU and its name, which vLLM's defaults depend on.
+    device: of one GPU and its name, which vLLM's defaults depend on. gpus: alike, over which llama.cpp
+    spreads whole layers. model_type: as the model's config.json says, where an engine decides by it.
     """
 
     kv_dtype: DType
@@ -76,6 +77,8 @@ class Settings:
     swap_space: int | None = None
     device_memory: int | None = None
     device: str = ""
+    gpus: int = 1
+    model_type: str | None = None
 
     @property
     def given(self) -> frozenset[str]:
@@ -86,9 +89,9 @@ class Settings:
     def only(self, engine: str, understood: frozenset[str]) -> None:
         """AttncalcError: a setting was given that `engine` does not have.
 
-        tp, the source and the device are every engine's.
+        tp, the source, the device and the model are every engine's.
         """
-        strange = sorted(self.given - understood - {"tp", "source", "device_memory", "device"})
+        strange = sorted(self.given - understood - {"tp", "source", "device_memory", "device", "model_type"})
         if strange:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in strange)
             raise AttncalcError(
@@ -139,6 +142,14 @@ class Layout(Protocol):
     @property
     def source(self) -> str:
         """The engine's files that its formulas are from."""
+
+    @property
+    def most(self) -> int | None:
+        """Sequences that it runs at once at the most, whatever the memory; None where nothing says so."""
+
+    @property
+    def parts(self) -> Sequence[Layout]:
+        """The layout of each device, where each has layers of its own; () where one stands for all."""
 
     def needed(self, batch: int, context: int) -> int:
         """Bytes in which `batch` sequences of `context` tokens each fit at once, on one device."""

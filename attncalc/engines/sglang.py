@@ -43,6 +43,7 @@ class SGLang:
     dtype: str
     facts: tuple[str, ...]
     notes: tuple[str, ...]
+    parts: tuple[SGLang, ...] = ()
     bound: Bound = "reserved"
     source: str = (
         "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"

@@ -20,6 +20,20 @@ from .layout import Kept, Settings, gathered, summed
 SCALED = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
 KEYS = ("kv", "k", "v", "latent")
+WINDOWED = frozenset(
+    {
+        *("beam", "deepseek_v4", "diffusion_gemma", "dots3_note", "embedding_gemma2", "gemma4", "gemma4_text"),
+        *("gemma4_unified", "gpt_oss", "granite_swa", "granitemoe_swa", "inkling_mm_model", "iquest_q1", "laguna"),
+        *("llama4", "mellum", "mimo_v2", "mimo_v2_flash", "muse_glimmer", "muse_spark", "spark2_5", "step3p5"),
+        *("step3p7", "unlimited-ocr", "unlimited_ocr"),
+    }
+)
+"""The model_types whose windows SGLang keeps in a pool of their own; all others' are kept like full attention.
+
+Source: SGLang 0.5.23, is_hybrid_swa_model (srt/configs/model_config.py), which lists classes, and the configs
+in srt/configs that say is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among them, and Gemma 2 and 3,
+Exaone 4 and OLMo 3 are switched off besides (srt/arg_groups/model_overrides).
+"""
 
 
 class Row(NamedTuple):
@@ -76,8 +90,12 @@ def read(kept: Sequence[Kept], settings: Settings) -> Pools:
         )
     windows = {cached.span for cached in keys if isinstance(cached.span, (Sliding, Chunked))}
     states = [cached for cached in everything if cached.grows == "never"]
-    two = bool(windows) and any(cached.span.reach is None for cached in keys)
-    two = two and not states and not settings.disable_hybrid_swa_memory
+    two = bool(windows) and settings.model_type in {None, *WINDOWED} and not settings.disable_hybrid_swa_memory
+    if two and (states or all(cached.span.reach is not None for cached in keys)):
+        if settings.model_type is not None:
+            beside = "beside states" if states else "without full attention"
+            raise AttncalcError(f"SGLang: a pool of windows {beside} is not known here", _ALONE)
+        two = False
     if two and len(windows) > 1:
         raise AttncalcError("SGLang: its pool of windows has one window, these layers have several", _ALONE)
     dsa = next((cached for cached in everything if cached.role == "indexer"), None)

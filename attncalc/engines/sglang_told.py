@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from ..attention import Chunked, Sliding
 from ..errors import AttncalcError
 from ..units import shown
 from .layout import Kept, Settings
-from .sglang_pools import Pools
+from .sglang_pools import WINDOWED, Pools
 from .sglang_states import States
 
 VERSION = "0.5.23"
@@ -87,14 +88,7 @@ def notes(kept: Sequence[Kept], pools: Pools, settings: Settings, told: Told) ->
         yield f"SGLang {told.version} is taken to be as {VERSION}, the newest that was read."
     if settings.block_size is None and not pools.indexer:
         yield "Pages of 1 token are SGLang's default; some attention backends take 64 or 128: --block-size says so."
-    if pools.swa:
-        yield (
-            "SGLang has a pool of windows for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more; other "
-            "models (Gemma 2 and 3) keep windows like full attention: --disable-hybrid-swa-memory says so."
-        )
-        yield "The chunk of a prompt that is being read takes more of the windows' pool; it is not counted."
-    elif any(c.grows == "context" and c.span.reach is not None for run in kept for c in run.cached):
-        yield "Windows and chunks have slots for the whole context."
+    yield from _windows(kept, pools, settings)
     if pools.indexer and settings.kv_dtype.name == "fp8":
         yield "An fp8 latent has scales and its rotary key is bf16; SGLang's TRT-LLM and TileLang kernels keep neither."
     if settings.kv_dtype.name == "fp4":
@@ -105,6 +99,21 @@ def notes(kept: Sequence[Kept], pools: Pools, settings: Settings, told: Told) ->
         yield f"A sequence is taken to need {states.per_sequence} slots of states: the radix cache copies them."
     if told.most is None:
         yield "SGLang without --max-running-requests runs no more than 2,048 to 4,096 sequences at once."
+
+
+def _windows(kept: Sequence[Kept], pools: Pools, settings: Settings) -> Iterator[str]:
+    """What a reader must know of layers with a window or a chunk."""
+    if pools.swa and settings.model_type is None:
+        yield (
+            "SGLang has a pool of windows for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more; other "
+            "models (Gemma 2 and 3) keep windows like full attention: --disable-hybrid-swa-memory says so."
+        )
+    if pools.swa:
+        yield "The chunk of a prompt that is being read takes more of the windows' pool; it is not counted."
+    elif any(isinstance(c.span, (Sliding, Chunked)) for run in kept for c in run.cached if c.grows == "context"):
+        listed = settings.model_type is None or settings.model_type in WINDOWED
+        why = "" if listed else f"SGLang's list of models with a pool of windows has no {shown(settings.model_type)}: "
+        yield why + ("windows" if why else "Windows") + " and chunks have slots for the whole context."
 
 
 def _version(given: str | None) -> str:

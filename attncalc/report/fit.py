@@ -33,6 +33,7 @@ def fit_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
 
     AttncalcError: the engine has no layout for the model, or a setting cannot be.
     """
+    asked = asked.of(asked.engine)
     found = fit(asked)
     model, workload = asked.model.shard(asked.settings.tp), workload_of(asked, assumed)
     changes = fixes(found)
@@ -179,6 +180,14 @@ def fit_notes(found: Fit, model: ModelSpec, workload: Workload) -> tuple[str, ..
         notes += ledger.weights.notes
     if ledger.reserve and ledger.reserve.note:
         notes.append(ledger.reserve.note)
+    if asked.kv_default and asked.settings.kv_dtype.name != asked.settings.dtype.name:
+        kept, own = asked.settings.kv_dtype.name, asked.settings.dtype.name
+        notes.append(
+            f"The cache is in {kept}, {TITLES[asked.engine]}'s default whatever the model is in; --kv-dtype {own} is "
+            "the model's own."
+        )
+    if asked.spread:
+        notes.append("The embedding stays in host memory, and no figure of a GPU has it.")
     if asked.gpu and not asked.gpu.measured:
         notes.append(f"{asked.gpu.title}: no log of what software sees was found, so its memory is taken small.")
     if found.layout.bound == "lower":

@@ -30,13 +30,7 @@ def fit_figures(found: Fit, fewest: Quantity | None, of: str = "") -> tuple[Figu
     held = ledger.weights
     batch, context = plural(found.asked.batch, "sequence"), count(found.asked.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
-        (
-            "gpu_memory",
-            "all GPUs together" if found.asked.spread and found.asked.gpus > 1 else "one GPU",
-            ledger.memory,
-            BYTES,
-            _memory_source(found),
-        ),
+        ("gpu_memory", "one GPU", ledger.memory, BYTES, _memory_source(found)),
         ("usable_memory", f"what the engine takes, {facts}" if facts else "usable", ledger.usable, BYTES, GIVEN),
         ("weights", f"weights in {held.dtype}" if held else "weights", held and held.total, BYTES, "its parameters"),
         ("reserve", reserve_label(found), ledger.reserve and ledger.reserve.total, BYTES, _reserve_source(found)),
@@ -106,12 +100,12 @@ def ledger_table(found: Fit, figures: tuple[Figure, ...]) -> Table:
     rows = []
     if ledger.share and found.asked.gpu:
         option = ledger.share.option.removeprefix("--")
-        together = found.asked.gpus if found.asked.spread else 1
-        several = f"{count(together)} x" if together > 1 else "one"
-        rows = [(f"{several} {found.asked.gpu.title}", "gpu_memory")]
+        rows = [(f"one {found.asked.gpu.title}", "gpu_memory")]
         if ledger.share.numerator != ledger.share.denominator:
             rows.append((f"x {ledger.share.text} {option}", "usable_memory"))
-        rows.append((f"- {by_name['weights'].label}", "weights"))
+        own = ledger.layers is not None and found.asked.gpus > 1
+        of = f", {count(ledger.layers or 0)} of {plural(found.asked.model.main.n_layers, 'layer')}" if own else ""
+        rows.append((f"- {by_name['weights'].label}{of}", "weights"))
         if by_name["reserve"].whole:
             rows.append((f"- {by_name['reserve'].label}", "reserve"))
     equal = "= " if rows else ""
@@ -158,6 +152,9 @@ def verdict(found: Fit) -> str:
     if found.fits:
         most = "no limit" if found.max_batch is None else f"{count(found.max_batch)} at once at most"
         return f"FITS: {what}; {most}."
+    most_at_once = found.layout.most
+    if most_at_once is not None and asked.batch > most_at_once:
+        return f"DOES NOT FIT: {what}; {TITLES[asked.engine]} runs {count(most_at_once)} at most."
     if ledger.short:
         return f"DOES NOT FIT: weights and reserve take {human(ledger.short, BYTES)} more than there is."
     need, have = human(found.needed, BYTES), human(ledger.kv_memory, BYTES)

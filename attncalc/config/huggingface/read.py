@@ -52,6 +52,8 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
     try:
         family = family_of(config, assume_grouped)
         data = {"title": _title(family, title), **_data(family)}
+        if not family.assumed:
+            data["model_type"] = str(config["model_type"])
         left = list(unread(family.rules, family.fields, data["n_layers"]))
         if family.source:
             left += unread(family.rules, family.source, data["encoder"]["n_layers"])

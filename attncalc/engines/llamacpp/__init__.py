@@ -7,21 +7,24 @@ a stream of cells each, or share all (--kv-unified). Layers with a window have a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from ...attention import Cached, Chunked
 from ...errors import AttncalcError
 from ...quantity import Quantity, exact_div, named
 from ...units import DType, count, dtype, shown
 from ..layout import Kept, Settings, gathered, summed
-from .cells import FORK, TYPES, VERSION, Buffer, LlamaCpp, States
+from .cells import FORK, MOST_SEQUENCES, TYPES, VERSION, Buffer, LlamaCpp, States
+from .split import layers_of_gpus
 
 NAME = "llamacpp"
-UBATCH, BATCH, MOST_SEQUENCES, CHUNK = 512, 2048, 256, 8192
-"""The defaults of -ub and -b, LLAMA_MAX_SEQ, and the chunk that Llama 4's loader sets."""
+UBATCH, BATCH, CHUNK = 512, 2048, 8192
+"""The defaults of -ub and -b, and the chunk that Llama 4's loader sets."""
 _STATES = ("convolution", "state")
 _STORED = ("engine_version", "kv_dtype_k", "kv_dtype_v", "kv_unified", "swa_full")
-_OPTIONS = frozenset((*_STORED, "sequences", "ubatch", "speculative_tokens"))
+_OPTIONS = frozenset((*_STORED, "sequences", "ubatch", "speculative_tokens", "gpus"))
 
 
 def layout(kept: Sequence[Kept], settings: Settings) -> LlamaCpp:
@@ -37,20 +40,13 @@ def layout(kept: Sequence[Kept], settings: Settings) -> LlamaCpp:
     for run in runs:
         _check(run, types, fork)
     reach, notes = _window(everything, fork, settings.swa_full)
-    states = [run for run in runs if any(cached.role in _STATES for cached in run.cached)]
+    states = _states(runs)
     if settings.speculative_tokens and not states:
         raise AttncalcError("--speculative-tokens: only rows of states grow with them", "leave it out")
-    if any(cached.role == "latent" for cached in everything):
-        notes.append("A GGUF made before llama.cpp knew MLA keeps K and V of every head instead.")
-    if fork:
-        notes.append("Taken with -fa (contexts are padded to 256 cells, else to 32) and MLA with -mla 2 or 3.")
-    if reach and (settings.ubatch or 0) > BATCH and not settings.swa_full:
-        notes.append(f"A micro-batch is never larger than the batch: taken with -b {settings.ubatch} or more.")
-    if len({int(c.width) * int(c.rows) for c in everything if c.role in ("kv", "v")}) > 1:
-        notes.append("Flash attention is taken to be on; without it every V is as wide as the widest.")
-    return LlamaCpp(
+    notes += _notes(everything, settings, reach)
+    whole = LlamaCpp(
         tuple(_buffers(runs, types, reach)),
-        _states(states) if states else None,
+        states,
         reach,
         types,
         settings.sequences or 1,
@@ -60,13 +56,42 @@ def layout(kept: Sequence[Kept], settings: Settings) -> LlamaCpp:
         1 + settings.speculative_tokens,
         sum(run.layers for run in kept),
         fork,
-        (*notes, "Layers are spread over the GPUs, each whole: the bytes are of all GPUs together."),
+        tuple(notes),
     )
+    return whole if settings.gpus == 1 else dataclasses.replace(whole, parts=tuple(_parts(whole, kept, settings.gpus)))
+
+
+def _parts(whole: LlamaCpp, kept: Sequence[Kept], gpus: int) -> Iterator[LlamaCpp]:
+    """What of it is on each GPU, by the windows and the types of the whole."""
+    layers = [run._replace(layers=1) for run in kept for _ in range(run.layers)]
+    for start, end in pairwise(accumulate(layers_of_gpus(len(layers), gpus), initial=0)):
+        mine = gathered(layers[start:end])
+        buffers = tuple(_buffers(mine, whole.types, whole.reach))
+        yield dataclasses.replace(whole, buffers=buffers, states=_states(mine), alone=False)
+
+
+def _notes(everything: Sequence[Cached], settings: Settings, reach: int | None) -> Iterator[str]:
+    """What a reader must know, beside what its windows say."""
+    if any(cached.role == "latent" for cached in everything):
+        yield "A GGUF made before llama.cpp knew MLA keeps K and V of every head instead."
+    if settings.engine_version == FORK:
+        yield "Taken with -fa (contexts are padded to 256 cells, else to 32) and MLA with -mla 2 or 3."
+    if reach and (settings.ubatch or 0) > BATCH and not settings.swa_full:
+        yield f"A micro-batch is never larger than the batch: taken with -b {settings.ubatch} or more."
+    if len({int(c.width) * int(c.rows) for c in everything if c.role in ("kv", "v")}) > 1:
+        yield "Flash attention is taken to be on; without it every V is as wide as the widest."
+    if settings.gpus > 1:
+        yield (
+            "llama.cpp puts whole layers on each GPU, as even as may be (-ngl all, -sm layer, no -ts): the GPU with "
+            "room for the fewest sequences decides, and the figures are its own. The lines it prints are of all."
+        )
+    elif settings.device_memory is None:
+        yield "Layers are spread over the GPUs, each whole: the bytes are of all GPUs together."
 
 
 def _check_settings(settings: Settings, types: tuple[DType, DType]) -> None:
     if settings.tp > 1:
-        raise AttncalcError("--tp: llama.cpp spreads layers over GPUs, not heads", "ask for one device, --tp 1")
+        raise AttncalcError("--tp: llama.cpp spreads layers over GPUs, not heads", "give --gpus alone")
     if settings.engine_version not in (None, VERSION, FORK):
         raise AttncalcError(
             f"--engine-version {shown(settings.engine_version)}: llama.cpp is known here as in one version",
@@ -127,7 +152,7 @@ def _buffers(runs: Sequence[Kept], types: tuple[DType, DType], reach: int | None
             windowed = reach is not None and cached.span.reach is not None
             name = "indexer" if cached.role == "indexer" else "swa" if windowed else "kv"
             kinds[name].append(Kept(run.layers, (cached,)))
-    labels = {"kv": "the whole context" if reach else "all layers", "swa": "a window", "indexer": "indexer keys"}
+    labels = {"kv": "the whole context" if reach else "all its layers", "swa": "a window", "indexer": "indexer keys"}
     for name, found in kinds.items():
         if found:
             layers = sum(run.layers for run in found if run.cached[0].role != "v")
@@ -154,8 +179,11 @@ def _cell(cached: Cached, types: tuple[DType, DType]) -> int:
     return named(parts[0], "k_bytes", f"bytes of K in {k.name}") + named(parts[1], "v_bytes", f"bytes of V in {v.name}")
 
 
-def _states(runs: Sequence[Kept]) -> States:
-    """A row of a sequence. A convolution keeps one token less than transformers does: the next makes it whole."""
+def _states(runs: Sequence[Kept]) -> States | None:
+    """A row of a sequence; None where no layer keeps states.
+
+    A convolution keeps one token less than transformers does: the next makes it whole.
+    """
     f32 = dtype("fp32")
 
     def row(cached: Cached) -> int:
@@ -163,5 +191,7 @@ def _states(runs: Sequence[Kept]) -> States:
         return cached.rows * f32.row_bytes(width, "state_bytes")
 
     parts = [Kept(run.layers, (cached,)) for run in runs for cached in run.cached if cached.role in _STATES]
+    if not parts:
+        return None
     r, s = (sum(p.layers * int(row(p.cached[0])) for p in parts if p.cached[0].role == role) for role in _STATES)
     return States(summed(parts, lambda run: row(run.cached[0]), "state_row", "bytes of a row"), r, s)

@@ -17,6 +17,9 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
     name: name for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 }
 """The types that --cache-type-k and -v take, as the log prints them."""
+MOST_SEQUENCES = 256
+"""LLAMA_MAX_SEQ (src/llama-cparams.h)."""
+NO_LIMIT = symbol("no_limit", 2**60, "cells, where a GPU has no layer of the whole context")
 PAD = 256
 """Cells that a context is a multiple of."""
 
@@ -52,7 +55,8 @@ class LlamaCpp:
     """Cells and rows, of all GPUs together.
 
     reach: tokens of the window, None where no buffer has one. rows: of a sequence's state, 1 and one for
-    each speculative token that can be taken back. layers: of the model.
+    each speculative token that can be taken back. layers: of the model. parts: each GPU's own layers,
+    where there are several. alone: it is not one of those.
     """
 
     buffers: tuple[Buffer, ...]
@@ -67,6 +71,9 @@ class LlamaCpp:
     layers: int
     fork: bool
     notes: tuple[str, ...]
+    parts: tuple[LlamaCpp, ...] = ()
+    alone: bool = True
+    most: int | None = MOST_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
         "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp"
@@ -96,18 +103,26 @@ class LlamaCpp:
         base, window = self._cells(1, 1, tokens)
         one = quantity(self._bytes(base, window) + self._state)
         each = named(one, "kv_bytes_per_sequence", "bytes of a sequence")
-        details = [Detail("kv_bytes_per_sequence", f"one sequence of {count(context)} tokens", one, BYTES)]
+        details = [Detail("kv_bytes_per_sequence", f"one sequence of {count(context)} tokens{self._here}", one, BYTES)]
         if self.buffers:
             details.append(Detail("kv_cells", "its cells", quantity(base), NO_UNIT))
         if self.reach and not self.swa_full:
             details.append(Detail("swa_cells", "its cells of a window", quantity(window), NO_UNIT))
         for b in self.buffers:
-            details.append(Detail(f"{b.name}_bytes_per_cell", f"one cell, {b.label}", quantity(b.cell), BYTES))
+            details.append(
+                Detail(f"{b.name}_bytes_per_cell", f"one cell, {b.label}{self._here}", quantity(b.cell), BYTES)
+            )
         if self.states:
-            details.append(Detail("state_bytes", "one sequence's states", quantity(self._state), BYTES))
+            details.append(Detail("state_bytes", f"one sequence's states{self._here}", quantity(self._state), BYTES))
         fits = self._most(memory, context) if self.unified else ratio(memory, each)
-        found = self._n_ctx(memory) if self.buffers else memory * tokens // each
+        if not one or fits.numerator > MOST_SEQUENCES * fits.denominator:  # a GPU may have the output alone
+            fits = ratio(symbol("LLAMA_MAX_SEQ", MOST_SEQUENCES, "sequences that llama.cpp takes"), 1)
+        found = memory * tokens // each if self.alone and not self.buffers else self._n_ctx(memory)
         return Pool(None, quantity(found), fits, tuple(details), tuple(self._words(context)))
+
+    @property
+    def _here(self) -> str:
+        return "" if self.alone else ", on this GPU"
 
     @property
     def _state(self) -> int:
@@ -156,10 +171,14 @@ class LlamaCpp:
         free = memory
         if self.states:
             free -= sequences * named(self._state, "state_bytes", "bytes of a sequence's states")
+        if not self.buffers:  # a GPU with layers of states alone
+            return NO_LIMIT if free >= 0 else quantity(0)
         base, window = self._bytes(1, 0), self._bytes(0, 1)
         if self.reach is None or self.swa_full:
             return _whole(free, streams, base + window)
         least = _padded(self._windows(sequences) + self._ubatch)
+        if not base:  # a GPU with layers of a window alone
+            return NO_LIMIT if free >= streams * least * window else _whole(free, streams, window)
         # Once the context is longer than a window's buffer, that buffer stays as it is.
         found = _whole(free - streams * (least * window), streams, base)
         return found if found >= streams * least else _whole(free, streams, base + window)
@@ -167,7 +186,7 @@ class LlamaCpp:
     def _most(self, memory: int, context: int) -> Ratio:
         """The most sequences that fit where they share their cells: by search, since paddings are shared."""
         low, high = 0, 1
-        while self.needed(high, context) <= memory:
+        while self.needed(high, context) <= memory and high <= MOST_SEQUENCES:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2

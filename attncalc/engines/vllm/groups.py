@@ -81,7 +81,8 @@ def _promoted(specs: Sequence[Spec], does: Behaviour, promote: bool) -> list[Spe
         return list(specs)
     whole = promote or not does.groups_hybrids or (not does.groups_chunks and any(s.kind == "chunked" for s in specs))
     narrow = ("sliding", "chunked") if whole else ()
-    return [s._replace(kind="full", reach=None) if s.kind in narrow else s for s in specs]
+    block = next(s.block_size for s in specs if s.kind == "full")
+    return [s._replace(kind="full", reach=None, block_size=block) if s.kind in narrow else s for s in specs]
 
 
 def _one_type(specs: Sequence[Spec]) -> bool:

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 from ...attention import Cached, Chunked, Sliding
 from ...errors import AttncalcError
-from ...quantity import Quantity, ceil_div, named, symbol, total
+from ...quantity import Quantity, ceil_div, symbol, total
 from ...units import DType, dtype
 from ..layout import Settings
+from .versions import Behaviour
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
@@ -56,7 +57,7 @@ class Spec(NamedTuple):
         return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.reach and int(self.reach))
 
 
-def specs(cached: tuple[Cached, ...], settings: Settings, block_size: int) -> Iterator[Spec]:
+def specs(cached: tuple[Cached, ...], settings: Settings, does: Behaviour, block_size: int) -> Iterator[Spec]:
     """The caches of one layer: its keys and values, an indexer's beside them, its state, what it keeps of a source.
 
     AttncalcError: for a cache that vLLM's layout is not known of here.
@@ -69,7 +70,7 @@ def specs(cached: tuple[Cached, ...], settings: Settings, block_size: int) -> It
         if c.role == "other":
             raise AttncalcError(f"vLLM's layout of '{c.name}' is not known here", "'--engine ideal' counts it")
     if heads:
-        yield _of_heads(heads, settings.kv_dtype, block_size)
+        yield _of_heads(heads, settings.kv_dtype, does, block_size)
     for c in cached:
         if c.role == "latent":
             yield Spec("mla", block_size, _latent_bytes(c, settings.kv_dtype, sparse), _shape([c]))
@@ -79,14 +80,14 @@ def specs(cached: tuple[Cached, ...], settings: Settings, block_size: int) -> It
         page = total(_state_bytes(c, settings) for c in states)
         yield Spec("mamba", block_size, page if isinstance(states[0].rows, Quantity) else int(page), _shape(states))
     if across:
-        yield _of_heads(across, settings.kv_dtype, block_size)._replace(kind="cross")
+        yield _of_heads(across, settings.kv_dtype, does, block_size)._replace(kind="cross")
 
 
 def _shape(cached: list[Cached]) -> tuple[tuple[int, int], ...]:
     return tuple((int(c.rows), int(c.width)) for c in cached)
 
 
-def _of_heads(cached: list[Cached], stored: DType, block_size: int) -> Spec:
+def _of_heads(cached: list[Cached], stored: DType, does: Behaviour, block_size: int) -> Spec:
     if stored.name not in _DTYPES:
         raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")
     span = cached[0].span
@@ -95,8 +96,12 @@ def _of_heads(cached: list[Cached], stored: DType, block_size: int) -> Spec:
         kind = "sliding"
     elif isinstance(span, Chunked):
         kind = "chunked"
-    token = sum(c.rows * stored.row_bytes(c.width) for c in cached)
-    return Spec(kind, block_size, token, _shape(cached), span.reach)
+    widths = [c.width for c in cached]
+    if does.pads_values:  # K and V of one width: the narrower is padded
+        widths = [max(widths, key=int)] * len(widths)
+    token = sum(c.rows * stored.row_bytes(width) for c, width in zip(cached, widths, strict=True))
+    block = does.window_block(block_size) if kind == "sliding" else block_size
+    return Spec(kind, block, token, _shape(cached), span.reach)
 
 
 def _latent_bytes(latent: Cached, stored: DType, sparse: bool) -> int:
@@ -107,6 +112,10 @@ def _latent_bytes(latent: Cached, stored: DType, sparse: bool) -> int:
         raise AttncalcError(f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8")
     if not (sparse and stored.name == "fp8"):
         return stored.row_bytes(latent.width)
+    if latent.width != 576:
+        raise AttncalcError(
+            f"vLLM's fp8_ds_mla is of latents of 512 + 64, not of {int(latent.width)}", "--kv-dtype bf16 is another"
+        )
     rank = latent.width - latent.rotary
     scales = 4 * ceil_div(rank, 128)
     return rank + scales + latent.rotary * dtype("bf16").row_bytes(1)
@@ -130,25 +139,3 @@ def _state_bytes(state: Cached, settings: Settings) -> int:
         return state.rows * plain.row_bytes(state.width - 1 + drafted, "conv_bytes")
     kept = settings.mamba_ssm_cache_dtype or (dtype(state.asked) if state.asked else plain)
     return state.rows * kept.row_bytes(state.width, "state_bytes")
-
-
-class Alignment(NamedTuple):
-    """Attention's blocks where states share them: the fewest tokens of which a state fits in one.
-
-    Source: _align_hybrid_block_size (platforms/interface.py; before 0.20 model_executor/models/config.py).
-    """
-
-    token_bytes: int
-    state_bytes: int
-    block_size: int
-
-    @classmethod
-    def of(cls, token_bytes: int, state_bytes: int, step: int, least: int) -> Alignment:
-        """Blocks of a multiple of `step` tokens, and of `least` at the least."""
-        token, state, times = token_bytes, state_bytes, step
-        if isinstance(token_bytes, Quantity):
-            token = named(token_bytes, "bytes_per_token", "bytes of a token in one attention layer")
-            state = named(state_bytes, "bytes_of_state", "bytes of one layer's state")
-            times = symbol("alignment", step, "tokens that a block is a multiple of")
-        needed = times * ceil_div(state, times * token)
-        return cls(token_bytes, state_bytes, needed if needed > least else least)

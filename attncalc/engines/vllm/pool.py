@@ -9,7 +9,8 @@ from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, maximum,
 from ...units import BYTES, NO_UNIT, TOKENS, count
 from ..layout import Bound, Detail, Pool, Settings
 from .groups import Group, Padding
-from .pages import Alignment, Spec
+from .pages import Spec
+from .states import Alignment, States
 from .versions import Behaviour
 
 _LARGE, _LARGEST = 70 * 2**30, 160 * 2**30
@@ -28,10 +29,7 @@ def on_stage(groups: Sequence[Group], stage_of: Sequence[int], stage: int) -> tu
 
 @dataclass(frozen=True)
 class VllmLayout:
-    """vLLM's groups of layers, all of them and by pipeline stage.
-
-    states_per_request: blocks of a request in each group of states.
-    """
+    """vLLM's groups of layers, all of them and by pipeline stage."""
 
     settings: Settings
     does: Behaviour
@@ -39,8 +37,10 @@ class VllmLayout:
     by_stage: tuple[tuple[Group, ...], ...]
     padding: tuple[Padding, ...]
     alignment: Alignment | None
-    states_per_request: int
+    states: States | None
     notes: tuple[str, ...]
+    most: int | None = None
+    parts: tuple[VllmLayout, ...] = ()
 
     @property
     def bound(self) -> Bound:
@@ -66,7 +66,8 @@ class VllmLayout:
         memory = self.settings.device_memory or _LARGE
         if memory >= _LARGEST and self.does.large_devices:
             return 16384
-        small = memory < _LARGE or any(name in self.settings.device.lower() for name in ("a100", "gb10"))
+        slower = ("a100", "gb10") if self.does.version >= (0, 33) else ("a100",)
+        small = memory < _LARGE or any(name in self.settings.device.lower() for name in slower)
         return 2048 if small else 8192
 
     @property
@@ -94,12 +95,15 @@ class VllmLayout:
 
     def _blocks(self, spec: Spec, context: int) -> int:
         if spec.kind == "mamba":
-            kept = self.states_per_request
+            kept = self.states.per_request if self.states else 1
             shown = isinstance(spec.token_bytes, Quantity)
             return symbol("state_blocks", kept, "blocks of a request in a group of states") if shown else kept
         if spec.kind == "cross":
+            source = symbol("T_source", self.settings.source or 1, "source tokens, on the encoder's side")
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            return ceil_div(maximum(self._batched, self.settings.source or 1), spec.block_size)
+            most = source if self.does.crosses_by_length else maximum(self._batched, source)
+            found = ceil_div(most, spec.block_size)
+            return found if isinstance(spec.token_bytes, Quantity) else int(found)
         if spec.reach is None:
             here = context if self.settings.dcp == 1 else ceil_div(context, self.settings.dcp)
             return ceil_div(here, spec.block_size)
@@ -154,8 +158,7 @@ class VllmLayout:
         """'GPU KV cache size' and 'Maximum concurrency', whose meanings changed."""
         if self.does.tokens_from_concurrency:
             return _in_floats(blocks, request, length), ratio(blocks, request)
-        sizes = [g.spec.block_size for g in self.groups if g.spec.kind != "mamba"]
-        size = min(sizes, key=int) if sizes else length
+        size = min((self._logged_block(g.spec, length) for g in self.groups), key=int)
         groups = len(self.groups)
         tokens = (blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")) * size
         if self.settings.dcp > 1:
@@ -163,6 +166,14 @@ class VllmLayout:
         if self.does.counts_requests:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
+
+    def _logged_block(self, spec: Spec, length: int) -> int:
+        """Tokens of a group's block as 'GPU KV cache size' counted them: a state's is as long as a request."""
+        if spec.kind != "mamba":
+            return spec.block_size
+        if len(self.groups) == 1 and self.does.version < (0, 11):
+            return self.settings.block_size or spec.block_size
+        return spec.block_size if self.states and self.states.prefixes else length
 
     def _words(self, blocks: int, tokens: int, concurrency: Ratio, length: int, swapped: int) -> tuple[str, ...]:
         times = f"{float(concurrency):.2f}x"
@@ -181,12 +192,15 @@ class VllmLayout:
     def _alignment_words(self) -> list[str]:
         state = next((g.spec for g in self.groups if g.spec.kind == "mamba"), None)
         other = next((g.spec for g in self.groups if g.spec.kind != "mamba"), None)
-        if state is None or other is None:
+        if state is None or other is None or self.alignment is None:
             return []
-        lines = [
-            f"Setting attention block size to {int(other.block_size)} tokens "
-            "to ensure that attention page size is >= mamba page size."
-        ]
+        lines = []
+        changed = self.alignment.block_size > self.alignment.told
+        if changed or (self.settings.block_size is None and self.does.version < (0, 18)):
+            lines = [
+                f"Setting attention block size to {int(self.alignment.block_size)} tokens "
+                "to ensure that attention page size is >= mamba page size."
+            ]
         if state.page_bytes != state.real_bytes:
             more = 100 * (int(state.page_bytes) - int(state.real_bytes)) / int(state.real_bytes)
             lines.append(

@@ -75,6 +75,31 @@ class Behaviour(NamedTuple):
         return (5, 4) if self.version >= (0, 12) else None
 
     @property
+    def steps_by_block(self) -> bool:
+        """Those blocks are multiples of the size that was told; before, of the kernel's, and at least that size."""
+        return self.version >= (0, 20)
+
+    @property
+    def groups_by_worker(self) -> bool:
+        """Each pipeline stage groups its own layers (v1/engine/core.py)."""
+        return self.version < (0, 11)
+
+    @property
+    def cuts_groups(self) -> bool:
+        """A stage pays for its own layers where a group has several widths (_project_kv_cache_groups_to_worker)."""
+        return self.version < (0, 11) or self.version >= (0, 17)
+
+    @property
+    def pads_values(self) -> bool:
+        """Values narrower than keys are stored as wide (mimo_v2_flash.py)."""
+        return self.version < (0, 20)
+
+    @property
+    def crosses_by_length(self) -> bool:
+        """Cross-attention's blocks are for the encoder's tokens; later, for max_num_batched_tokens."""
+        return self.version < (0, 13)
+
+    @property
     def drafts_in_states(self) -> bool:
         """A request has a block for each token that a drafter may take back, and one more to align prefixes."""
         return self.version >= (0, 15)
@@ -83,6 +108,10 @@ class Behaviour(NamedTuple):
     def counts_requests(self) -> bool:
         """Concurrency is blocks over a request's blocks; before, tokens over the context."""
         return not self.v0 and self.version >= (0, 9, 1)
+
+    def window_block(self, block_size: int) -> int:
+        """Tokens of a window's block: 0.25 to 0.29 take the kernel's smallest (attention.py)."""
+        return 16 if (0, 25) <= self.version < (0, 30) and block_size > 16 else block_size
 
     @property
     def tokens_from_concurrency(self) -> bool:

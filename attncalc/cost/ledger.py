@@ -1,0 +1,136 @@
+"""What is asked of an engine, and the memory of one GPU down to what is left for the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..engines.layout import Settings
+from ..engines.llamacpp.cells import MOST_SEQUENCES
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from ..units import dtype
+from .reserve import Limits, Reserve, Share, limits, reserve, share
+from .weights import Weights, weights
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one engine: do `batch` sequences of `context` tokens fit?
+
+    model: whole; settings.tp and settings.pp split it. Either kv_memory, the bytes for the cache on one
+    device that an engine reported, or gpu, of which there are `gpus`. share: of its memory that the engine
+    takes; reserve: bytes kept back; weights_dtype, dtype: of the weights, and of the model; max_num_seqs:
+    of one step. None for what the engine, or the model, has of its own. kv_default: nobody has said what the
+    cache is in, and settings.kv_dtype is the model's own.
+    """
+
+    model: ModelSpec
+    engine: str
+    settings: Settings
+    batch: int
+    context: int
+    kv_memory: int | None = None
+    gpu: Gpu | None = None
+    gpus: int = 1
+    share: Share | None = None
+    reserve: int | None = None
+    weights_dtype: str | None = None
+    dtype: str | None = None
+    max_num_seqs: int | None = None
+    kv_default: bool = False
+
+    @property
+    def devices(self) -> int:
+        """GPUs that hold the model once."""
+        return self.settings.tp * self.settings.pp
+
+    @property
+    def spread(self) -> bool:
+        """Whether each GPU has whole layers of its own: llama.cpp's way."""
+        return self.engine == "llamacpp" and self.gpu is not None
+
+    def of(self, engine: str) -> Question:
+        """The same question to an engine, with what it takes where nobody has said: llama.cpp's cache is in fp16.
+
+        Another engine than it was asked splits the model over the GPUs in its own way.
+        """
+        asked, settings = dataclasses.replace(self, engine=engine), self.settings
+        if engine == "llamacpp" and self.kv_default:
+            settings = dataclasses.replace(settings, kv_dtype=dtype("fp16"))
+        if asked.spread and engine != self.engine:
+            settings = dataclasses.replace(settings, tp=1, pp=1, dcp=1)
+        return dataclasses.replace(asked, settings=settings)
+
+    @property
+    def limits(self) -> Limits | None:
+        """How much one forward pass takes at once on that GPU; None without one."""
+        if self.gpu is None:
+            return None
+        given = self.settings.max_num_batched_tokens or (self.settings.ubatch if self.engine == "llamacpp" else None)
+        return limits(self.engine, self.gpu.memory, self.gpu.title, given, self.max_num_seqs)
+
+    def told(self) -> Settings:
+        """The settings, with the model and the GPU that the engine finds."""
+        told = dataclasses.replace(self.settings, model_type=self.model.model_type)
+        if self.gpu is None:
+            return told
+        gpus = self.gpus if self.spread else 1
+        return dataclasses.replace(told, device_memory=self.gpu.memory, device=self.gpu.title, gpus=gpus)
+
+    def started(self) -> Settings:
+        """As `told`, with as many of llama.cpp's slots as there are sequences, where nobody has said."""
+        told = self.told()
+        if self.engine != "llamacpp" or told.sequences:
+            return told
+        return dataclasses.replace(told, sequences=min(self.batch, MOST_SEQUENCES))
+
+
+class Ledger(NamedTuple):
+    """The memory of one GPU down to what is left for the cache; only kv_memory where that was given.
+
+    short: bytes by which weights and reserve are more than the engine takes. layers: of the model, on that
+    GPU, where each has its own (`Question.spread`).
+    """
+
+    kv_memory: Quantity
+    memory: Quantity | None = None
+    share: Share | None = None
+    usable: Quantity | None = None
+    weights: Weights | None = None
+    reserve: Reserve | None = None
+    short: int = 0
+    layers: int | None = None
+
+    @property
+    def room(self) -> int:
+        """Bytes for the cache, below 0 where weights and reserve are too large."""
+        return int(self.kv_memory) - self.short
+
+
+def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) -> Ledger:
+    """The ledger of one of the model's devices. part: what is on that GPU, where each has layers of its own.
+
+    AttncalcError: as `weights` and `reserve`.
+    """
+    if asked.gpu is None or asked.limits is None:
+        return Ledger(symbol("kv_memory", asked.kv_memory or 0, "bytes for the cache on one device"))
+    memory = symbol("memory", asked.gpu.memory, f"bytes of one {asked.gpu.title} that software sees")
+    taken = share(asked.engine, asked.settings.engine_version, asked.gpu.memory, asked.devices)
+    if asked.share:
+        taken = asked.share._replace(option=taken.option)
+    usable = quantity(
+        memory if taken.numerator == taken.denominator else ceil_div(memory * taken.numerator, taken.denominator)
+    )
+    held = weights(model, pp=asked.settings.pp, part=part, in_dtype=asked.dtype, weights_dtype=asked.weights_dtype)
+    back = reserve(part or model, asked.engine, asked.limits, asked.settings.pp, in_dtype=asked.dtype)
+    if asked.reserve is not None:
+        back = Reserve(symbol("reserve", asked.reserve, "bytes kept back, as given"), (), "")
+    gone = int(held.total) + int(back.total)
+    left = named(usable, "usable", "bytes that the engine takes") - named(held.total, "weights", "bytes of the weights")
+    left = left - named(back.total, "reserve", "bytes kept back for activations, graphs and the driver")
+    short = max(0, gone - int(usable))
+    layers = part.main.n_layers if part else None
+    return Ledger(Quantity(0) if short else left, memory, taken, usable, held, back, short, layers)
