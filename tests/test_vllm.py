@@ -363,7 +363,7 @@ def test_a_version_that_is_not_known_is_refused(text: str, wrong: str) -> None:
         ([full(1), Kept(1, ())], {"pp": 2}, "a stage would keep no cache"),
         ([full(1), Kept(1, (KV._replace(grows="source"),))], {"engine_version": "0.10.1"}, "no cache for cross"),
         ([Kept(1, (LATENT._replace(width=320), INDEX))], {"kv_dtype": dtype("fp8")}, "not of 320"),
-        ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "stages that group otherwise"),
+        ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "here differently"),
     ],
 )
 def test_what_vllm_has_no_layout_for_is_refused(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:

@@ -52,10 +52,10 @@ def fit_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
             *verdict_tables(found, figures),
             *fixes_table(found, changes),
             *bounds.tables,
-            *words_table(found),
         ),
         tuple(dict.fromkeys((*fit_notes(found, model, workload), *bounds.notes))),
         (*part_figures(found), *bounds.parts),
+        words_table(found),
         {**more_of(found, verdict(found), changes), "roofline": bounds.more},
     )
 
@@ -88,7 +88,7 @@ def asked_facts(asked: Question, model: ModelSpec, workload: Workload) -> tuple[
     """What was asked, for a heading."""
     settings = asked.settings
     stored = cache_dtype(model, workload)
-    kept = f"cache in {stored.name} ({stored.note})"
+    kept = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if settings.kv_dtype_k or settings.kv_dtype_v:
         k, v = settings.kv_dtype_k or settings.kv_dtype, settings.kv_dtype_v or settings.kv_dtype
         kept = f"K in {k.name}, V in {v.name}"

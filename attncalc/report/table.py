@@ -34,6 +34,9 @@ def render(report: Report, *, explain: bool = False) -> None:
         console.print()
         for line in wrapped(note):
             console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
+    for table in report.closing:
+        console.print()
+        _print_table(console, table)
 
 
 def _print_table(console: Console, table: Table) -> None:

@@ -88,9 +88,10 @@ def _grouped(
     if does.groups_by_worker and settings.pp > 1:
         each = [grouped([s for i, s in made if i == n], does, promote=promote) for n in range(settings.pp)]
         kinds = [sorted(repr(group.spec.alike) for group in groups) for groups, _ in each]
-        if any(a != b for later in kinds[1:] for a, b in zip(kinds[0], later, strict=False)):  # as they compare them
+        if any(later != kinds[0] for later in kinds[1:]):
             raise AttncalcError(
-                f"--pp {settings.pp}: vLLM {does.name} stops at stages that group otherwise", "give fewer"
+                f"--pp {settings.pp}: vLLM {does.name} groups each stage's layers for itself, and here differently",
+                "what it logs then is not known here; 0.11.0 is the first that groups all layers",
             )
         return each[0][0], tuple(groups for groups, _ in each), each[0][1]
     groups, padding = grouped([s for _, s in made], does, promote=promote)

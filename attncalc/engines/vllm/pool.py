@@ -161,7 +161,7 @@ class VllmLayout:
         size = min((self._logged_block(g.spec, length) for g in self.groups), key=int)
         groups = len(self.groups)
         tokens = (blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")) * size
-        if self.settings.dcp > 1:
+        if self.settings.dcp > 1 and (groups == 1 or self.does.version >= (0, 11)):
             tokens = tokens * symbol("dcp", self.settings.dcp, "decode-context-parallel devices")
         if self.does.counts_requests:
             return quantity(tokens), ratio(blocks, request)
