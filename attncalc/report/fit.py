@@ -55,8 +55,8 @@ def fit_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
         ),
         tuple(dict.fromkeys((*fit_notes(found, model, workload), *bounds.notes))),
         (*part_figures(found), *bounds.parts),
-        words_table(found),
         {**more_of(found, verdict(found), changes), "roofline": bounds.more},
+        closing=words_table(found),
     )
 
 

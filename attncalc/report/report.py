@@ -103,9 +103,9 @@ class Table(NamedTuple):
 class Report(NamedTuple):
     """An answer. figures: of the whole; layers: of each layer group or variant, with its facts.
 
-    parts: what only an explanation shows: the parts that a figure's formula names. closing: tables that
-    stand after the notes, as an engine's own words do. more: what JSON says
+    parts: what only an explanation shows: the parts that a figure's formula names. more: what JSON says
     of this command alone, by key; checks: what was compared, for those who read rows.
+    closing: tables that stand after the notes, as an engine's own words do.
     """
 
     command: str
@@ -117,9 +117,9 @@ class Report(NamedTuple):
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     parts: tuple[Figure, ...] = ()
-    closing: tuple[Table, ...] = ()
     more: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
+    closing: tuple[Table, ...] = ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
