@@ -17,31 +17,43 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .attention import Chunked, Cross, Full, Grouped, Latent, Sliding
     from .config import load, preset_names
+    from .config.gpus import gpu, gpu_names
     from .cost.activations import activations
     from .cost.cache import kv_cache
+    from .cost.fit import Question, fit
     from .cost.flops import flops
     from .cost.growth import crossover, growth
     from .cost.intensity import decode_intensity
     from .cost.params import params
+    from .cost.roofline import roofline
+    from .engines.layout import Settings
     from .errors import AttncalcError
+    from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
     from .quantity import Quantity, Ratio
+    from .units import dtype
     from .workload import Mask, Workload
 
 _HOMES = {
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Latent", "Sliding"),
     "config": ("load", "preset_names"),
+    "config.gpus": ("gpu", "gpu_names"),
     "cost.activations": ("activations",),
     "cost.cache": ("kv_cache",),
+    "cost.fit": ("Question", "fit"),
     "cost.flops": ("flops",),
     "cost.growth": ("crossover", "growth"),
     "cost.intensity": ("decode_intensity",),
     "cost.params": ("params",),
+    "cost.roofline": ("roofline",),
+    "engines.layout": ("Settings",),
     "errors": ("AttncalcError",),
+    "hardware": ("Gpu",),
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
+    "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -51,6 +63,7 @@ __all__ = [
     "Chunked",
     "Cross",
     "Full",
+    "Gpu",
     "Grouped",
     "Head",
     "Latent",
@@ -59,19 +72,26 @@ __all__ = [
     "Mlp",
     "ModelSpec",
     "Quantity",
+    "Question",
     "Ratio",
+    "Settings",
     "Sliding",
     "Stack",
     "Workload",
     "activations",
     "crossover",
     "decode_intensity",
+    "dtype",
+    "fit",
     "flops",
+    "gpu",
+    "gpu_names",
     "growth",
     "kv_cache",
     "load",
     "params",
     "preset_names",
+    "roofline",
 ]
 
 

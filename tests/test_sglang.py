@@ -19,8 +19,8 @@ from attncalc.cost.cache import kept
 from attncalc.engines import layout
 from attncalc.engines.layout import Kept, Settings
 from attncalc.engines.sglang import SGLang
-from attncalc.engines.sglang_pools import cut
-from attncalc.engines.sglang_states import States
+from attncalc.engines.sglang.pools import cut
+from attncalc.engines.sglang.states import States
 from attncalc.quantity import Quantity
 from attncalc.units import dtype
 

@@ -31,6 +31,10 @@ ENGINES: dict[str, Engine] = {"ideal": ideal, "transformers": transformers}
 
 def engine(name: str) -> Engine:
     """The engine of that name. AttncalcError: for a name that is not one."""
+    if name in SERVING and name not in ENGINES:
+        raise AttncalcError(
+            f"{name} sets memory aside by its own rules, not by layer", f"'attncalc fit --engine {name}' says what"
+        )
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES)
         raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(ENGINES)}")

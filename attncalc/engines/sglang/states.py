@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from ..quantity import Quantity, named, quantity
+from ...quantity import Quantity, named, quantity
 
 
 class States(NamedTuple):

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..attention import Chunked, Sliding
-from ..errors import AttncalcError
-from ..units import shown
-from .layout import Kept, Settings
-from .sglang_pools import WINDOWED, Pools
-from .sglang_states import States
+from ...attention import Chunked, Sliding
+from ...errors import AttncalcError
+from ...units import shown
+from ..layout import Kept, Settings
+from .pools import WINDOWED, Pools
+from .states import States
 
 VERSION = "0.5.23"
 DRAFTING = 48

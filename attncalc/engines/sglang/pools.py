@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
-from ..attention import Cached, Chunked, Full, Sliding
-from ..attention.span import Selected
-from ..errors import AttncalcError
-from ..quantity import Quantity, named, symbol
-from ..units import DType, dtype
-from .layout import Kept, Settings, gathered, summed
+from ...attention import Cached, Chunked, Full, Sliding
+from ...attention.span import Selected
+from ...errors import AttncalcError
+from ...quantity import Quantity, named, symbol
+from ...units import DType, dtype
+from ..layout import Kept, Settings, gathered, summed
 
 SCALED = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
-from ..units import BYTES, TOKENS
-from .layout import Bound, Detail, Kept, Pool, Settings
-from .sglang_pools import Pools, Stage, read
-from .sglang_states import States
-from .sglang_told import SETTINGS, facts, notes, understood
+from ...quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
+from ...units import BYTES, TOKENS
+from ..layout import Bound, Detail, Kept, Pool, Settings
+from .pools import Pools, Stage, read
+from .states import States
+from .told import SETTINGS, facts, notes, understood
 
 NAME = "sglang"
 EVICTION = 128
