@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .cost.intensity import decode_intensity
     from .cost.params import params
     from .cost.roofline import roofline
-    from .engines.layout import Settings
+    from .engines.layouts import Settings
     from .errors import AttncalcError
     from .hardware import Gpu
     from .mlp import Mlp
@@ -47,7 +47,7 @@ _HOMES = {
     "cost.intensity": ("decode_intensity",),
     "cost.params": ("params",),
     "cost.roofline": ("roofline",),
-    "engines.layout": ("Settings",),
+    "engines.layouts": ("Settings",),
     "errors": ("AttncalcError",),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),

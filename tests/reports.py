@@ -8,7 +8,7 @@ from typing import Any
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
 from attncalc.config.gpus import gpu
 from attncalc.cost.fit import Question
-from attncalc.engines.layout import Settings
+from attncalc.engines.layouts import Settings
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report

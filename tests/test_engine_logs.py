@@ -13,7 +13,7 @@ import pytest
 from attncalc.config import load
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layout import Layout, Pool, Settings
+from attncalc.engines.layouts import Layout, Pool, Settings
 from attncalc.units import dtype
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"

@@ -18,10 +18,11 @@ from attncalc.cost.cache import kept
 from attncalc.cost.fit import Question, fit, holds, min_gpus
 from attncalc.cost.fixes import fixes
 from attncalc.cost.params import params
-from attncalc.cost.reserve import GIB, parse_share
+from attncalc.cost.reserve import parse_share
 from attncalc.cost.weights import spread, weights
 from attncalc.engines import layout
-from attncalc.engines.layout import Pool, Settings
+from attncalc.engines.layouts import Pool, Settings
+from attncalc.engines.serving import GIB
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.units import dtype, parse_bytes

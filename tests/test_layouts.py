@@ -15,7 +15,8 @@ from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache
 from attncalc.attention import Cached
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layout import Kept, Settings, gathered, summed, words
+from attncalc.engines.kept import Kept, gathered, summed, words
+from attncalc.engines.layouts import Settings
 from attncalc.quantity import Quantity, symbol
 from attncalc.units import dtype
 

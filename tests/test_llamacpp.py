@@ -14,7 +14,8 @@ from attncalc import AttncalcError, Chunked, Full, Sliding, load
 from attncalc.attention import Cached, Span
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layout import Kept, Layout, Settings
+from attncalc.engines.kept import Kept
+from attncalc.engines.layouts import Layout, Settings
 from attncalc.engines.llamacpp.split import layers_of_gpus
 from attncalc.model import ModelSpec
 from attncalc.quantity import Quantity

@@ -17,7 +17,8 @@ from attncalc.attention.kind import Cached
 from attncalc.attention.span import Blocks
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layout import Kept, Settings
+from attncalc.engines.kept import Kept
+from attncalc.engines.layouts import Settings
 from attncalc.engines.sglang import SGLang
 from attncalc.engines.sglang.pools import cut
 from attncalc.engines.sglang.states import States

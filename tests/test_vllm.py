@@ -15,7 +15,8 @@ from attncalc.attention.span import Chunked
 from attncalc.config import load
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layout import Kept, Layout, Settings
+from attncalc.engines.kept import Kept
+from attncalc.engines.layouts import Layout, Settings
 from attncalc.engines.vllm.versions import behaviour
 from attncalc.errors import AttncalcError
 from attncalc.units import dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,14 @@ from specs import models
 
 from attncalc import AttncalcError, ModelSpec, load
 from attncalc.cost.params import params
-from attncalc.cost.reserve import FIXED, GIB, PEERS, Limits, limits, parse_share, reserve, share
+from attncalc.cost.reserve import FIXED, PEERS, parse_share, reserve, share
 from attncalc.cost.weights import staged, weights
-from attncalc.engines.layout import stage_sizes
+from attncalc.engines import habits
+from attncalc.engines.kept import stage_sizes
+from attncalc.engines.layouts import Settings
+from attncalc.engines.serving import GIB, Limits
 from attncalc.stored import StoredDtype, StoredWeights
+from attncalc.units import dtype
 
 # Weights
 
@@ -118,6 +123,12 @@ def test_a_dtype_that_is_asked_for_goes_before_what_is_stored() -> None:
 # What an engine takes, and what it keeps back
 
 
+def found_on(memory: int, device: str = "", **given: Any) -> Settings:
+    """Settings on a GPU of that memory and name."""
+    plain = dtype("bf16")
+    return Settings(plain, plain, device_memory=memory, device=device, **given)
+
+
 @pytest.mark.parametrize(
     ("engine", "version", "text"),
     [
@@ -132,14 +143,14 @@ def test_a_dtype_that_is_asked_for_goes_before_what_is_stored() -> None:
     ],
 )
 def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
-    assert share(engine, version, 80 * GIB, 1).text == text
+    assert share(engine, found_on(80 * GIB, engine_version=version), 1).text == text
 
 
 def test_sglang_keeps_back_for_the_tokens_of_a_pass_and_its_graphs() -> None:
     # 64 GiB, tp 1: 512 + 12288 + 128 + 512 = 13440 MiB are more than 10240
-    assert share("sglang", None, 64 * GIB, 1).text == "0.795"  # (65536 - 13440) / 65536
+    assert share("sglang", found_on(64 * GIB), 1).text == "0.795"  # (65536 - 13440) / 65536
     # 24 GiB, tp 4: 512 + 4096 * 1.5 + 4 * 128 + 160 * 2 = 7488 MiB of 24576
-    assert share("sglang", None, 24 * GIB, 4).text == "0.695"
+    assert share("sglang", found_on(24 * GIB), 4).text == "0.695"
 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
@@ -156,12 +167,12 @@ def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
 
 def test_one_pass_takes_as_much_as_the_engine_says() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
-    assert limits("vllm", 180 * GIB, "B200", None, None) == Limits(16384, 1024)
-    assert limits("vllm", 79 * GIB, "H100", None, None) == Limits(8192, 1024)
-    assert limits("vllm", 79 * GIB, "NVIDIA A100 80GB", None, None) == Limits(2048, 256)
-    assert limits("vllm", 79 * GIB, "H100", 512, 7) == Limits(512, 7)
-    assert limits("sglang", 24 * GIB, "L4", None, None).tokens == 4096
-    assert limits("llamacpp", 24 * GIB, "L4", None, None) == Limits(512, 1)
+    assert habits("vllm").limits(found_on(180 * GIB, "B200"), None) == Limits(16384, 1024)
+    assert habits("vllm").limits(found_on(79 * GIB, "H100"), None) == Limits(8192, 1024)
+    assert habits("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB"), None) == Limits(2048, 256)
+    assert habits("vllm").limits(found_on(79 * GIB, "H100", max_num_batched_tokens=512), 7) == Limits(512, 7)
+    assert habits("sglang").limits(found_on(24 * GIB, "L4"), None).tokens == 4096
+    assert habits("llamacpp").limits(found_on(24 * GIB, "L4"), None) == Limits(512, 1)
 
 
 def test_the_reserve_is_its_tensors_and_a_stated_constant() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from ..cost.fit import Question
-from ..engines.layout import Settings
+from ..engines import habits
+from ..engines.layouts import Settings
 from ..units import dtype as dtype_of
 from ..units import parse_count
 from . import COMMANDS, command_app
@@ -78,9 +79,8 @@ def fit(
         only_gpu |= {"--gpus": gpus, "--gpu-memory-utilization": gpu_memory_utilization, "--reserve": reserve}
         place = s.place_of_log(tp, pp, {"--kv-memory": kv_memory, "--gpu": gpu, **only_gpu})
     else:
-        place = s.read_place(
-            kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=engine == "llamacpp"
-        )
+        spread = engine != "all" and habits(engine).spreads
+        place = s.read_place(kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=spread)
     dtype, context = dtype or told.get("dtype"), context or told.get("context")
     kept = s.cache_dtype(kv_dtype or told.get("kv_dtype"))
     asked = o.read_workload(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..attention import Variant
 from ..engines import Engine, engine
-from ..engines.layout import Kept
+from ..engines.kept import Kept
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import DType

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..engines import layout
-from ..engines.layout import Layout, Pool
+from ..engines.layouts import Layout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol

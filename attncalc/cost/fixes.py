@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..engines import habits
 from ..errors import AttncalcError
 from ..units import count, dtype
 from .fit import Fit, Question, fit, on_gpus, possible
 from .weights import as_weights
-
-_NARROW = {"llamacpp": ("q8_0", "q4_0")}
-"""Dtypes of a cache, and of weights, that an engine has for less memory; fp8 (weights: int4 too) elsewhere."""
 
 
 class Fix(NamedTuple):
@@ -67,7 +65,7 @@ def _narrow_weights(asked: Question) -> Iterator[_Change]:
     if asked.gpu is None:
         return
     now = as_weights(asked.weights_dtype).bits if asked.weights_dtype else 16
-    for name in _NARROW.get(asked.engine, ("fp8", "int4")):
+    for name in habits(asked.engine).narrower_weights:
         if as_weights(name).bits < now:
             yield f"weights in {name}", f"--weights-dtype {name}", dataclasses.replace(asked, weights_dtype=name)
 
@@ -75,7 +73,7 @@ def _narrow_weights(asked: Question) -> Iterator[_Change]:
 def _narrow_cache(asked: Question) -> Iterator[_Change]:
     settings = asked.settings
     now = max(d.bits for d in (settings.kv_dtype_k or settings.kv_dtype, settings.kv_dtype_v or settings.kv_dtype))
-    for name in _NARROW.get(asked.engine, ("fp8",)):
+    for name in habits(asked.engine).narrower:
         if dtype(name).bits < now:
             changed = dataclasses.replace(settings, kv_dtype=dtype(name), kv_dtype_k=None, kv_dtype_v=None)
             narrow = dataclasses.replace(asked, settings=changed, kv_default=False)

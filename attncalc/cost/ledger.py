@@ -6,13 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..engines.layout import Settings
-from ..engines.llamacpp.cells import MOST_SEQUENCES
+from ..engines import habits
+from ..engines.layouts import Settings
+from ..engines.serving import Limits
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..units import dtype
-from .reserve import Limits, Reserve, Share, limits, reserve, share
+from .reserve import Reserve, Share, reserve, share
 from .weights import Weights, weights
 
 
@@ -49,17 +50,18 @@ class Question:
 
     @property
     def spread(self) -> bool:
-        """Whether each GPU has whole layers of its own: llama.cpp's way."""
-        return self.engine == "llamacpp" and self.gpu is not None
+        """Whether each GPU has whole layers of its own."""
+        return habits(self.engine).spreads and self.gpu is not None
 
     def of(self, engine: str) -> Question:
-        """The same question to an engine, with what it takes where nobody has said: llama.cpp's cache is in fp16.
+        """The same question to an engine, with the cache's dtype that it takes where nobody has said.
 
         Another engine than it was asked splits the model over the GPUs in its own way.
         """
         asked, settings = dataclasses.replace(self, engine=engine), self.settings
-        if engine == "llamacpp" and self.kv_default:
-            settings = dataclasses.replace(settings, kv_dtype=dtype("fp16"))
+        taken = habits(engine).cache_dtype
+        if taken and self.kv_default:
+            settings = dataclasses.replace(settings, kv_dtype=dtype(taken))
         if asked.spread and engine != self.engine:
             settings = dataclasses.replace(settings, tp=1, pp=1, dcp=1)
         return dataclasses.replace(asked, settings=settings)
@@ -69,8 +71,7 @@ class Question:
         """How much one forward pass takes at once on that GPU; None without one."""
         if self.gpu is None:
             return None
-        given = self.settings.max_num_batched_tokens or (self.settings.ubatch if self.engine == "llamacpp" else None)
-        return limits(self.engine, self.gpu.memory, self.gpu.title, given, self.max_num_seqs)
+        return habits(self.engine).limits(self.told(), self.max_num_seqs)
 
     def told(self) -> Settings:
         """The settings, with the model and the GPU that the engine finds."""
@@ -81,11 +82,11 @@ class Question:
         return dataclasses.replace(told, device_memory=self.gpu.memory, device=self.gpu.title, gpus=gpus)
 
     def started(self) -> Settings:
-        """As `told`, with as many of llama.cpp's slots as there are sequences, where nobody has said."""
-        told = self.told()
-        if self.engine != "llamacpp" or told.sequences:
+        """As `told`, with a slot for each sequence, where the engine has slots and nobody has said how many."""
+        told, most = self.told(), habits(self.engine).most_slots
+        if most is None or told.sequences:
             return told
-        return dataclasses.replace(told, sequences=min(self.batch, MOST_SEQUENCES))
+        return dataclasses.replace(told, sequences=min(self.batch, most))
 
 
 class Ledger(NamedTuple):
@@ -118,7 +119,7 @@ def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) 
     if asked.gpu is None or asked.limits is None:
         return Ledger(symbol("kv_memory", asked.kv_memory or 0, "bytes for the cache on one device"))
     memory = symbol("memory", asked.gpu.memory, f"bytes of one {asked.gpu.title} that software sees")
-    taken = share(asked.engine, asked.settings.engine_version, asked.gpu.memory, asked.devices)
+    taken = share(asked.engine, asked.told(), asked.devices)
     if asked.share:
         taken = asked.share._replace(option=taken.option)
     usable = quantity(

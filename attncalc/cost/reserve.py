@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ..engines import habits
+from ..engines.layouts import Settings
+from ..engines.serving import Limits
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
 from ..units import BYTES, count, dtype, human, shown
 
-GIB, MIB = 2**30, 2**20
 FIXED = 3 * 2**29
 """Bytes for the CUDA context, graphs, libraries and the allocator's gaps on one GPU. vLLM's own profile of
 Llama-3-8B on an H100 said 1.79 GiB beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
@@ -34,13 +36,6 @@ class Share(NamedTuple):
     denominator: int
 
 
-class Limits(NamedTuple):
-    """Tokens of one forward pass, and sequences whose logits it makes at once."""
-
-    tokens: int
-    sequences: int
-
-
 class Reserve(NamedTuple):
     """Bytes kept back on one device. parts: (name, label, figure) of what its formula names; note: what is assumed."""
 
@@ -49,46 +44,10 @@ class Reserve(NamedTuple):
     note: str
 
 
-def share(engine: str, version: str | None, memory: int, devices: int) -> Share:
-    """What `engine` takes of `memory` bytes where nobody has said. devices: tp * pp.
-
-    Sources: vLLM's CacheConfig.gpu_memory_utilization (vllm/config/cache.py), 0.92 since 0.20; SGLang's
-    handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23), with the graphs of decode steps,
-    without those of prefills.
-    """
-    if engine == "vllm":
-        text = "0.9" if version and _release(version) < (0, 20) else "0.92"
-    elif engine == "sglang":
-        text = _mem_fraction_static(memory // MIB, devices)
-    else:
-        text = "1"
-    return parse_share(text, share_option(engine))
-
-
-def share_option(engine: str) -> str:
-    """What the engine calls its share."""
-    return "--mem-fraction-static" if engine == "sglang" else "--gpu-memory-utilization"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def _mem_fraction_static(memory: int, devices: int) -> str:
-    """memory: MiB of the GPU."""
-    tokens = _by_memory(memory * MIB, ((20, 2048), (60, 4096), (160, 8192)), 16384)
-    small = ((20, 8), (35, 48), (60, 32), (160, 256))
-    graphs = _by_memory(memory * MIB, small if devices < 4 else ((20, 8), (60, 160)), 512)
-    reserved = 512 + tokens * 3 // 2 + devices * 128 + graphs * 2
-    if memory > 60 * 1024:
-        reserved = max(reserved, 10 * 1024)
-    thousandths = max(1, (2000 * (memory - reserved) + memory) // (2 * memory))
-    return f"0.{thousandths:03d}"
-
-
-def _by_memory(memory: int, steps: tuple[tuple[int, int], ...], most: int) -> int:
-    """The value of the first step, in GiB, that `memory` is below."""
-    return next((value for gib, value in steps if memory < gib * GIB), most)
+def share(engine: str, settings: Settings, devices: int) -> Share:
+    """What `engine` takes of a GPU's memory where nobody has said. devices: that hold the model once."""
+    its = habits(engine)
+    return parse_share(its.share(settings, devices), its.share_option)
 
 
 def parse_share(text: str, option: str) -> Share:
@@ -101,37 +60,22 @@ def parse_share(text: str, option: str) -> Share:
     return Share(option, text.strip(), numerator, denominator)
 
 
-def limits(engine: str, memory: int, title: str, tokens: int | None, sequences: int | None) -> Limits:
-    """How much one forward pass takes at once where nobody has said.
-
-    Sources: vLLM's EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py, the API server's);
-    SGLang's chunked_prefill_size (srt/arg_groups/memory_hook.py); llama.cpp's n_ubatch (common/common.h).
-    """
-    if engine == "llamacpp":
-        return Limits(tokens or 512, sequences or 1)
-    if engine == "sglang":
-        default = _by_memory(memory, ((20, 2048), (60, 4096), (160, 8192)), 16384)
-        return Limits(tokens or default, sequences or 256)
-    large = memory >= 70 * GIB and "A100" not in title
-    default = 16384 if memory >= 160 * GIB else 8192 if large else 2048
-    return Limits(tokens or default, sequences or (1024 if large else 256))
-
-
 def reserve(model: ModelSpec, engine: str, of: Limits, pp: int = 1, *, in_dtype: str | None = None) -> Reserve:
     """What is kept back on one of the model's devices.
 
     Tensors: the residual and a layer's input, the widest that is live inside one layer, and the logits in
-    fp32 with their probabilities. engine ideal keeps back nothing; SGLang's share leaves room for tensors
-    and graphs already. AttncalcError: for a dtype that activations cannot have.
+    fp32 with their probabilities; some engines' share leaves room for them already. AttncalcError: for a
+    dtype that activations cannot have.
     """
-    if engine == "ideal":
+    keeps_back = habits(engine).keeps_back
+    if keeps_back == "nothing":
         return Reserve(quantity(0), (), "")
     several = model.tp * pp > 1
     fixed: int = symbol("fixed", FIXED, "bytes assumed for the context, graphs and the allocator")
     if several:
         fixed = fixed + symbol("peers", PEERS, "bytes assumed for the buffers of collective operations")
     words = f"{human(int(fixed), BYTES)} for {'context, graphs and collectives' if several else 'context and graphs'}"
-    if engine == "sglang":
+    if keeps_back == "constant":
         return Reserve(quantity(fixed), (), f"The reserve is an assumption: {words}. --reserve replaces it.")
     symbols = model.symbolic()
     tokens = symbol("N", of.tokens, "tokens of one forward pass")

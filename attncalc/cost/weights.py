@@ -6,7 +6,7 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..engines.layout import stage_sizes
+from ..engines.kept import stage_sizes
 from ..engines.llamacpp.split import layers_of_gpus
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack

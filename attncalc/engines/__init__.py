@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..attention import Cached
 from ..errors import AttncalcError, did_you_mean
 from ..units import DType, shown
 from ..workload import Workload
 from . import ideal, transformers
-from .layout import Kept, Layout, Settings
+
+if TYPE_CHECKING:
+    from .kept import Kept
+    from .layouts import Layout, Settings
+    from .serving import Habits
 
 
 class Engine(Protocol):
@@ -41,14 +45,30 @@ def engine(name: str) -> Engine:
     return ENGINES[name]
 
 
-SERVING = ("ideal", "transformers", "vllm", "sglang", "llamacpp")
-"""The engines that say what fits: each the module of that name here, with a function `layout`."""
+SERVING = {
+    "vllm": ".vllm",
+    "sglang": ".sglang",
+    "llamacpp": ".llamacpp",
+    "transformers": ".unpaged.transformers",
+    "ideal": ".unpaged.ideal",
+}
+"""The engines that say what fits, each a module with `layout` and `HABITS`, imported when it is asked."""
 
 
 def layout(name: str, kept: Sequence[Kept], settings: Settings) -> Layout:
     """How the engine of that name stores those layers. AttncalcError: there is none, or it cannot store them."""
+    made: Layout = _serving(name).layout(kept, settings)
+    return made
+
+
+def habits(name: str) -> Habits:
+    """What the engine of that name does where nobody has said. AttncalcError: there is none."""
+    found: Habits = _serving(name).HABITS
+    return found
+
+
+def _serving(name: str) -> Any:
     if name not in SERVING:
         hint = did_you_mean(name, SERVING)
         raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(SERVING)}")
-    made: Layout = import_module(f".{name}", __name__).layout(kept, settings)
-    return made
+    return import_module(SERVING[name], __name__)

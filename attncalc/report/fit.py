@@ -7,11 +7,11 @@ from typing import Any
 from ..cost.fit import Fit, Question, fit, min_gpus
 from ..cost.fixes import Fix, fixes
 from ..cost.parts import cache_dtype
+from ..engines import habits
 from ..model import ModelSpec, plural
 from ..units import count
 from ..workload import Workload
 from .ledger import (
-    TITLES,
     aligned,
     detail_figures,
     fit_figures,
@@ -103,7 +103,7 @@ def asked_facts(asked: Question, model: ModelSpec, workload: Workload) -> tuple[
 
 def _heading(found: Fit, workload: Workload) -> tuple[str, ...]:
     asked = found.asked
-    on = f"{TITLES[asked.engine]} on {place(asked)}"
+    on = f"{habits(asked.engine).title} on {place(asked)}"
     lines = heading(asked.model, on, *asked_facts(asked, asked.model, workload))
     return (*lines, ", ".join(found.layout.facts)) if found.layout.facts else lines
 
@@ -161,7 +161,8 @@ def words_table(found: Fit) -> tuple[Table, ...]:
     if not found.pool.words:
         return ()
     lines = [line for words in found.pool.words for line in wrapped(words, "    ", WIDTH - 2)]
-    title, refused = TITLES[found.asked.engine], found.asked.engine == "vllm" and found.max_batch == 0
+    its = habits(found.asked.engine)
+    title, refused = its.title, its.must_fit_one and found.max_batch == 0
     header = f"{title} will not start: not one request fits. It would say:" if refused else f"{title} will say:"
     said = LABEL._replace(header=header)
     return (Table((said,), tuple((line,) for line in lines)),)
@@ -183,8 +184,8 @@ def fit_notes(found: Fit, model: ModelSpec, workload: Workload) -> tuple[str, ..
     if asked.kv_default and asked.settings.kv_dtype.name != asked.settings.dtype.name:
         kept, own = asked.settings.kv_dtype.name, asked.settings.dtype.name
         notes.append(
-            f"The cache is in {kept}, {TITLES[asked.engine]}'s default whatever the model is in; --kv-dtype {own} is "
-            "the model's own."
+            f"The cache is in {kept}, {habits(asked.engine).title}'s default whatever the model is in; --kv-dtype "
+            f"{own} is the model's own."
         )
     if asked.spread:
         notes.append("The embedding stays in host memory, and no figure of a GPU has it.")
@@ -192,5 +193,5 @@ def fit_notes(found: Fit, model: ModelSpec, workload: Workload) -> tuple[str, ..
         notes.append(f"{asked.gpu.title}: no log of what software sees was found, so its memory is taken small.")
     if found.layout.bound == "lower":
         notes.append("Bytes are those that a later token needs at the least: pages and fragments come on top.")
-    devices = [] if asked.engine == "llamacpp" else device_notes(model)  # it does not replicate
+    devices = [] if habits(asked.engine).spreads else device_notes(model)  # whole layers: nothing is replicated
     return tuple(dict.fromkeys((*notes, *found.layout.notes, *devices, *model_notes(model))))

@@ -7,18 +7,16 @@ from typing import Any, NamedTuple
 
 from ..cost.fit import Fit, Question, fit, min_gpus
 from ..cost.fixes import fixes
-from ..engines import SERVING
+from ..engines import SERVING, habits
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..units import BYTES
 from ..workload import Workload
 from .fit import asked_facts, engine_facts, fit_notes, more_of, place, workload_of
-from .ledger import TITLES, detail_figures, fit_figures, part_figures
+from .ledger import detail_figures, fit_figures, part_figures
 from .report import LABEL, Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .speed import speed
 from .text import WIDTH, table_lines
-
-_FIRST = ("vllm", "sglang", "llamacpp", "transformers", "ideal")
 
 
 class Answer(NamedTuple):
@@ -36,7 +34,7 @@ def fit_all_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
 
     It fits where one engine says so. AttncalcError: no engine has an answer.
     """
-    answers = [_answer(asked.of(name)) for name in sorted(SERVING, key=_FIRST.index)]
+    answers = [_answer(asked.of(name)) for name in SERVING]
     found = [(answer, answer.found) for answer in answers if answer.found]
     if not found:
         raise AttncalcError(f"no engine has an answer: {answers[0].refused}", "ask one engine: --engine vllm")
@@ -83,7 +81,7 @@ def _table(found: Sequence[tuple[Answer, Fit]]) -> Table:
     memory = unit_column("KV\nmemory", [each["kv_memory"].whole for each in by_name], BYTES)
     one = unit_column("one\nsequence", [each["kv_bytes_per_sequence"].whole for each in by_name], BYTES)
     columns: list[tuple[Column, list[str]]] = [
-        (Column("", "left"), [TITLES[answer.engine] for answer, _ in found]),
+        (Column("", "left"), [habits(answer.engine).title for answer, _ in found]),
         (Column("bytes", "left"), [each.layout.bound for _, each in found]),
         one,
         (Column("tokens"), [each["kv_tokens"].human for each in by_name]),
@@ -106,7 +104,7 @@ def _limit(figure: Figure) -> str:
 
 def _verdict(found: Sequence[Fit]) -> str:
     """'FITS with vLLM and ideal; DOES NOT FIT with transformers.'"""
-    names = {fits: [TITLES[each.asked.engine] for each in found if each.fits == fits] for fits in (True, False)}
+    names = {fits: [habits(each.asked.engine).title for each in found if each.fits == fits] for fits in (True, False)}
     words = {True: "FITS with", False: "DOES NOT FIT with"}
     return "; ".join(f"{words[fits]} {', '.join(who)}" for fits, who in names.items() if who) + "."
 
@@ -117,11 +115,11 @@ def _notes(answers: Sequence[Answer], model: ModelSpec, workload: Workload) -> l
     for answer in answers:
         if answer.found:
             for note in fit_notes(answer.found, model, workload):
-                notes.setdefault(note, []).append(TITLES[answer.engine])
+                notes.setdefault(note, []).append(habits(answer.engine).title)
     everyone = sum(answer.found is not None for answer in answers)
     said = [note if len(who) == everyone else f"{', '.join(who)}: {note}" for note, who in notes.items()]
     return [
         "bytes lower: what a later token needs at the least; reserved: what the engine sets aside.",
-        *(f"{TITLES[answer.engine]} has no answer: {answer.refused}." for answer in answers if answer.refused),
+        *(f"{habits(answer.engine).title} has no answer: {answer.refused}." for answer in answers if answer.refused),
         *said,
     ]

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from ..cost.fit import Fit
 from ..cost.fixes import Fix
-from ..engines.layout import Detail
+from ..engines import habits
+from ..engines.layouts import Detail
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..units import BYTES, NO_UNIT, TOKENS, count, human
 from .report import LABEL, Column, Figure, Table, times
 
-TITLES = {
-    "ideal": "ideal",
-    "transformers": "transformers",
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "llamacpp": "llama.cpp",
-}
-"""Engines as people write them."""
 GIVEN = "as given"
 ASSUMED = "an assumption: --reserve replaces it"
 
@@ -154,7 +147,7 @@ def verdict(found: Fit) -> str:
         return f"FITS: {what}; {most}."
     most_at_once = found.layout.most
     if most_at_once is not None and asked.batch > most_at_once:
-        return f"DOES NOT FIT: {what}; {TITLES[asked.engine]} runs {count(most_at_once)} at most."
+        return f"DOES NOT FIT: {what}; {habits(asked.engine).title} runs {count(most_at_once)} at most."
     if ledger.short:
         return f"DOES NOT FIT: weights and reserve take {human(ledger.short, BYTES)} more than there is."
     need, have = human(found.needed, BYTES), human(ledger.kv_memory, BYTES)

@@ -10,7 +10,7 @@ from ..check import Check
 from ..cost.cache import kept
 from ..cost.fit import Question
 from ..engines import layout
-from ..engines.layout import Layout, Pool
+from ..engines.layouts import Layout, Pool
 from ..engines.vllm.log import Log, Printed
 from ..engines.vllm.versions import STRETCHES
 from ..errors import AttncalcError

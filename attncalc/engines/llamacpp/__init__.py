@@ -15,13 +15,25 @@ from ...attention import Cached, Chunked
 from ...errors import AttncalcError
 from ...quantity import Quantity, exact_div, named
 from ...units import DType, count, dtype, shown
-from ..layout import Kept, Settings, gathered, summed
+from ..kept import Kept, gathered, summed
+from ..layouts import Settings
+from ..serving import Habits, Limits
 from .cells import FORK, MOST_SEQUENCES, TYPES, VERSION, Buffer, LlamaCpp, States
 from .split import layers_of_gpus
 
 NAME = "llamacpp"
 UBATCH, BATCH, CHUNK = 512, 2048, 8192
 """The defaults of -ub and -b, and the chunk that Llama 4's loader sets."""
+HABITS = Habits(
+    "llama.cpp",
+    lambda settings, sequences: Limits(settings.max_num_batched_tokens or settings.ubatch or UBATCH, sequences or 1),
+    cache_dtype="fp16",
+    narrower=("q8_0", "q4_0"),
+    narrower_weights=("q8_0", "q4_0"),
+    most_slots=MOST_SEQUENCES,
+    spreads=True,
+)
+"""common/common.h: n_ubatch, and a cache in f16 whatever the model is in."""
 _STATES = ("convolution", "state")
 _STORED = ("engine_version", "kv_dtype_k", "kv_dtype_v", "kv_unified", "swa_full")
 _OPTIONS = frozenset((*_STORED, "sequences", "ubatch", "speculative_tokens", "gpus"))

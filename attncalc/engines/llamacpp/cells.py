@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...quantity import Quantity, Ratio, ceil_div, minimum, most, named, quantity, ratio, symbol
 from ...units import BYTES, NO_UNIT, DType, count
-from ..layout import Bound, Detail, Pool
+from ..layouts import Bound, Detail, Pool
 
 VERSION, FORK = "0.3.36", "ik"
 """What --engine-version may be: llama-cpp-python's version, or the fork ik_llama.cpp."""

@@ -13,9 +13,11 @@ from fractions import Fraction
 
 from ...quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
 from ...units import BYTES, TOKENS
-from ..layout import Bound, Detail, Kept, Pool, Settings
+from ..kept import Kept
+from ..layouts import Bound, Detail, Pool, Settings
 from .pools import Pools, Stage, read
 from .states import States
+from .told import HABITS as HABITS
 from .told import SETTINGS, facts, notes, understood
 
 NAME = "sglang"

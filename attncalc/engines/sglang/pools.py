@@ -15,7 +15,8 @@ from ...attention.span import Selected
 from ...errors import AttncalcError
 from ...quantity import Quantity, named, symbol
 from ...units import DType, dtype
-from ..layout import Kept, Settings, gathered, summed
+from ..kept import Kept, gathered, summed
+from ..layouts import Settings
 
 SCALED = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""

@@ -14,7 +14,9 @@ from typing import NamedTuple
 from ...attention import Chunked, Sliding
 from ...errors import AttncalcError
 from ...units import shown
-from ..layout import Kept, Settings
+from ..kept import Kept
+from ..layouts import Settings
+from ..serving import Habits, Limits, by_memory
 from .pools import WINDOWED, Pools
 from .states import States
 
@@ -48,6 +50,31 @@ class Told(NamedTuple):
     share: Fraction
     states: States | None
     most: int | None
+
+
+_STEPS = ((20, 2048), (60, 4096), (160, 8192))
+
+
+def _limits(settings: Settings, sequences: int | None) -> Limits:
+    """chunked_prefill_size (srt/arg_groups/memory_hook.py)."""
+    tokens = by_memory(settings.device_memory, _STEPS, 16384)
+    return Limits(settings.max_num_batched_tokens or tokens, sequences or 256)
+
+
+def _mem_fraction_static(settings: Settings, devices: int) -> str:
+    """handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23), with the graphs of decode steps,
+    without those of prefills.
+    """
+    memory = (settings.device_memory or 0) // 2**20
+    small = ((20, 8), (35, 48), (60, 32), (160, 256))
+    graphs = by_memory(settings.device_memory, small if devices < 4 else ((20, 8), (60, 160)), 512)
+    reserved = 512 + by_memory(settings.device_memory, _STEPS, 16384) * 3 // 2 + devices * 128 + graphs * 2
+    if memory > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    return f"0.{max(1, (2000 * (memory - reserved) + memory) // (2 * memory)):03d}"
+
+
+HABITS = Habits("SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", keeps_back="constant")
 
 
 def understood(pools: Pools, settings: Settings) -> Told:

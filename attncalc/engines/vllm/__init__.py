@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from ...errors import AttncalcError
 from ...quantity import Quantity, named
-from ..layout import Kept, Settings, stages
+from ..kept import Kept, stages
+from ..layouts import Settings
+from .defaults import HABITS as HABITS
 from .groups import Group, Padding, grouped
 from .pages import Spec, specs
 from .pool import VllmLayout, on_stage

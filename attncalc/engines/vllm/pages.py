@@ -9,7 +9,7 @@ from ...attention import Cached, Chunked, Sliding
 from ...errors import AttncalcError
 from ...quantity import Quantity, ceil_div, symbol, total
 from ...units import DType, dtype
-from ..layout import Settings
+from ..layouts import Settings
 from .versions import Behaviour
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, maximum, minimum, named, quantity, ratio, symbol
 from ...units import BYTES, NO_UNIT, TOKENS, count
-from ..layout import Bound, Detail, Pool, Settings
+from ..layouts import Bound, Detail, Pool, Settings
+from .defaults import batched_tokens
 from .groups import Group, Padding
 from .pages import Spec
 from .states import Alignment, States
 from .versions import Behaviour
 
-_LARGE, _LARGEST = 70 * 2**30, 160 * 2**30
-"""Device memory from which vLLM schedules more tokens a step (engine/arg_utils.py)."""
 _SWAP_SPACE = 4 * 2**30
 
 
@@ -60,15 +59,7 @@ class VllmLayout:
 
     @property
     def _batched(self) -> int:
-        """max_num_batched_tokens: as told, or an API server's default on that device."""
-        if self.settings.max_num_batched_tokens:
-            return self.settings.max_num_batched_tokens
-        memory = self.settings.device_memory or _LARGE
-        if memory >= _LARGEST and self.does.large_devices:
-            return 16384
-        slower = ("a100", "gb10") if self.does.version >= (0, 33) else ("a100",)
-        small = memory < _LARGE or any(name in self.settings.device.lower() for name in slower)
-        return 2048 if small else 8192
+        return batched_tokens(self.settings, self.does)
 
     @property
     def in_flight(self) -> int:

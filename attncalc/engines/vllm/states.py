@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...quantity import Quantity, ceil_div, named, symbol
-from ..layout import Kept, Settings
+from ..kept import Kept
+from ..layouts import Settings
 from .pages import specs
 from .versions import Behaviour
 

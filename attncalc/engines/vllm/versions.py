@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...errors import AttncalcError
-from ...quantity import Ratio, ratio
 from ...units import shown
 
 Version = tuple[int, ...]
@@ -33,9 +32,9 @@ class Behaviour(NamedTuple):
         return V0 if self.version == (0,) else ".".join(map(str, self.version))
 
     @property
-    def utilization(self) -> Ratio:
+    def utilization(self) -> str:
         """gpu_memory_utilization where none is given (config/cache.py)."""
-        return ratio(92, 100) if self.version >= (0, 20) else ratio(90, 100)
+        return "0.92" if self.version >= (0, 20) else "0.9"
 
     @property
     def groups_hybrids(self) -> bool:

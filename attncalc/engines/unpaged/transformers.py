@@ -1,0 +1,150 @@
+"""What fits in the caches of Hugging Face transformers: dynamic, static and quantised.
+
+A static cache is made as long as the context at once; a quantised one keeps its last tokens as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...attention import Cached
+from ...errors import AttncalcError, did_you_mean
+from ...quantity import Quantity, ceil_div, minimum, symbol
+from ...units import DType, shown
+from ...workload import Workload
+from .. import ideal
+from ..kept import Kept, gathered, words
+from ..layouts import Settings
+from ..serving import Habits, Limits, by_memory
+from ..transformers import NAME, layer_bytes, stored
+from . import Unpaged, check
+
+
+def _limits(settings: Settings, sequences: int | None) -> Limits:
+    """A pass takes whole prompts, whose lengths nobody has said: as vLLM's defaults by GPU are taken."""
+    tokens = by_memory(settings.device_memory, ((70, 2048), (160, 8192)), 16384)
+    return Limits(settings.max_num_batched_tokens or tokens, sequences or (256 if tokens == 2048 else 1024))
+
+
+HABITS = Habits("transformers", _limits)
+VERSION = "5.23.0"
+IMPLEMENTATIONS = ("dynamic", "static", "quantized")
+GROUP, BITS, RESIDUAL = 64, 4, 128
+"""QuantizedLayer's own: elements that share a scale, bits of an element, tokens of the residual."""
+
+
+def layout(kept: Sequence[Kept], settings: Settings) -> Unpaged:
+    """Hugging Face's own caches, by cache_implementation: dynamic (the default), static or quantized.
+
+    kv_dtype is the model's own there; fp8 is QuantizedCache's backend of that name. Source: transformers
+    5.23.0, cache_utils.py. AttncalcError: another cache, another version, or layers that it cannot hold.
+    """
+    settings.only(NAME, frozenset({"cache_implementation", "residual_length", "engine_version"}))
+    if settings.engine_version not in (None, VERSION):
+        raise AttncalcError(
+            f"--engine-version {shown(settings.engine_version)}: the caches of transformers {VERSION} are known here",
+            "leave it out",
+        )
+    check(kept, settings)
+    name = settings.cache_implementation or "dynamic"
+    if name not in IMPLEMENTATIONS:
+        raise AttncalcError(
+            f"--cache-implementation {shown(name)}: its bytes on the device are not known here",
+            f"{did_you_mean(name, IMPLEMENTATIONS)}known: {', '.join(IMPLEMENTATIONS)}",
+        )
+    if settings.residual_length is not None and (name != "quantized" or settings.kv_dtype.name == "fp8"):
+        raise AttncalcError("--residual-length is of groups of 4-bit elements", "add --cache-implementation quantized")
+    made = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}[name]
+    return made(gathered(kept), settings)
+
+
+def _dynamic(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
+    _plain(settings)
+    return Unpaged(
+        (runs,),
+        settings.kv_dtype,
+        settings.source,
+        layer_bytes,
+        "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
+        facts=(f"version {VERSION}", "DynamicCache"),
+        notes=("A step copies one layer's K and V at a time (torch.cat); the copy is not counted.",),
+    )
+
+
+def _static(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
+    _plain(settings)
+    for run in runs:
+        if any(cached.role == "other" and cached.grows == "context" for cached in run.cached):
+            raise AttncalcError(
+                f"StaticCache: no layout is known here for layers that keep {words(run)}",
+                "ask without --cache-implementation static",
+            )
+    return Unpaged(
+        (runs,),
+        settings.kv_dtype,
+        settings.source,
+        lambda cached, asked, kv_dtype: ideal.layer_bytes(stored(cached), asked, kv_dtype),
+        "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
+        "reserved",
+        (f"version {VERSION}", "StaticCache, max_cache_len the context"),
+    )
+
+
+def _quantized(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
+    for run in runs:
+        if any(c.grows != "context" or c.span.reach is not None or c.role not in _QUANTIZED for c in run.cached):
+            raise AttncalcError(
+                f"QuantizedCache is for full attention alone; layers here keep {words(run)}",
+                "ask without --cache-implementation quantized",
+            )
+    source = "transformers, cache_utils.py: QuantizedCache, "
+    copied = "A step makes one layer's K and V whole again at a time; that is not counted."
+    if settings.kv_dtype.name == "fp8":
+        return Unpaged(
+            (runs,),
+            settings.kv_dtype,
+            settings.source,
+            layer_bytes,
+            source + "Fp8QuantizedLayer",
+            facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
+            notes=(copied, "Two fp32 scales a layer, 8 B, are not counted."),
+        )
+    _plain(settings)
+    residual = RESIDUAL if settings.residual_length is None else settings.residual_length
+    return Unpaged(
+        (runs,),
+        settings.kv_dtype,
+        settings.source,
+        lambda cached, asked, kv_dtype: _in_groups(cached, asked, kv_dtype, residual),
+        source + "QuantizedLayer (backends quanto and hqq)",
+        facts=(f"version {VERSION}", f"QuantizedCache, {BITS} bits in groups of {GROUP}, residual {residual}"),
+        notes=(copied, "The residual is counted as long as it becomes: it fills, and is quantised with all before it."),
+    )
+
+
+_QUANTIZED = ("kv", "k", "v", "latent")
+
+
+def _plain(settings: Settings) -> None:
+    """AttncalcError: a dtype that K and V of a model cannot have."""
+    if settings.kv_dtype.group is not None or settings.kv_dtype.name == "fp8":
+        raise AttncalcError(
+            f"--kv-dtype {settings.kv_dtype.name}: this cache has the model's own dtype",
+            "leave it out; --cache-implementation quantized keeps 4 bits, with --kv-dtype fp8 8 bits",
+        )
+
+
+def _in_groups(cached: Cached, workload: Workload, kv_dtype: DType, residual: int) -> int:
+    """Bytes that one layer of QuantizedCache keeps at the most.
+
+    The first call's tokens are quantised, then up to residual_length - 1 wait as they came.
+    """
+    cached = stored(cached)
+    whole = isinstance(workload.context, Quantity)
+    length = symbol("residual_length", residual, "tokens from which the residual is quantised") if whole else residual
+    waiting = minimum(workload.context - 1, length - 1)
+    elements = workload.batch * (workload.context - waiting) * cached.rows * cached.width
+    # quanto and hqq give each group a scale and a zero point in the model's dtype.
+    scales = 2 * (kv_dtype.bits // 8)
+    packed = ceil_div(elements * BITS, 8) + ceil_div(elements, GROUP) * scales
+    return packed + workload.batch * waiting * cached.rows * kv_dtype.row_bytes(cached.width)
