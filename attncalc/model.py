@@ -145,6 +145,7 @@ class ModelSpec:
     its figures rest on that nobody has said. tp: tensor-parallel devices that hold it; figures are then
     one device's. stored: what its files hold, all devices' together; None where none were read.
     model_type: what its config.json calls it, where an engine decides by it; None where nothing says.
+    weights_dtype: what its files keep the matrices of attention and MLPs in, where that is not `dtype`.
     """
 
     name: str
@@ -162,6 +163,7 @@ class ModelSpec:
     tp: int = 1
     stored: StoredWeights | None = None
     model_type: str | None = None
+    weights_dtype: str | None = None
 
     @property
     def main(self) -> Stack:

@@ -103,7 +103,6 @@ _ALIASES = {
     "half": "fp16",
     "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
-    "fp8_ds_mla": "fp8",
     "fp8_e5m2": "fp8",
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",
@@ -249,7 +248,7 @@ def parse_bytes(text: str, what: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     size = 0
-    if found:
+    if found and (found["unit"] or not found["fraction"]):  # 5.38 of what?
         unit, fraction = found["unit"], found["fraction"] or ""
         factor = _SUFFIXES.get(unit) or _SIZES.get(unit.lower(), 0)
         size = int(found["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)

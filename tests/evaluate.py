@@ -28,12 +28,24 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
             return Fraction(symbols[name])
         case ast.BinOp(left=left, op=op, right=right):
             return _operate(op, _value(left, symbols), _value(right, symbols))
+        case ast.Call(func=ast.Name(id="int"), args=[argument]):
+            return Fraction(int(_float(argument, symbols)))
         case ast.Call(func=ast.Name(id=function), args=arguments):
             values = [_value(argument, symbols) for argument in arguments]
-            rounded = {"ceil": Fraction(ceil(values[0])), "int": Fraction(floor(values[0]))}
-            return {"min": min(values), "max": max(values), **rounded}[function]
+            return {"min": min(values), "max": max(values), "ceil": Fraction(ceil(values[0]))}[function]
         case _:
             raise AssertionError(f"a formula cannot hold {ast.dump(node)}")
+
+
+def _float(node: ast.expr, symbols: Mapping[str, int]) -> float:
+    """What stands in int(...): an engine's own arithmetic, in floats, from left to right."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _float(left, symbols) / _float(right, symbols)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _float(left, symbols) * _float(right, symbols)
+        case _:
+            return float(_value(node, symbols))
 
 
 def _operate(op: ast.operator, a: Fraction, b: Fraction) -> Fraction:

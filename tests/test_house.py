@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "model": BASE | {"attention", "mlp", "stored"},
     "hardware": BASE,
     "engines": MODEL,
-    "cost": MODEL | {"engines", "hardware"},
+    "cost": MODEL | {"engines", "hardware", "check"},
     "config": MODEL | {"hardware"},
     "check": set[str](),
     "report": MODEL | {"engines", "hardware", "cost", "check"},

@@ -110,8 +110,21 @@ def test_a_tower_is_said_not_to_be_counted() -> None:
     assert "The vision tower is not counted." in spec.notes
 
 
-def test_quantised_weights_are_said_to_be() -> None:
-    assert any("quantised" in note for note in read(quantization_config={"quant_method": "fp8"}).notes)
+@pytest.mark.parametrize(
+    ("said", "packed"),
+    [
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, None),
+        ({"quant_method": "mxfp4"}, None),  # of the experts alone
+        ({"quant_method": "compressed-tensors"}, None),
+    ],
+)
+def test_quantised_weights_are_said_to_be(said: dict[str, Any], packed: str | None) -> None:
+    spec = read(quantization_config=said)
+    assert spec.weights_dtype == packed
+    assert any(f"released {'quantised' if packed is None else f'in {packed}'};" in note for note in spec.notes)
 
 
 def test_a_head_that_is_not_counted_is_said() -> None:

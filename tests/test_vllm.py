@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from attncalc.cost.cache import kept
 from attncalc.engines import layout
 from attncalc.engines.kept import Kept
 from attncalc.engines.layouts import Layout, Settings
-from attncalc.engines.vllm.versions import behaviour
+from attncalc.engines.vllm.versions import RELEASES, Behaviour, behaviour
 from attncalc.errors import AttncalcError
 from attncalc.units import dtype
 
@@ -195,16 +196,16 @@ def test_states_of_a_request(given: dict[str, Any], states: int) -> None:
 def test_drafted_tokens_widen_the_convolution() -> None:
     # (4 - 1 + 3) columns of 8,192 channels x 2 B
     made = vllm(GDN, full(1, WIDE), speculative_tokens=3)
-    assert figure(made, "kv_bytes_of_state") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
+    assert figure(made, "state_bytes_per_layer") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
 
 
 def test_a_state_has_the_dtype_that_the_model_asks_for_or_that_is_given() -> None:
     conv = 8192 * 3 * 2
     quiet = Kept(3, (CONVOLUTION, STATE._replace(asked=None)), "GDN")
-    assert figure(vllm(GDN, full(1, WIDE)), "kv_bytes_of_state") == conv + 32 * 128 * 128 * 4
-    assert figure(vllm(quiet, full(1, WIDE)), "kv_bytes_of_state") == conv + 32 * 128 * 128 * 2
+    assert figure(vllm(GDN, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
+    assert figure(vllm(quiet, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 2
     given = vllm(quiet, full(1, WIDE), mamba_ssm_cache_dtype=dtype("fp32"))
-    assert figure(given, "kv_bytes_of_state") == conv + 32 * 128 * 128 * 4
+    assert figure(given, "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
 
 
 def test_a_drafter_s_layers_are_the_models_last() -> None:
@@ -372,6 +373,65 @@ def test_what_vllm_has_no_layout_for_is_refused(runs: list[Kept], given: dict[st
         vllm(*runs, **given)
 
 
+FOLDER = Path(__file__).parent / "data" / "engine-logs" / "models"
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    # with prefixes a state more, and one for what a prefill exports half-way: the gated delta net's and Mamba-2's
+    [("qwen3.5-9b.json", 3), ("nemotron-3-nano-30b.json", 3)],
+)
+def test_kinds_of_states_are_told_apart_in_a_real_config(name: str, states: int) -> None:
+    model = load(str(FOLDER / name))
+    made = layout("vllm", kept(model.plain()), told())
+    block, groups = figure(made, "kv_block_size"), figure(made, "kv_groups")
+    assert figure(made, "kv_blocks_per_request", 131072) == -(-131072 // block) + (groups - 1) * states
+
+
+def test_tokens_are_those_of_floats() -> None:
+    # 1,994 / 375 * 6,000 is 31,904; in floats a little less, and vLLM cuts it off
+    made = vllm(full(32))
+    pool = made.pool(1994 * figure(made, "kv_bytes_per_block"), 6000)
+    assert (pool.blocks, int(pool.tokens), 1994 * 6000 // 375) == (1994, 31903, 31904)
+    assert evaluate(pool.tokens.formula.text, {s.name: s.value for s in pool.tokens.formula.symbols}) == 31903
+
+
+@pytest.mark.parametrize(
+    ("runs", "given", "wrong"),
+    [
+        ([Kept(61, (LATENT,))], {"dcp": 8}, "does not divide --tp 1"),
+        ([Kept(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has none"),
+        ([full(32)], {"tp": 8, "dcp": 4, "n_kv_heads": 8}, "each of 8 KV heads is on 1 devices"),
+    ],
+)
+def test_decode_context_parallelism_that_cannot_be(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(AttncalcError, match=wrong):
+        vllm(*runs, **given)
+
+
+def test_replicated_heads_can_be_split_by_tokens() -> None:
+    # 16 devices and 8 KV heads: each on 2, so dcp may be 2: cdiv(cdiv(4,096, 2), 16) blocks
+    assert figure(vllm(full(32), tp=16, dcp=2, n_kv_heads=8), "kv_blocks_per_request") == 128
+
+
+@pytest.mark.parametrize("text", ["0.29.1rc1", "0.20.2.dev3", "v0.11.0+cu128", "0.8.5.post1"])
+def test_what_follows_a_version_is_left_out(text: str) -> None:
+    assert behaviour(text).name == text.lstrip("v").split("rc")[0].split(".dev")[0].split("+")[0].split(".post")[0]
+
+
+def test_a_log_can_be_of_every_stretch_of_versions() -> None:
+    """Each set of behaviours that any release has is one of those that a log without a version is held to."""
+    flags = [name for name, value in vars(Behaviour).items() if isinstance(value, property) and name != "name"]
+
+    def signature(version: tuple[int, ...]) -> tuple[object, ...]:
+        one = Behaviour(version, v0=False)
+        return (*(getattr(one, name) for name in flags), one.window_block(32), one.keeps_by_chunk(drafting=True))
+
+    held = {signature(behaviour(text).version) for text in RELEASES}
+    patches = [(0, minor, patch) for minor in range(8, 34) for patch in range(5 if minor == 8 else 0, 6)]
+    assert {signature(version) for version in patches} <= held
+
+
 MODELS = ["llama2-70b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b", "mistral-7b", "whisper-large-v3"]
 
 
@@ -393,7 +453,7 @@ def test_the_printed_formulas_evaluate_to_the_figures(name: str, memory: int, co
     made = layout("vllm", kept(model.symbolic(gathered=False)), told(tp=2, source=source))
     pool = made.pool(memory, context)
     assert pool.blocks is not None
-    for each in (pool.blocks, *(d.quantity for d in pool.details)):
+    for each in (pool.blocks, pool.tokens, *(d.quantity for d in pool.details)):
         formula = each.formula
         assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(each))
     plain = layout("vllm", kept(model.plain()), told(tp=2, source=source)).pool(memory, context)

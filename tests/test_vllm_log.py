@@ -77,11 +77,12 @@ def test_an_option_goes_before_the_log(ask: Ask, tmp_path: Path) -> None:
     assert not json.loads(ask("fit", "--vllm-log", str(log), "--kv-dtype", "bf16", "--json").out)["agrees"]
 
 
-def test_a_log_without_a_version_is_held_to_all(ask: Ask) -> None:
-    """0.20.0 prints blocks over groups as tokens, and 0.92 is nowhere: its figures are of no later version."""
+def test_a_log_without_a_version_is_held_to_all(ask: Ask, tmp_path: Path) -> None:
+    """0.20.0 prints blocks over groups as tokens: its figures are of no later version."""
     name = "vllm-qwen3.6-27b-0.20.0-mtp1"
-    log = str(FOLDER / "excerpts" / f"{name}.log")
-    answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", log)
+    log = tmp_path / "start.log"
+    log.write_text((FOLDER / "excerpts" / f"{name}.log").read_text().replace("version 0.20.0", ""))
+    answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", str(log))
     assert answer.code == 0
     assert "The log names no version: 0.20.0 is taken, the newest with which all figures agree." in answer.out.replace(
         "\n  ", " "
@@ -117,3 +118,63 @@ def test_a_log_that_is_not_there(ask: Ask, tmp_path: Path) -> None:
     answer = ask("fit", "llama3-8b", "--vllm-log", str(tmp_path / "none.log"))
     assert answer.code == 2
     assert "no such file" in answer.err
+
+
+ENGINE = (
+    "Initializing a V1 LLM engine (v0.11.0) with config: model='org/one', dtype=torch.bfloat16, max_seq_len=8192, "
+    "tensor_parallel_size=1, pipeline_parallel_size=1, kv_cache_dtype=auto\n"
+)
+
+
+def test_of_several_starts_the_last_is_read(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    failed = "Available KV cache memory: 0.50 GiB\nValueError: 1.00 GiB KV cache is needed, which is larger\n"
+    # 2 MiB a block: 2 GiB are 1,024 blocks of 16 tokens
+    log.write_text(ENGINE + failed + ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 16,384 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
+    assert answer.code == 0
+    assert "The log has 2 starts: this is of the last." in answer.out
+
+
+def test_a_log_of_another_model_is_named_where_it_differs(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 99 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
+    assert "The log is of 'org/one'; this is of " in answer.out
+
+
+def test_dcp_and_pp_are_read_and_can_be_overridden(ask: Ask, tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    told = "tensor_parallel_size=8, pipeline_parallel_size=1, decode_context_parallel_size=8, max_seq_len=32768\n"
+    # 61 layers x 64 tokens x 576 x 2 B = 4,497,408 B: 10 GiB are 2,387 blocks, 152,768 tokens on each of 8 devices
+    log.write_text(
+        f"Initializing a V1 LLM engine (v0.15.1) with config: model='x', {told}"
+        "Available KV cache memory: 10.00 GiB\nGPU KV cache size: 1,222,144 tokens\n"
+    )
+    assert ask("fit", "deepseek-v3", "--vllm-log", str(log)).code == 0
+    assert ask("fit", "deepseek-v3", "--vllm-log", str(log), "--dcp", "1").code == 1
+
+
+@pytest.mark.parametrize("engine", ["sglang", "llamacpp", "all"])
+def test_a_log_is_vllms(ask: Ask, tmp_path: Path, engine: str) -> None:
+    log = tmp_path / "start.log"
+    log.write_text("GPU KV cache size: 99 tokens\n")
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--engine", engine)
+    assert answer.code == 2
+    assert "the log is vLLM's" in answer.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Available KV cache memory: 1..0 GiB",
+        "Available KV cache memory: . GiB",
+        "GPU KV cache size: , tokens",
+        "Maximum concurrency for 4,096 tokens per request: 2.0.0x",
+        "GPU KV cache size: " + "9" * 5000 + " tokens",
+    ],
+)
+def test_damaged_numbers_are_no_traceback(ask: Ask, tmp_path: Path, line: str) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(f"Available KV cache memory: 1.00 GiB\n{line}\nGPU KV cache size: 8,192 tokens\n")
+    assert ask("fit", "llama3-8b", "--vllm-log", str(log), "-c", "4096").code in (0, 1)

@@ -89,7 +89,7 @@ class Delta(Recurrent):
         return 6 * run.new * self.n_heads * self.d_head * self.d_v
 
     def cache(self) -> tuple[Cached, ...]:
-        asked = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 in every engine
+        asked = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 where nobody says otherwise
         return (
             Cached("convolution", 2 * self.keys + self.values, self.d_conv, grows="never", role="convolution"),
             Cached(

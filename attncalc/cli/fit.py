@@ -7,8 +7,10 @@ import typer
 from ..cost.fit import Question
 from ..engines import habits
 from ..engines.layouts import Settings
+from ..errors import AttncalcError
+from ..model import ModelSpec
 from ..units import dtype as dtype_of
-from ..units import parse_count
+from ..units import shown
 from . import COMMANDS, command_app
 from . import options as o
 from . import serving as s
@@ -29,8 +31,8 @@ def fit(
     gpu: s.GpuName = None,
     gpus: s.Gpus = None,
     tp: s.Tp = None,
-    pp: s.Pp = "1",
-    dcp: s.Dcp = "1",
+    pp: s.Pp = None,
+    dcp: s.Dcp = None,
     batch: o.Batch = None,
     context: o.Context = None,
     source_context: o.Source = None,
@@ -70,19 +72,21 @@ def fit(
     force: o.Force = False,
 ) -> None:
     log = s.read_vllm_log(vllm_log)
-    told = log.told if log else {}  # an option goes before what the log says
+    told = s.Told(log)  # an option goes before what the log says
+    if log and engine != "vllm":
+        raise AttncalcError(f"--engine {shown(engine)} with --vllm-log", "the log is vLLM's: leave the engine out")
     logged = log.model if log and not preset else None
     spec = o.read_model(model or logged, preset, attention=attention, assume_grouped=assume_grouped)
     only_gpu = {"--weights-dtype": weights_dtype, "--max-num-seqs": max_num_seqs}
-    tp, pp = tp or told.get("tp"), told.get("pp", pp) if pp == "1" else pp
+    tp, pp = told("tp", tp), told("pp", pp)
     if log:
         only_gpu |= {"--gpus": gpus, "--gpu-memory-utilization": gpu_memory_utilization, "--reserve": reserve}
         place = s.place_of_log(tp, pp, {"--kv-memory": kv_memory, "--gpu": gpu, **only_gpu})
     else:
         spread = engine != "all" and habits(engine).spreads
         place = s.read_place(kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=spread)
-    dtype, context = dtype or told.get("dtype"), context or told.get("context")
-    kept = s.cache_dtype(kv_dtype or told.get("kv_dtype"))
+    dtype, context = told("dtype", dtype), told("context", context)
+    kept = s.cache_dtype(told("kv_dtype", kv_dtype))
     asked = o.read_workload(
         spec, batch=batch, context=context, source=source_context, in_dtype=dtype, kv_dtype=kept and kept.name
     )
@@ -92,23 +96,19 @@ def fit(
         dtype=own,
         kv_dtype_k=s.cache_dtype(kv_dtype_k),
         kv_dtype_v=s.cache_dtype(kv_dtype_v),
-        mamba_ssm_cache_dtype=s.cache_dtype(mamba_ssm_cache_dtype or told.get("mamba_ssm_cache_dtype")),
-        engine_version=engine_version or (log.version if log else None),
+        mamba_ssm_cache_dtype=s.cache_dtype(told("mamba_ssm_cache_dtype", mamba_ssm_cache_dtype)),
+        engine_version=log.version if log and engine_version is None else engine_version,
         tp=place.tp,
         pp=place.pp,
-        dcp=parse_count(told.get("dcp", dcp) if dcp == "1" else dcp, "--dcp"),
-        block_size=s.number(block_size or told.get("block_size"), "--block-size"),
+        dcp=s.number(told("dcp", dcp), "--dcp") or 1,
+        block_size=s.number(told("block_size", block_size), "--block-size"),
         max_num_batched_tokens=s.number(
-            max_num_batched_tokens or told.get("max_num_batched_tokens"), "--max-num-batched-tokens"
+            told("max_num_batched_tokens", max_num_batched_tokens), "--max-num-batched-tokens"
         ),
         max_running_requests=s.number(max_running_requests, "--max-running-requests"),
-        speculative_tokens=s.count_or_zero(
-            speculative_tokens or told.get("speculative_tokens"), "--speculative-tokens"
-        ),
-        speculative_layers=s.count_or_zero(
-            speculative_layers or told.get("speculative_layers"), "--speculative-layers"
-        ),
-        prefix_caching=s.first(prefix_caching, enable_prefix_caching, s.yes(told.get("prefix_caching"))),
+        speculative_tokens=s.count_or_zero(told("speculative_tokens", speculative_tokens), "--speculative-tokens"),
+        speculative_layers=s.count_or_zero(told("speculative_layers", speculative_layers), "--speculative-layers"),
+        prefix_caching=s.first(prefix_caching, enable_prefix_caching, s.yes(told("prefix_caching", None))),
         disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,
         disable_hybrid_swa_memory=disable_hybrid_swa_memory,
         swa_full_tokens_ratio=s.ratio(swa_full_tokens_ratio, "--swa-full-tokens-ratio"),
@@ -120,7 +120,7 @@ def fit(
         cache_implementation=cache_implementation,
         residual_length=s.number(residual_length, "--residual-length"),
         source=asked.source,
-        swap_space=s.gibibytes(swap_space or told.get("swap_space"), "--swap-space"),
+        swap_space=s.gibibytes(told("swap_space", swap_space), "--swap-space"),
     )
     question = Question(
         model=spec,
@@ -133,7 +133,7 @@ def fit(
         gpus=place.gpus,
         share=place.share,
         reserve=place.reserve,
-        weights_dtype=weights_dtype and dtype_of(weights_dtype).name,
+        weights_dtype=_released(spec, asked.dtype) if weights_dtype is None else dtype_of(weights_dtype).name,
         dtype=asked.dtype,
         max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
         kv_default=kept is None,
@@ -152,3 +152,8 @@ def fit(
         report = fit_report(question, asked.assumed)
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
     raise typer.Exit(0 if report.more["agrees" if log else "fits"] else 1)
+
+
+def _released(spec: ModelSpec, in_dtype: str | None) -> str | None:
+    """What the model's matrices are released in, where its files were not read and no other dtype is asked for."""
+    return spec.weights_dtype if spec.stored is None and in_dtype is None else None

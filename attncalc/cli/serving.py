@@ -47,9 +47,17 @@ Gpus = Annotated[Text, _option("--gpus", of="N", help="How many. Default: tp * p
 Tp = Annotated[
     Text, _option("--tp", "--tensor-parallel-size", "--tp-size", of="N", help="Default: the GPUs over --pp.")
 ]
-Pp = Annotated[str, _option("--pp", "--pipeline-parallel-size", "--pp-size", of="N", help="Pipeline stages.")]
+Pp = Annotated[
+    Text, _option("--pp", "--pipeline-parallel-size", "--pp-size", of="N", help="Pipeline stages. Default: 1.")
+]
 Dcp = Annotated[
-    str, _option("--dcp", "--decode-context-parallel-size", of="N", help="Decode-context-parallel devices, inside tp.")
+    Text,
+    _option(
+        "--dcp",
+        "--decode-context-parallel-size",
+        of="N",
+        help="Decode-context-parallel devices, inside tp. Default: 1.",
+    ),
 ]
 Utilization = Annotated[
     Text,
@@ -65,7 +73,9 @@ Reserve = Annotated[
 ]
 WeightsDtype = Annotated[
     Text,
-    _option("--weights-dtype", of="DTYPE", help="Of attention's and MLPs' matrices: fp8, int4, ... Default: --dtype."),
+    _option(
+        "--weights-dtype", of="DTYPE", help="Of attention's and MLPs' matrices: fp8, int4, ... Default: as released."
+    ),
 ]
 KvDtypeK = Annotated[Text, _option("--kv-dtype-k", "--cache-type-k", "-ctk", of="DTYPE", help="Of K alone.")]
 KvDtypeV = Annotated[Text, _option("--kv-dtype-v", "--cache-type-v", "-ctv", of="DTYPE", help="Of V alone.")]
@@ -135,12 +145,22 @@ def read_vllm_log(path: Path | None) -> Log | None:
     return read_log(data.decode("utf-8", "replace"), str(path))
 
 
-def place_of_log(tp: Text, pp: str, elsewhere: dict[str, Text]) -> Place:
+def place_of_log(tp: Text, pp: Text, elsewhere: dict[str, Text]) -> Place:
     """One device of those that the log names. elsewhere: options that have no effect beside a log."""
     for option, value in elsewhere.items():
         if value is not None:
             raise AttncalcError(f"{option} with --vllm-log", "the log has the memory: leave one of the two out")
-    return Place(None, None, 1, parse_count(tp or "1", "--tp"), parse_count(pp, "--pp"), None, None)
+    return Place(None, None, 1, parse_count(tp or "1", "--tp"), parse_count(pp or "1", "--pp"), None, None)
+
+
+class Told:
+    """What a log told of a setting where no option says it."""
+
+    def __init__(self, log: Log | None) -> None:
+        self._told = log.told if log else {}
+
+    def __call__(self, name: str, given: Text) -> Text:
+        return self._told.get(name) if given is None else given
 
 
 def number(text: Text, option: str) -> int | None:
@@ -187,7 +207,7 @@ def read_place(
     gpu: Text,
     gpus: Text,
     tp: Text,
-    pp: str,
+    pp: Text,
     utilization: Text,
     reserve: Text,
     more: dict[str, Text],
@@ -198,7 +218,7 @@ def read_place(
 
     AttncalcError: neither, both, or a split that cannot be.
     """
-    stages = parse_count(pp, "--pp")
+    stages = parse_count(pp or "1", "--pp")
     if (kv_memory is None) == (gpu is None):
         wrong = "--kv-memory and --gpu" if gpu else "neither --gpu nor --kv-memory"
         raise AttncalcError(wrong, "give one: --gpu h100-80gb, or --kv-memory 5.38GiB, which an engine reported")

@@ -60,6 +60,7 @@ def build(document: Document, name: str) -> ModelSpec:
         notes=tuple(top.get("notes", ())),
         assumed=top.get("assumed", ""),
         model_type=top.get("model_type"),
+        weights_dtype=top.get("weights_dtype"),
     )
 
 

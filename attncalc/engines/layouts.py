@@ -26,13 +26,14 @@ class Settings:
 
     kv_dtype: of the cache, for K and V alike; kv_dtype_k, kv_dtype_v: where they differ (llama.cpp).
     dtype: of the model. mamba_ssm_cache_dtype: of recurrent states. tp, pp, dcp: tensor-, pipeline- and
-    decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens:
-    of one scheduler step. speculative_tokens, speculative_layers: of a drafter, whose layers are counted as
+    decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens,
+    max_num_seqs: of one scheduler step. speculative_tokens, speculative_layers: of a drafter, whose layers are counted as
     the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's -np, -ub, -kvu,
     --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention. source: tokens of
     an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
     device: of one GPU and its name, which vLLM's defaults depend on. gpus: alike, over which llama.cpp
-    spreads whole layers. model_type: as the model's config.json says, where an engine decides by it.
+    spreads whole layers. model_type: as the model's config.json says, and attentions: the labels of its
+    layers' ('MLA', 'KDA'), where an engine decides by them.
     """
 
     kv_dtype: DType
@@ -46,6 +47,7 @@ class Settings:
     dcp: int = 1
     block_size: int | None = None
     max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0
@@ -64,8 +66,10 @@ class Settings:
     swap_space: int | None = None
     device_memory: int | None = None
     device: str = ""
+    n_kv_heads: int | None = None
     gpus: int = 1
     model_type: str | None = None
+    attentions: frozenset[str] = frozenset()
 
     @property
     def given(self) -> frozenset[str]:
@@ -78,13 +82,17 @@ class Settings:
 
         tp, the source, the device and the model are every engine's.
         """
-        strange = sorted(self.given - understood - {"tp", "source", "device_memory", "device", "model_type"})
+        strange = sorted(self.given - understood - _FOUND)
         if strange:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in strange)
             raise AttncalcError(
                 f"{options} {'have' if len(strange) > 1 else 'has'} no effect on engine {engine}",
                 "leave it out, or choose the engine that has it with --engine",
             )
+
+
+_FOUND = frozenset({"tp", "source", "device_memory", "device", "n_kv_heads", "model_type", "attentions"})
+"""What every engine finds, and nobody tells it."""
 
 
 class Detail(NamedTuple):
@@ -119,6 +127,10 @@ class Layout(Protocol):
         """What its bytes are."""
 
     @property
+    def version(self) -> str | None:
+        """The engine's version that it is of; None for an engine without versions."""
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """The settings it uses, defaults too, in the engine's words: 'block size 16', 'version 0.33.0'."""
 
@@ -136,7 +148,7 @@ class Layout(Protocol):
 
     @property
     def parts(self) -> Sequence[Layout]:
-        """The layout of each device, where each has layers of its own; () where one stands for all."""
+        """The layout of each GPU, or each pipeline stage, with layers of its own; () where one stands for all."""
 
     def needed(self, batch: int, context: int) -> int:
         """Bytes in which `batch` sequences of `context` tokens each fit at once, on one device."""

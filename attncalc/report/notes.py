@@ -84,10 +84,10 @@ def device_notes(model: ModelSpec) -> list[str]:
         heads, copies = int(kv_heads(layers.attention)), 1
         if heads:
             copies = int(kv_heads(layers.attention.shard(model.tp))) * model.tp // heads
-        if copies > 1 and heads == 1:
-            kept = layers.attention.cache()[0].name
-            notes.append(f"{layers.attention.label}: {kept} are whole on each of the {model.tp} devices.")
-        elif copies > 1:
+        cached = layers.attention.cache()
+        if copies > 1 and heads == 1 and cached:
+            notes.append(f"{layers.attention.label}: {cached[0].name} are whole on each of the {model.tp} devices.")
+        elif copies > 1 and cached:
             notes.append(
                 f"{plural(heads, 'KV head')} on {model.tp} devices: each is held by {copies}, so all devices "
                 f"together keep {copies} x the cache."

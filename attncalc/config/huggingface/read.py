@@ -54,6 +54,8 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
         data = {"title": _title(family, title), **_data(family)}
         if not family.assumed:
             data["model_type"] = str(config["model_type"])
+        if packed := _weights_dtype(family.fields):
+            data["weights_dtype"] = packed
         left = list(unread(family.rules, family.fields, data["n_layers"]))
         if family.source:
             left += unread(family.rules, family.source, data["encoder"]["n_layers"])
@@ -246,6 +248,17 @@ def _dtype(fields: Fields) -> str:
     return known[name]
 
 
+def _weights_dtype(fields: Fields) -> str | None:
+    """What quantization_config says the matrices are in; None for a scheme that is not that simple."""
+    said = (fields.around or fields).given.get("quantization_config")
+    if not isinstance(said, Mapping):
+        return None
+    method, bits, group = said.get("quant_method"), said.get("bits"), said.get("group_size")
+    if method == "fp8":
+        return "fp8"
+    return "int4" if method in ("awq", "gptq") and bits == 4 and group == 128 else None
+
+
 def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """What a reader must know whatever the family."""
     outer = fields.around or fields
@@ -254,7 +267,10 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if further := fields.given.get("num_nextn_predict_layers"):
         yield f"Layers that predict further tokens ({shown(further)}, MTP) are not counted."
     if outer.given.get("quantization_config"):
-        yield "Weights are released quantised: their bytes here are those of the dtype."
+        if packed := _weights_dtype(fields):
+            yield f"Weights are released in {packed}; their bytes are counted in the dtype that stands beside them."
+        else:
+            yield "Weights are released quantised; their bytes are counted in the dtype that stands beside them."
     named = architecture(outer.given)
     if rules.get("mask") == "bidirectional" and not named:
         yield "The config names no class (architectures): the base model is counted, without a task's head."

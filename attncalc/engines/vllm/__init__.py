@@ -63,8 +63,8 @@ def layout(kept: Sequence[Kept], settings: Settings) -> VllmLayout:
     page = max((block * s.token_bytes for _, s in made if s.kind not in ("mamba", "cross")), key=int, default=0)
     made = [(i, s._replace(padded=page) if s.kind == "mamba" and s.token_bytes <= page else s) for i, s in made]
     groups, by_stage, padding = _grouped(made, settings, does)
-    if settings.dcp > 1 and any(g.spec.kind in ("sliding", "chunked") for g in groups):
-        raise AttncalcError("--dcp: vLLM does not split a window's cache over devices", "leave it out")
+    if settings.dcp > 1:
+        _refuse_dcp({g.spec.kind for g in groups}, settings, does)
     notes = _notes([spec for _, spec in made], settings, does, states)
     return VllmLayout(settings, does, groups, by_stage, padding, alignment, states, notes)
 
@@ -72,11 +72,31 @@ def layout(kept: Sequence[Kept], settings: Settings) -> VllmLayout:
 def _refuse(staged: Sequence[tuple[int, Kept]], settings: Settings, does: Behaviour) -> None:
     """AttncalcError: vLLM has nothing to store, or no way to."""
     if not staged:
-        raise AttncalcError("this model keeps no cache: vLLM has none to set aside", "it has no decoder layers")
+        raise AttncalcError(
+            "this model keeps no cache: vLLM has none to set aside",
+            "an encoder sees all its tokens at once: 'attncalc memory' counts its activations",
+        )
     if len({stage for stage, _ in staged}) < settings.pp:
         raise AttncalcError(f"--pp {settings.pp}: a stage would keep no cache, and vLLM stops at that", "give fewer")
-    if does.version < (0, 10, 2) and any(c.grows == "source" for _, run in staged for c in run.cached):
+    if not does.has_cross_attention and any(c.grows == "source" for _, run in staged for c in run.cached):
         raise AttncalcError(f"vLLM {does.name} has no cache for cross-attention", "0.10.2 is the first that has")
+
+
+def _refuse_dcp(kinds: set[str], settings: Settings, does: Behaviour) -> None:
+    """AttncalcError: decode context parallelism that cannot be (config/parallel.py, config/model.py)."""
+    dcp, tp = settings.dcp, settings.tp
+    if not does.has_dcp:
+        raise AttncalcError(f"--dcp: vLLM {does.name} has none", "0.10.2 is the first that has")
+    if "sliding" in kinds:
+        raise AttncalcError("--dcp: vLLM does not split a window's cache over devices", "leave it out")
+    if tp % dcp:
+        raise AttncalcError(f"--dcp {dcp} does not divide --tp {tp}", "it reuses the tensor-parallel devices")
+    heads = settings.n_kv_heads
+    if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
+        raise AttncalcError(
+            f"--dcp {dcp}: with --tp {tp} each of {heads} KV heads is on {max(1, tp // heads)} devices",
+            "vLLM splits the tokens of a head over the devices that would each hold all of it",
+        )
 
 
 _Groups = tuple[Group, ...]
@@ -114,16 +134,21 @@ def _notes(made: Sequence[Spec], settings: Settings, does: Behaviour, states: St
     if "mla" in kinds and not does.v0:
         if settings.block_size is None:
             notes.append(f"Blocks of {_MLA_BLOCK} tokens are FlashMLA's (Hopper); --block-size sets another kernel's.")
-        elif settings.block_size % _MLA_BLOCK and does.version < (0, 18):
+        elif settings.block_size % _MLA_BLOCK and does.forces_flashmla:
             notes.append(f"With FlashMLA (Hopper) vLLM {does.name} takes blocks of {_MLA_BLOCK} whatever is told.")
-        if does.version == (0, 11, 0) and settings.kv_dtype.bits == 16:
+        if does.sparse_latents_in_fp8 and settings.kv_dtype.bits == 16:
             notes.append("vLLM 0.11.0 keeps DeepSeek-V3.2's latents in fp8 unless told bfloat16: --kv-dtype fp8.")
+    guessed = settings.device_memory is None and settings.max_num_batched_tokens is None
+    if guessed and kinds & {"sliding", "chunked", "cross"}:
+        notes.append("Batched tokens are an API server's on an H100 or better; --max-num-batched-tokens sets others.")
+    if does.version < (0, 8):
+        notes.append("The engine before V1 is as vLLM 0.8.5's source has it; older ones were not read.")
     if states:
         how = "on: a state more, to align prefixes" if states.prefixes else "off"
         default = " by default" if settings.prefix_caching is None else ""
         notes.append(f"Prefix caching is {how}{default}; each state takes a block, whatever the context.")
     if settings.speculative_tokens and not settings.speculative_layers:
         notes.append("No layer of a drafter is counted: --speculative-layers 1 is MTP's or EAGLE's.")
-    if settings.pp > 1 and "sliding" in kinds and (0, 26) <= does.version < (0, 29):
+    if settings.pp > 1 and "sliding" in kinds and does.steps_depend_on_experts:
         notes.append("Tokens in flight are those of --pp + 1 steps; a mixture of experts has --pp there.")
     return tuple(notes)

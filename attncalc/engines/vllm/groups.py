@@ -60,7 +60,7 @@ def grouped(specs: Sequence[Spec], does: Behaviour, *, promote: bool) -> tuple[t
             added.append(Padding(size - len(bucket) % size, len(bucket)))
         for i in range(parts):
             # every parts-th layer: so that a pipeline stage has its share of each group
-            mine = tuple(bucket[i::parts]) if does.version >= (0, 11) else tuple(bucket[i * size : (i + 1) * size])
+            mine = tuple(bucket[i::parts]) if does.strides_groups else tuple(bucket[i * size : (i + 1) * size])
             groups.append(Group(mine, tuple(specs[n] for n in mine)))
     return tuple(groups), tuple(added)
 

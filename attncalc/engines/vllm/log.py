@@ -13,22 +13,28 @@ from typing import NamedTuple
 from ...errors import AttncalcError
 from ...units import shown
 
-_NUMBER = r"([\d,_]+)"
-_SIZE = r"([\d.]+) ?GiB"
+_NUMBER = r"(\d[\d,_]{0,29})"
+_SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ?GiB"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d+(?:\.\d+)*)")
-_API_SERVER = re.compile(r"vLLM API server version v?(\d+(?:\.\d+)*)")
+_BANNER = re.compile(r"(?:vLLM API server )?\bversion v?(\d+(?:\.\d+)+)")
 _MODEL = re.compile(r"\bmodel='([^']+)'|'model(?:_tag)?': '([^']+)'")
 _DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w+)'")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d+) rank=\d+")
+_BEGINS = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
+_SIZED = re.compile(r"KV cache size: \d|# \w+ blocks: \d|KV cache is needed")
+_WORTH = re.compile(
+    r"engine|version|args|KV|kv_|max_|model|parallel|block|padding|prefix|dtype|world_size|GiB|Available memory"
+)
+"""What every line that is read has one of: a log may be long."""
 _LOGGED = {
     "available": re.compile(
         rf"Available KV cache memory: {_SIZE}|memory reserved for KV Cache is {_SIZE}|kv_cache_size={_SIZE}"
         rf"|larger than the available KV cache memory \({_SIZE}\)"
     ),
     "kv_tokens": re.compile(rf"KV cache size: {_NUMBER} tokens"),
-    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: ([\d.]+)x"),
+    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: (\d{1, 12}(?:\.\d{1, 9})?)x"),
     "cpu_blocks": re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)"),
     "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d+)"),
     "kv_bytes_per_sequence": re.compile(rf"{_SIZE} KV cache is needed"),
@@ -72,6 +78,7 @@ class Log(NamedTuple):
     """What a log says. told: settings by this package's names, as text; model: as the engine was given it.
 
     available: GiB for the cache, one for each rank that printed it. logged: the engine's figures by name.
+    starts: how many times the engine started in it; all else is of the last.
     """
 
     version: str | None
@@ -79,11 +86,12 @@ class Log(NamedTuple):
     told: dict[str, str]
     available: tuple[Printed, ...]
     logged: dict[str, Printed]
+    starts: int = 1
 
 
 def read_log(text: str, name: str) -> Log:
     """What the log `text` says; name: the file's, for the error. AttncalcError: it is no start-up log of vLLM."""
-    lines = [" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines()]
+    lines, starts = _last_start([" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines()])
     version, model, told = _told(lines)
     available: list[Printed] = []
     logged: dict[str, Printed] = {}
@@ -109,7 +117,21 @@ def read_log(text: str, name: str) -> Log:
             f"{shown(name)}: no start-up log of vLLM: no line says how large its cache is",
             "it would have one such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
         )
-    return Log(version, model, told, tuple(available), logged)
+    return Log(version, model, told, tuple(available), logged, starts)
+
+
+def _last_start(lines: list[str]) -> tuple[list[str], int]:
+    """The lines of the engine's last start that said how large its cache is; how many starts did."""
+    starts: list[list[str]] = [[]]
+    sized = False
+    for line in filter(_WORTH.search, lines):
+        if sized and _BEGINS.search(line):
+            starts.append([])
+            sized = False
+        starts[-1].append(line)
+        sized = sized or _SIZED.search(line) is not None
+    whole = [start for start in starts if any(map(_SIZED.search, start))]
+    return (whole[-1], len(whole)) if whole else (starts[-1], 1)
 
 
 def _keep(logged: dict[str, Printed], name: str, said: Printed) -> None:
@@ -130,10 +152,12 @@ def _told(lines: list[str]) -> tuple[str | None, str | None, dict[str, str]]:
                 told.setdefault(name, next(filter(None, found.groups())))  # a drafter's come second
         if _NO_PREFIXES.search(line):
             told["prefix_caching"] = "False"
+    if told.get("kv_dtype") == "fp8_ds_mla":  # what fp8 is for a model with an indexer
+        told["kv_dtype"] = "fp8"
     text = "\n".join(lines)
     if drafter := _DRAFTER.search(text):
         told["speculative_layers"] = "1" if drafter.group(1).endswith(("mtp", "eagle", "eagle3")) else "0"
     if (ranks := _RANKS.search(text)) and not told.keys() & {"tp", "pp"}:
         told["tp"] = ranks.group(1)
-    served, model = _API_SERVER.search(text), _MODEL.search(text)
+    served, model = _BANNER.search(text), _MODEL.search(text)
     return version or (served and served.group(1)), model and (model.group(1) or model.group(2)), told

@@ -137,5 +137,7 @@ def _state_bytes(state: Cached, settings: Settings) -> int:
         if isinstance(state.rows, Quantity) and drafted:
             drafted = symbol("speculative_tokens", drafted, "tokens that a drafter proposes in a step")
         return state.rows * plain.row_bytes(state.width - 1 + drafted, "conv_bytes")
+    if state.dtype is None:  # lightning attention's, which mamba_ssm_cache_dtype is not for
+        return state.rows * plain.row_bytes(state.width, "state_bytes")
     kept = settings.mamba_ssm_cache_dtype or (dtype(state.asked) if state.asked else plain)
     return state.rows * kept.row_bytes(state.width, "state_bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,17 @@ class VllmLayout:
     states: States | None
     notes: tuple[str, ...]
     most: int | None = None
-    parts: tuple[VllmLayout, ...] = ()
+
+    @property
+    def parts(self) -> tuple[VllmLayout, ...]:
+        """Each pipeline stage by itself."""
+        if len(self.by_stage) == 1:
+            return ()
+        return tuple(dataclasses.replace(self, by_stage=(stage,)) for stage in self.by_stage)
+
+    @property
+    def version(self) -> str:
+        return self.does.name
 
     @property
     def bound(self) -> Bound:
@@ -47,7 +58,9 @@ class VllmLayout:
 
     @property
     def source(self) -> str:
-        return f"vLLM {self.does.name}, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py"
+        if self.does.v0:
+            return "vLLM 0.8.5, worker/cache_engine.py and executor/executor_base.py"
+        return f"vLLM {self.does.name}, v1/kv_cache_interface.py and v1/core/{self.does.planner}"
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -140,8 +153,8 @@ class VllmLayout:
         if self.alignment is None:
             return [Detail("kv_block_size", "tokens of a block", block, TOKENS)]
         return [
-            Detail("kv_bytes_per_token", "a token in one layer", quantity(self.alignment.token_bytes), BYTES),
-            Detail("kv_bytes_of_state", "one layer's state", quantity(self.alignment.state_bytes), BYTES),
+            Detail("kv_bytes_per_token_per_layer", "a token in one layer", quantity(self.alignment.token_bytes), BYTES),
+            Detail("state_bytes_per_layer", "one layer's state", quantity(self.alignment.state_bytes), BYTES),
             Detail("kv_block_size", "tokens of a block", quantity(self.alignment.block_size), TOKENS),
         ]
 
@@ -152,7 +165,7 @@ class VllmLayout:
         size = min((self._logged_block(g.spec, length) for g in self.groups), key=int)
         groups = len(self.groups)
         tokens = (blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")) * size
-        if self.settings.dcp > 1 and (groups == 1 or self.does.version >= (0, 11)):
+        if self.settings.dcp > 1 and (groups == 1 or self.does.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.settings.dcp, "decode-context-parallel devices")
         if self.does.counts_requests:
             return quantity(tokens), ratio(blocks, request)
@@ -162,7 +175,7 @@ class VllmLayout:
         """Tokens of a group's block as 'GPU KV cache size' counted them: a state's is as long as a request."""
         if spec.kind != "mamba":
             return spec.block_size
-        if len(self.groups) == 1 and self.does.version < (0, 11):
+        if len(self.groups) == 1 and self.does.logs_told_block:
             return self.settings.block_size or spec.block_size
         return spec.block_size if self.states and self.states.prefixes else length
 
@@ -187,7 +200,7 @@ class VllmLayout:
             return []
         lines = []
         changed = self.alignment.block_size > self.alignment.told
-        if changed or (self.settings.block_size is None and self.does.version < (0, 18)):
+        if changed or (self.settings.block_size is None and self.does.always_announces_block):
             lines = [
                 f"Setting attention block size to {int(self.alignment.block_size)} tokens "
                 "to ensure that attention page size is >= mamba page size."

@@ -57,19 +57,18 @@ class States(NamedTuple):
 
 def _refuse(labels: set[str], settings: Settings, does: Behaviour, prefixes: bool, by_default: bool) -> None:
     """AttncalcError: what this version does not do with states, or what is not known of it."""
-    if settings.speculative_tokens and does.version < (0, 17) and labels != {"GDN"}:
+    if settings.speculative_tokens and not does.drafts_beside_states and labels != {"GDN"}:
         raise AttncalcError(
             f"--speculative-tokens: vLLM {does.name} has no drafter beside these states", "it has from 0.17 on"
         )
     if not prefixes:
         return
     off = "--no-prefix-caching" if by_default else "leave it out: it is off by default there"
-    if does.version < (0, 11, 1):
+    if not does.caches_state_prefixes:
         raise AttncalcError(f"--prefix-caching: vLLM {does.name} caches no prefixes of states", off)
-    chunked = labels & _KEPT_BY_CHUNK and not (settings.speculative_tokens and does.version >= (0, 20))
-    if chunked and does.version < (0, 28):
+    if labels & _KEPT_BY_CHUNK and does.keeps_by_chunk(settings.speculative_tokens > 0):
         raise AttncalcError(f"prefix caching: what vLLM {does.name} keeps of Mamba layers then is not known here", off)
-    if settings.speculative_tokens and does.drafts_in_states and does.version < (0, 17):
+    if settings.speculative_tokens and does.drafts_in_states and not does.drafts_beside_states:
         raise AttncalcError(f"--prefix-caching: vLLM {does.name} has none beside a drafter and states", off)
 
 
@@ -96,13 +95,13 @@ def aligned(
     if not (states and state and token):
         return None
     latent = any(s.kind == "mla" for s in one)
-    if latent and does.version < (0, 11, 1):
+    if latent and not does.latents_beside_states:
         raise AttncalcError(
             f"vLLM {does.name} does not bring states and latents together", "0.11.1 is the first that does"
         )
     kernel = 64 if latent else 16
     if does.steps_by_block:
-        kernel = max(told, 128 if latent and does.version >= (0, 27) else kernel)
+        kernel = max(told, does.least_latent_block if latent else kernel)
     step = math.lcm(kernel, states.multiple)
     needed = _fewest(token, state, step)
     return Alignment(token, state, needed if needed > told else told, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ...errors import AttncalcError
@@ -12,11 +13,12 @@ Version = tuple[int, ...]
 FIRST, NEWEST = (0, 5), (0, 33, 0)
 """The first whose log lines are known here, and the newest whose source was read."""
 V0 = "V0"
-STRETCHES = (
-    *("0.33.0", "0.32.0", "0.31.0", "0.27.1", "0.26.0", "0.25.1", "0.23.0", "0.20.0", "0.19.1", "0.17.1"),
-    *("0.14.1", "0.13.0", "0.11.2", "0.10.2", "0.10.0", "0.9.0", "0.8.5"),
+RELEASES = (
+    *("0.33.0", "0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.28.0", "0.27.1", "0.26.0", "0.25.1", "0.24.0", "0.23.0"),
+    *("0.22.1", "0.21.0", "0.20.2", "0.20.1", "0.20.0", "0.19.1", "0.18.1", "0.17.1", "0.16.0", "0.15.1", "0.14.1"),
+    *("0.13.0", "0.12.0", "0.11.2", "0.11.0", "0.10.2", "0.10.1", "0.10.0", "0.9.2", "0.9.0", "0.8.5"),
 )
-"""The newest version of each stretch in which nothing changed here."""
+"""Releases that a log may be of, from the newest on: one at the least of each stretch in which nothing changed."""
 _V1_BY_DEFAULT = (0, 8)
 
 
@@ -79,6 +81,75 @@ class Behaviour(NamedTuple):
         return self.version >= (0, 20)
 
     @property
+    def strides_groups(self) -> bool:
+        """A group takes every n-th layer of its kind, so that each stage has its share (kv_cache_utils.py)."""
+        return self.version >= (0, 11)
+
+    @property
+    def multiplies_dcp(self) -> bool:
+        """The tokens logged of several groups are times dcp too (kv_cache_utils.py)."""
+        return self.version >= (0, 11)
+
+    @property
+    def logs_told_block(self) -> bool:
+        """The tokens logged of one group are blocks of the size that was told (kv_cache_utils.py)."""
+        return self.version < (0, 11)
+
+    @property
+    def has_dcp(self) -> bool:
+        """There is decode context parallelism (kv_cache_utils.py)."""
+        return self.version >= (0, 10, 2)
+
+    @property
+    def has_cross_attention(self) -> bool:
+        """There is a cache for cross-attention (CrossAttentionSpec)."""
+        return not self.v0 and self.version >= (0, 10, 2)
+
+    @property
+    def always_announces_block(self) -> bool:
+        """The line on attention's block size stands in the log even where it did not grow (models/config.py)."""
+        return self.version < (0, 18)
+
+    @property
+    def latents_beside_states(self) -> bool:
+        """Blocks of latents grow for states too (models/config.py)."""
+        return self.version >= (0, 11, 1)
+
+    @property
+    def least_latent_block(self) -> int:
+        """Tokens that such a block is a multiple of (platforms/interface.py)."""
+        return 128 if self.version >= (0, 27) else 64
+
+    @property
+    def forces_flashmla(self) -> bool:
+        """On NVIDIA GPUs a block that FlashMLA has not becomes 64 tokens (platforms/cuda.py)."""
+        return not self.v0 and self.version < (0, 18)
+
+    @property
+    def sparse_latents_in_fp8(self) -> bool:
+        """An indexer's model keeps fp8_ds_mla unless told bfloat16 (models/config.py)."""
+        return self.version == (0, 11, 0)
+
+    @property
+    def drafts_beside_states(self) -> bool:
+        """Any model with states may have a drafter, and prefixes with it; before, the gated delta net's alone."""
+        return self.version >= (0, 17)
+
+    @property
+    def caches_state_prefixes(self) -> bool:
+        """Prefixes of states can be cached at all (gpu_model_runner.py)."""
+        return self.version >= (0, 11, 1)
+
+    def keeps_by_chunk(self, drafting: bool) -> bool:
+        """Mamba's states are kept once a chunk where prefixes are (mamba_cache_mode 'all', models/config.py)."""
+        return self.version < (0, 28) and not (drafting and self.version >= (0, 20))
+
+    @property
+    def steps_depend_on_experts(self) -> bool:
+        """A mixture of experts runs on the older runner, with as many steps as stages (config/vllm.py)."""
+        return (0, 26) <= self.version < (0, 29)
+
+    @property
     def groups_by_worker(self) -> bool:
         """Each pipeline stage groups its own layers (v1/engine/core.py)."""
         return self.version < (0, 11)
@@ -128,6 +199,11 @@ class Behaviour(NamedTuple):
         return self.version >= (0, 26)
 
     @property
+    def planner(self) -> str:
+        """The file that makes groups and counts blocks."""
+        return "kv_cache_planning.py" if self.version >= (0, 33) else "kv_cache_utils.py"
+
+    @property
     def one_line(self) -> bool:
         """Tokens and concurrency stand on one line of the log."""
         return self.version >= (0, 28)
@@ -147,12 +223,14 @@ def behaviour(text: str | None) -> Behaviour:
         return Behaviour(NEWEST, v0=False)
     if text.lower() == "v0":
         return Behaviour((0,), v0=True)
-    parts = text.lower().removeprefix("v").split(".post")[0].split(".")
-    if not all(part.isdigit() for part in parts) or len(parts) < 2:
+    found = re.match(
+        r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII
+    )  # whatever .post1, rc2 or +cu128 follows
+    if found is None:
         raise AttncalcError(
             f"--engine-version: '{shown(text)}' is no version of vLLM", f"for example {_name(NEWEST)}, 0.11.0 or v0"
         )
-    version = tuple(int(part) for part in parts)
+    version = tuple(int(part) for part in found.group(1).split("."))
     if version < FIRST:
         raise AttncalcError(
             f"--engine-version {shown(text)}: before the first whose log lines are known here",
