@@ -10,23 +10,33 @@ from typing import NamedTuple
 
 from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
-from .units import DTYPES, dtype
+from .units import DTYPES, DType, dtype
 
 SHARE = (3, 4)
 """Of a memory that is shared with the host, what the GPU may take where nobody has said: Metal's share
 on Macs of 64 GB and more (recommendedMaxWorkingSetSize in llama.cpp's start-up)."""
 
-_WIDER = {
-    "fp8": ("bf16", "fp16"),
-    "fp4": ("fp8", "bf16", "fp16"),
-    "mxfp4": ("fp4", "fp8", "bf16", "fp16"),
-    "int8": ("bf16", "fp16"),
-    "int4": ("bf16", "fp16"),
-    "q8_0": ("bf16", "fp16"),
-    "q4_0": ("bf16", "fp16"),
-}
-"""The dtypes that narrow weights are multiplied in where a GPU has no units for their own, the fastest first.
-Elements are unpacked into the next wider one; a wide dtype has no such place: engines refuse it."""
+_SIXTEEN = ("bf16", "fp16")
+_MULTIPLIED_NARROW = ("fp8", "int8", "fp4")
+"""Weights that engines multiply with activations as narrow: W8A8 in fp8 and int8, NVFP4's W4A4."""
+
+
+def _runs_in(stored: DType) -> tuple[str, ...]:
+    """The dtypes that weights so stored are multiplied in, the fastest first; for a wide one its own alone.
+
+    llama.cpp makes activations int8 and multiplies its own dtypes so (mul_mat_q in ggml/src/ggml-cuda/mmq.cuh).
+    All others, int4 and mxfp4, are stored so and multiplied at 16 bit (W4A16: vLLM's Marlin kernels).
+    """
+    if stored.bits >= 16:
+        return (stored.name,)
+    if stored.name in _MULTIPLIED_NARROW:
+        return (stored.name, *_SIXTEEN)
+    return ("int8", *_SIXTEEN) if stored.name.startswith(("q", "iq")) else _SIXTEEN
+
+
+RUNS_IN = {name: _runs_in(stored) for name, stored in DTYPES.items()}
+"""By the weights' dtype, where products run: a GPU without units for the first takes the next. A wide dtype
+has no other: engines refuse it."""
 
 
 class Peak(NamedTuple):
@@ -59,34 +69,40 @@ class Gpu:
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
-    def multiplies(self, dtype_name: str) -> Peak:
-        """The dtype in which products of `dtype_name` weights run here, and its FLOP/s.
+    def multiplies(self, weights_dtype: str) -> Peak:
+        """The dtype in which products of weights stored in `weights_dtype` run here, and its FLOP/s.
 
-        fp8 weights on a GPU without fp8 are unpacked and run at 16 bit; so for every narrow dtype.
+        fp8 and int8 weights use the GPU's own units (W8A8), and run at 16 bit where it has none; so NVFP4's (W4A4).
+        int4 and mxfp4 are only stored so: a GPU's int4 or fp4 peak is not theirs (W4A16). See `RUNS_IN`.
         AttncalcError: there is no such dtype, or the GPU has no unit for it or for a wider one that is used.
         """
-        here = dict(self.flops)
-        wanted = dtype_name if dtype_name in here else dtype(dtype_name).name  # tf32 is no dtype of a cache
-        for name in (wanted, *_WIDER.get(wanted, ())):
+        here, stored = dict(self.flops), dtype(weights_dtype).name
+        for name in RUNS_IN[stored]:
             if name in here:
                 return Peak(name, here[name])
-        raise AttncalcError(
-            f"{self.title} has no published FLOP/s for {wanted}",
-            f"it has {', '.join(here)}: an engine runs the model in one of them",
+        raise self._lacks(stored)
+
+    def peak(self, math_dtype: str) -> int:
+        """Dense FLOP/s for products in `math_dtype`, as published. AttncalcError: there are none for it."""
+        here = dict(self.flops)
+        found = here.get(math_dtype) or here.get(dtype(math_dtype).name)  # tf32 is no dtype of a cache
+        if found is None:
+            raise self._lacks(dtype(math_dtype).name)
+        return found
+
+    def _lacks(self, name: str) -> AttncalcError:
+        has = ", ".join(name for name, _ in self.flops)
+        return AttncalcError(
+            f"{self.title} has no published FLOP/s for {name}", f"it has {has}: an engine runs the model in one of them"
         )
 
-    def peak(self, dtype_name: str) -> int:
-        """Dense FLOP/s for products of `dtype_name` weights; see `multiplies`."""
-        return self.multiplies(dtype_name).flops
-
-    def ridge(self, dtype_name: str) -> Ratio:
+    def ridge(self, math_dtype: str) -> Ratio:
         """FLOP per byte at which arithmetic takes as long as memory. Williams et al. 2009, the roofline's ridge."""
-        return ratio(self.peak_symbol(dtype_name), self.bandwidth_symbol)
+        return ratio(self.peak_symbol(math_dtype), self.bandwidth_symbol)
 
-    def peak_symbol(self, dtype_name: str) -> Quantity:
+    def peak_symbol(self, math_dtype: str) -> Quantity:
         """`peak` as formulas show it."""
-        found = self.multiplies(dtype_name)
-        return symbol("peak", found.flops, f"dense FLOP/s of {self.title} in {found.dtype}")
+        return symbol("peak", self.peak(math_dtype), f"dense FLOP/s of {self.title} in {math_dtype}")
 
     @property
     def bandwidth_symbol(self) -> Quantity:

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, load
+from attncalc.attention import Lightning
 from attncalc.config.gpus import gpu
 from attncalc.cost import fit as fit_module
 from attncalc.cost.cache import kept
 from attncalc.cost.fit import Question, fit, holds, min_gpus
 from attncalc.cost.fixes import fixes
 from attncalc.cost.params import params
-from attncalc.cost.reserve import parse_share
-from attncalc.cost.weights import spread, weights
+from attncalc.cost.reserve import parse_share, reserve
+from attncalc.cost.weights import spread, staged, weights
 from attncalc.engines import layout
 from attncalc.engines.layouts import Pool, Settings
-from attncalc.engines.serving import GIB
+from attncalc.engines.serving import GIB, Limits
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.units import dtype, parse_bytes
@@ -34,7 +35,7 @@ GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),)
 def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> Question:
     """One sequence of 4,096 tokens in the model's dtype, unless said."""
     own = dtype(model.dtype)
-    known = {f.name for f in dataclasses.fields(Settings)} - {"gpus", "model_type"}
+    known = {f.name for f in dataclasses.fields(Settings)} - {"gpus", "model_type", "attentions", "n_kv_heads"}
     told = {name: given.pop(name) for name in list(given) if name in known}
     told = {"kv_dtype": own, "dtype": own, **told}
     return Question(model, engine, Settings(**told), **{"batch": 1, "context": 4096, **given})
@@ -44,7 +45,8 @@ class Paged(NamedTuple):
     """A layout with pages of 16 tokens of 1,000 bytes, one of which is never given out."""
 
     bound: str = "reserved"
-    facts: tuple[str, ...] = ("version 1.0",)
+    version: str | None = "1.0"
+    facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     most: int | None = None
     parts: tuple[()] = ()
@@ -152,6 +154,117 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     assert found.max_context == found.pool.tokens
 
 
+def of_layers(name: str, layers: int) -> ModelSpec:
+    """A preset with so many layers of its first kind."""
+    model = load(name)
+    stack = dataclasses.replace(model.main, layers=(dataclasses.replace(model.main.layers[0], count=layers),))
+    return dataclasses.replace(model, stacks=(stack,))
+
+
+def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
+    # GPT-2's: a layer 12 * 768^2 + 13 * 768 parameters, the table 50257 * 768, positions 1024 * 768; 4 B each.
+    # Of 4 layers over 3 stages vLLM has 1, 2 and 1; the first has the tables, the last the head and a norm.
+    layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
+    first, middle = layer + table + 4 * 1024 * 768, 2 * layer
+    token = 2 * 768 * 4
+    gpu = dataclasses.replace(GPU, memory=400_000_000)
+    four = question(of_layers("gpt2", 4), "vllm", gpu=gpu, gpus=3, pp=3, reserve=0, share=parse_share("1", ""))
+    found = fit(four)
+    assert found.pool.blocks == (400_000_000 - middle) // (2 * 16 * token)  # 1,746
+    assert found.pool.blocks > (400_000_000 - first) // (2 * 16 * token)  # not one's weights and another's cache
+    assert found.ledger.weights is not None
+    assert (found.ledger.weights.total, found.ledger.layers) == (middle, 2)
+    assert f"{int(found.pool.tokens):,} tokens" in found.pool.words[0]
+    assert found.max_batch == found.pool.blocks // 256 == 6
+    # the tables are most of the first stage: of few bytes it has room for the fewest
+    few = fit(dataclasses.replace(four, gpu=dataclasses.replace(GPU, memory=first + 16 * token)))
+    assert (few.pool.blocks, few.ledger.layers) == (1, 1)
+    ideal = fit(dataclasses.replace(four, engine="ideal", context=1000))
+    assert ideal.max_batch == (400_000_000 - middle) // (1000 * 2 * token)
+    # nothing of it is a GPU's that nobody has
+    reported = fit(dataclasses.replace(four, gpu=None, gpus=1, kv_memory=10**8, reserve=None, share=None))
+    assert reported.pool.blocks == 10**8 // (2 * 16 * token)
+
+
+def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
+    # 1, 1 and 2 layers; the last has the head, a norm and most of the cache
+    gpu = dataclasses.replace(GPU, memory=400_000_000)
+    given: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "share": parse_share("1", "")}
+    found = fit(question(of_layers("gpt2", 4), "sglang", **given))
+    layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
+    last = 2 * layer + table + 4 * 2 * 768
+    assert found.ledger.weights is not None
+    assert (found.ledger.weights.total, found.ledger.layers) == (last, 2)
+    assert found.pool.tokens == (400_000_000 - last) // (2 * 2 * 768 * 4)
+    # 2 layers of attention on the first stage, 2 of states with the wider MLPs on the second
+    model = of_layers("gpt2", 2)
+    (layer_,) = model.main.layers
+    assert layer_.mlp is not None
+    states = dataclasses.replace(
+        layer_, attention=Lightning(12, 64), mlp=dataclasses.replace(layer_.mlp, d_ff=4 * 3072)
+    )
+    hybrid = dataclasses.replace(model, stacks=(dataclasses.replace(model.main, layers=(layer_, states)),))
+    two = fit(question(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
+    first, second = (int(weights(part).total) for part in staged(hybrid, 2))
+    assert first < second
+    assert two.ledger.kv_memory == 400_000_000 - second
+    slot = 2 * 12 * 64 * 64 * 4
+    slots = (400_000_000 - second) * 9 // (19 * slot)
+    assert two.pool.tokens == (400_000_000 - second - slots * slot) // (2 * 2 * 768 * 4)
+
+
+def test_one_symbol_has_one_value() -> None:
+    model = load("gemma3-27b")
+    stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
+    six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
+    gpu = dataclasses.replace(GPU, memory=5 * GIB)
+    found = fit(question(six, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256))
+    assert found.max_context is not None
+    assert found.max_batch is not None
+    figures = (found.pool.tokens, found.pool.concurrency, found.max_context, found.max_batch, found.needed)
+    said = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
+    assert len({s.name for s in said}) == len(said)
+    # the second GPU has the global layer, whose cells are as many as the context
+    assert found.pool.tokens.formula.text == "kv_tokens_gpu_2"
+    assert found.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
+    assert {s.value for s in said if s.name == "kv_memory"} == {int(found.ledger.kv_memory)}
+
+
+def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
+    model = of_layers("gpt2", 64)
+    (layer,) = model.main.layers
+    stack = dataclasses.replace(model.main, layers=(dataclasses.replace(layer, attention=Lightning(12, 64)),))
+    model = dataclasses.replace(model, stacks=(stack,))
+    for gpus in (1, 2, 65):  # the last of 65 has the output alone
+        found = fit(question(model, "llamacpp", gpu=GPU, gpus=gpus, reserve=0, context=1000))
+        # so many sequences of 1,000 tokens, in fractions too; a layer's states are 12 * 64 * 64 * 4 B
+        sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread(model, gpus)]
+        assert found.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
+        assert found.max_context is None
+
+
+def test_transformers_takes_the_whole_batch_at_once() -> None:
+    model, memory = load("llama2-7b"), 24 * GIB
+    found = fit(question(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
+    assert found.ledger.reserve is not None
+    assert found.ledger.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
+
+    def takes(batch: int, context: int) -> int:
+        kept_back = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
+        return 2 * 6_738_415_616 + kept_back + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B a token
+
+    assert found.max_batch is not None
+    assert found.max_context is not None
+    batch, context = int(found.max_batch), int(found.max_context)
+    assert takes(batch, 1000) <= memory < takes(batch + 1, 1000)
+    assert takes(2, context) <= memory < takes(2, context + 1)
+    assert fit(dataclasses.replace(found.asked, batch=batch)).fits
+    assert not fit(dataclasses.replace(found.asked, batch=batch + 1)).fits
+    # of a reserve that is given nothing is known but its size
+    given = fit(dataclasses.replace(found.asked, reserve=GIB))
+    assert given.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
+
+
 @given(models(), st.integers(1, 6), st.integers(1, 4 * 2**20), st.integers(1, 5), st.integers(1, 600))
 def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: int, batch: int, context: int) -> None:
     gpu = dataclasses.replace(GPU, memory=memory)
@@ -204,6 +317,15 @@ def test_no_more_than_the_engine_runs_at_once() -> None:
     narrow = fixes(fit(little))[0]  # 36 * 4096 * 2 * 1024 * 34 / 32 B = 306 MiB
     assert (narrow.flag, narrow.fit.asked.kv_default) == ("--kv-dtype q8_0", False)
     assert fit(dataclasses.replace(asked, batch=256)).fits
+    seven = fit(question(load("qwen3-8b"), "vllm", batch=8, kv_memory=2**50, max_num_seqs=7))
+    assert (seven.fits, seven.max_batch) == (False, 7)
+    # vLLM's logits in its reserve are of no more: 8 B of each of 151,936 tokens of the vocabulary
+    few, many = (
+        fit(question(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).ledger.reserve for n in (1, 101)
+    )
+    assert few is not None
+    assert many is not None
+    assert many.total - few.total == 100 * 151_936 * 8
     three = fit(question(load("qwen3-8b"), "sglang", batch=4, kv_memory=2**50, max_running_requests=3))
     assert (three.fits, three.max_batch) == (False, 3)
 

@@ -124,7 +124,9 @@ def test_every_form_answers(ask: Ask, command: tuple[str, ...], form: str) -> No
         answer = ask(*command, "--format", form, *more)
         assert answer.code in (0, 1)
         assert answer.err == ""
-        assert "kv_memory" in answer.out if form == "csv" else "fit" in answer.out.lower() or more
+        assert ("kv_memory" in answer.out) is (form == "csv" or bool(more))  # by its name, where it has a formula
+        said = json.loads(ask(*command, "--json").out)["verdict"] in " ".join(answer.out.split())
+        assert said is (form == "markdown" or (form == "table" and not more))  # workings stand instead of tables
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
 
 
@@ -150,9 +152,10 @@ def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
 def test_the_screen_ends_with_the_engines_own_words(ask: Ask) -> None:
     answer = ask(*FOUR, "--reserve", "3GiB")
     document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
-    assert "vLLM will say:" in answer.out
-    assert document["words"]
-    assert " ".join(document["words"][0].split()) in " ".join(answer.out.split())
+    assert len(document["notes"]) > 3
+    screen = " ".join(answer.out.split())
+    assert screen.endswith("vLLM will say: " + " ".join(" ".join(document["words"]).split()))
+    assert " ".join(document["notes"][-1].split()) in screen.partition("vLLM will say:")[0]
 
 
 def test_vllm_does_not_start_where_not_one_request_fits(ask: Ask) -> None:
@@ -190,6 +193,18 @@ def test_every_engine_has_a_row_or_a_reason(ask: Ask) -> None:
     screen = " ".join(ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB").out.split())
     assert refused
     assert all(layer["refused"] in screen for layer in refused)
+
+
+def test_an_engine_says_of_which_version_its_answer_is(ask: Ask) -> None:
+    asked = ("fit", "qwen3-8b", "--kv-memory", "8GiB", "--json")
+    layers = json.loads(ask(*asked, "--engine", "all").out)["layers"]
+    said = {layer["name"]: layer["engine_version"] for layer in layers}
+    assert said["ideal"] is None
+    assert said["sglang"] == "0.5.23"
+    assert said["llamacpp"] == "0.3.36"
+    assert said["transformers"] == "5.23.0"
+    ik = json.loads(ask(*asked, "--engine", "llamacpp", "--engine-version", "ik").out)
+    assert ik["engine_version"] == ik["layers"][0]["engine_version"] == "ik"
 
 
 def test_options_speak_as_the_engines_do(ask: Ask) -> None:

@@ -14,6 +14,7 @@ from asking import Ask, results
 from attncalc import AttncalcError
 from attncalc.config.gpus import gpu, gpu_names, schema
 from attncalc.hardware import Gpu
+from attncalc.units import DTYPES
 
 REPOSITORY = Path(__file__).parent.parent
 GPUS = REPOSITORY / "presets/gpus"
@@ -140,15 +141,38 @@ def test_an_unknown_gpu_gets_the_nearest_name() -> None:
             gpu(odd)
 
 
-def test_narrow_weights_run_in_the_next_wider_dtype_that_a_gpu_has() -> None:
-    """A100 has no fp8: fp8 weights run in bf16. H100 has no fp4: in fp8. B200 has all three."""
+def test_narrow_weights_run_in_their_own_dtype_or_at_16_bit() -> None:
+    """fp8, int8 and NVFP4 use the GPU's own units: A100 has no fp8, H100 no fp4, and 16 bit stand in."""
+    assert gpu("h100-80gb").multiplies("fp8") == ("fp8", 1978_900 * TERA // 1000)
     assert gpu("a100-80gb").multiplies("fp8") == ("bf16", 312 * TERA)
     assert gpu("t4").multiplies("fp8") == ("fp16", 65 * TERA)
-    assert gpu("h100-80gb").multiplies("fp4").dtype == gpu("h100-80gb").multiplies("mxfp4").dtype == "fp8"
-    assert gpu("b200").multiplies("mxfp4") == ("fp4", 9000 * TERA)
-    assert gpu("rx-7900-xtx").multiplies("q4_0").dtype == "bf16"
+    assert gpu("b200").multiplies("fp4") == ("fp4", 9000 * TERA)
+    assert gpu("h100-80gb").multiplies("fp4").dtype == "bf16"
     assert gpu("h100-80gb").multiplies("int8") == ("int8", 1978_900 * TERA // 1000)
     assert gpu("h100-80gb").multiplies("float16").dtype == "fp16"
+
+
+def test_weights_that_are_only_stored_narrow_do_not_get_that_dtypes_peak(tmp_path: Path) -> None:
+    """W4A16: B200 has 9,000 TFLOP/s in fp4, a T4 units for int4; neither is for weights without activations."""
+    assert gpu("b200").multiplies("mxfp4").dtype == gpu("b200").multiplies("int4").dtype == "bf16"
+    flops = "flops: {bf16: 100, int8: 200, int4: 400, fp4: 800}"
+    found = mine(tmp_path, flops, without="flops")
+    assert found.multiplies("int4") == found.multiplies("mxfp4") == ("bf16", 100)
+    assert found.peak("int4") == 400  # what a file says stays as it is said
+    assert found.ridge("int4").numerator == 400
+
+
+def test_llamacpp_multiplies_its_own_dtypes_in_int8(tmp_path: Path) -> None:
+    found = mine(tmp_path, "flops: {bf16: 100, int8: 200}", without="flops")
+    for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"):
+        assert found.multiplies(name) == ("int8", 200)
+        assert mine(tmp_path).multiplies(name).dtype == "bf16"
+
+
+@pytest.mark.parametrize("name", [name for name, stored in DTYPES.items() if stored.bits < 16])
+def test_every_narrow_dtype_runs_on_every_gpu(name: str) -> None:
+    for one in gpu_names():
+        assert gpu(one).multiplies(name).flops > 0
 
 
 def test_a_wide_dtype_that_a_gpu_lacks_is_an_error_that_names_those_it_has() -> None:

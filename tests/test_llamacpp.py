@@ -95,6 +95,19 @@ def test_an_indexers_keys_have_cells_of_their_own() -> None:
     assert "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells" in found.pool(PLENTY, 4096).words
 
 
+def test_a_figure_of_one_name_is_of_one_thing() -> None:
+    def names(*runs: Kept) -> dict[str, int]:
+        return {d.name: int(float(d.quantity)) for d in stored(*runs).pool(PLENTY, 256).details}
+
+    # a token of one buffer: 3 layers of 2 heads x 64, K and V in f16
+    assert names(kv(3, 2, 64))["kv_bytes_per_token"] == 3 * 2 * 2 * 64 * 2
+    two = names(kv(3, 2, 64), kv(1, 2, 64, Sliding(300)))
+    assert (two["kv_bytes_per_cell"], two["swa_bytes_per_cell"]) == (3 * 512, 512)
+    assert "kv_bytes_per_token" not in two
+    # 2 layers: 10 channels of 3 tokens before the newest, and 5 * 128, in f32
+    assert names(recurrent(2, 10, 5), kv(1, 2, 64))["state_bytes_per_sequence"] == 2 * (10 * 3 + 5 * 128) * 4
+
+
 def test_contexts_are_padded_for_each_sequence_or_for_all() -> None:
     cell = 2 * 2 * 128 * 2  # one layer of two heads, K and V
     apart, shared = stored(kv(1, 2, 128)), stored(kv(1, 2, 128), kv_unified=True)

@@ -11,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
 
-from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding
+from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, load
 from attncalc.attention import Delta, Lightning, Mamba2, ShortConvolution
 from attncalc.attention.kind import Cached
 from attncalc.attention.span import Blocks
+from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kept
+from attncalc.cost.fit import Question
+from attncalc.cost.reserve import share
 from attncalc.engines import layout
-from attncalc.engines.kept import Kept
+from attncalc.engines.kept import Kept, stages
 from attncalc.engines.layouts import Settings
 from attncalc.engines.sglang import SGLang
-from attncalc.engines.sglang.pools import cut
+from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.states import States
 from attncalc.quantity import Quantity
 from attncalc.units import dtype
@@ -72,6 +75,12 @@ def test_the_states_of_qwen3_5_have_a_slot_more() -> None:
         "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
     )
     # what is left holds tokens: 8 layers * 2 heads * 2 * 256 * 2 B = 16,384 B each
+    assert {d.name: d.quantity for d in found.details} == {
+        "kv_bytes_per_token": 16_384,
+        "state_bytes_per_slot": slot,
+        "state_slots": 186,
+        "kv_block_size": 1,
+    }
     assert found.tokens == (memory - 187 * slot) // 16_384
     # with the radix cache a sequence may take 5 slots: 186 // 5
     assert found.concurrency[:2] == (37, 1)
@@ -156,8 +165,9 @@ def test_no_more_run_at_once_than_was_said() -> None:
 
 def test_the_last_stages_take_the_layers_that_do_not_divide() -> None:
     # 11 over 4 stages: 2, 3, 3, 3
-    runs = cut([Kept(11, MHA.cache())], 4)
-    assert [sum(run.layers for run in stage) for stage in runs] == [2, 3, 3, 3]
+    assert stage_sizes(11, 4) == [2, 3, 3, 3]
+    runs = stages([Kept(4, MHA.cache()), Kept(7, GDN.cache())], 4, stage_sizes)
+    assert [[run.layers for run in stage] for stage in runs] == [[2], [2, 1], [3], [3]]
     assert of((11, MHA), pp=4).needed(1, 10) == 10 * 3 * 4096
     with pytest.raises(AttncalcError, match="there are 2 layers"):
         of((2, MHA), pp=3)
@@ -171,7 +181,13 @@ def test_windows_have_four_fifths_of_the_tokens() -> None:
     made = alike(1, 2, Sliding(128), 24)
     found = made.pool(442_368 * 1000 + 442_367, 4096)
     assert found.tokens == 5000 + 4  # 442,367 * 5 // 442,368
-    assert found.details[2].quantity == 4003  # int(5,004 * 0.8)
+    # 49,152 B a token and 12 layers of windows' as much; 4,003 of windows = int(5,004 * 0.8); pages of 1
+    assert {d.name: d.quantity for d in found.details} == {
+        "full_bytes_per_token": 49_152,
+        "swa_bytes_per_token": 49_152,
+        "swa_tokens": 4003,
+        "kv_block_size": 1,
+    }
     assert "swa-full-tokens-ratio 0.8" in made.facts
     # 5,005 rows of 24,576 B and 4,004 rows, for K and V each: 0.206 GiB in all
     assert found.words == (
@@ -208,10 +224,16 @@ def test_a_sequence_may_hold_its_window_and_a_little_more(window: Any, context: 
 
 
 def test_a_drafter_keeps_windows_longer() -> None:
-    # 1,023 before the query, 128 steps of 4 tokens not yet freed, a token to align and one for the next
-    assert alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4).needed(10, 100_000) == (
-        100 * 10 * (1023 + 512 + 2) * 4096 * 206 // 100
-    )
+    # 1,023 before the query, 128 steps of 4 tokens not yet freed, a token to align and 2 * 4 for the next two steps
+    drafted = alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4)
+    assert drafted.needed(10, 100_000) == 100 * 10 * (1023 + 512 + 1 + 8) * 4096 * 206 // 100
+    # in pages of 16: 1023 + 512 + 16 + 8 = 1559 are 98 pages; without a drafter a page: 1023 + 128 + 32 are 74
+    paged = alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4, block_size=16)
+    assert paged._window(100_000) == 98 * 16
+    assert alike(1, 4, Sliding(1024), block_size=16)._window(100_000) == 74 * 16
+    # a drafter of which only the layers are known proposes one
+    assert alike(1, 4, Sliding(1024), speculative_layers=1, block_size=16)._window(100_000) == 74 * 16
+    assert alike(1, 4, Sliding(1026), speculative_layers=1, block_size=16)._window(100_000) == 74 * 16
 
 
 def test_a_stage_of_windows_alone_has_as_many_slots_as_tokens() -> None:
@@ -394,6 +416,49 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
         assert evaluate(each.formula.text, symbols) == value
 
 
+# Its share of a GPU.
+
+
+@pytest.mark.parametrize(
+    ("gib", "tp", "pp", "given", "mib"),
+    [
+        # 512, 1.5 a token of a chunk, 128 a device, 2 a decode graph, 8 a prefill graph: of 8192 tokens 8 sizes to
+        # 32, 14 to 256, 8 to 512, 8 to 1024, 12 to 4096 and 8 to 8192
+        (64, 1, 1, {}, 512 + 12288 + 128 + 512 + 58 * 8),
+        # 4096 tokens: 50 sizes; four GPUs by tp capture 160 decode steps, by pp 48 and no prefills
+        (24, 4, 1, {}, 512 + 6144 + 4 * 128 + 160 * 2 + 50 * 8),
+        (24, 1, 4, {}, 512 + 6144 + 4 * 128 + 48 * 2),
+        (24, 2, 2, {}, 512 + 6144 + 4 * 128 + 48 * 2),
+        # 2048 tokens: 8 + 14 + 8 + 8 + 4 sizes; 16384: 50 + 24
+        (16, 1, 1, {}, 512 + 3072 + 128 + 8 * 2 + 42 * 8),
+        (180, 1, 1, {}, 512 + 24576 + 128 + 512 * 2 + 74 * 8),
+        # no more decode graphs than sequences that were said; a drafter's 48 come later
+        (64, 1, 1, {"max_running_requests": 7}, 512 + 12288 + 128 + 7 * 2 + 58 * 8),
+        (64, 1, 1, {"max_running_requests": 999}, 512 + 12288 + 128 + 512 + 58 * 8),
+        (64, 1, 1, {"speculative_tokens": 4}, 512 + 12288 + 128 + 512 + 58 * 8),
+        # MLA's prefill graphs are 1.5 GiB; none beside KDA
+        (64, 1, 1, {"attentions": frozenset({"MLA"})}, 512 + 12288 + 128 + 512 + 1536),
+        (64, 1, 2, {"attentions": frozenset({"MLA"})}, 512 + 12288 + 256 + 512),
+        (64, 1, 1, {"attentions": frozenset({"MLA", "KDA"})}, 512 + 12288 + 128 + 512),
+    ],
+)
+def test_its_share_leaves_room_for_a_pass_and_for_graphs(
+    gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
+) -> None:
+    text = share("sglang", told(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
+    assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
+
+
+def test_a_question_tells_it_what_the_attentions_are() -> None:
+    # 1536 MiB for MLA instead of 58 * 8
+    asked = Question(load("deepseek-v3"), "sglang", told(tp=8), 1, 4096, gpu=gpu("h100-80gb"), gpus=8)
+    assert asked.told().attentions == {"MLA"}
+    memory = asked.gpu.memory // 2**20 if asked.gpu else 0
+    mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
+    assert float(share("sglang", asked.told(), 8).text) == round((memory - mib) / memory, 3)
+    assert layout("sglang", kept(asked.model.shard(8).plain()), asked.told()).most is None
+
+
 # What it refuses.
 
 
@@ -418,6 +483,7 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
         ([(1, MHA)], {"swa_full_tokens_ratio": "1e9"}, "not a number above 0"),
         ([(1, MHA), (1, GDN)], {"mamba_full_memory_ratio": "0.0"}, "not a number above 0"),
         ([(1, MHA)], {"sequences": 4}, "--sequences has no effect on engine sglang"),
+        ([(1, MHA)], {"max_num_seqs": 4}, "--max-num-seqs has no effect on engine sglang"),
         ([(1, MHA)], {"dcp": 2}, "--dcp has no effect on engine sglang"),
         (
             [(1, MHA), (1, MHA.with_span(Sliding(8)))],
@@ -447,5 +513,5 @@ def test_it_says_what_it_cannot_keep(cached: Cached, says: str) -> None:
 
 def test_a_later_version_is_taken_to_be_like_this_one() -> None:
     made = of((1, MHA), engine_version="0.6.1")
-    assert made.facts[0] == "version 0.6.1"
+    assert (made.facts[0], made.version) == ("version 0.6.1", "0.6.1")
     assert "0.5.23" in made.notes[0]

@@ -77,7 +77,7 @@ def fit(
         raise AttncalcError(f"--engine {shown(engine)} with --vllm-log", "the log is vLLM's: leave the engine out")
     logged = log.model if log and not preset else None
     spec = o.read_model(model or logged, preset, attention=attention, assume_grouped=assume_grouped)
-    only_gpu = {"--weights-dtype": weights_dtype, "--max-num-seqs": max_num_seqs}
+    only_gpu = {"--weights-dtype": weights_dtype}
     tp, pp = told("tp", tp), told("pp", pp)
     if log:
         only_gpu |= {"--gpus": gpus, "--gpu-memory-utilization": gpu_memory_utilization, "--reserve": reserve}
@@ -105,6 +105,7 @@ def fit(
         max_num_batched_tokens=s.number(
             told("max_num_batched_tokens", max_num_batched_tokens), "--max-num-batched-tokens"
         ),
+        max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
         max_running_requests=s.number(max_running_requests, "--max-running-requests"),
         speculative_tokens=s.count_or_zero(told("speculative_tokens", speculative_tokens), "--speculative-tokens"),
         speculative_layers=s.count_or_zero(told("speculative_layers", speculative_layers), "--speculative-layers"),
@@ -135,7 +136,6 @@ def fit(
         reserve=place.reserve,
         weights_dtype=_released(spec, asked.dtype) if weights_dtype is None else dtype_of(weights_dtype).name,
         dtype=asked.dtype,
-        max_num_seqs=s.number(max_num_seqs, "--max-num-seqs"),
         kv_default=kept is None,
     )
     if log:

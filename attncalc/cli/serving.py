@@ -85,7 +85,9 @@ BatchedTokens = Annotated[
     Text,
     _option("--max-num-batched-tokens", of="N", help="Tokens of one step. Default: the engine's."),
 ]
-NumSeqs = Annotated[Text, _option("--max-num-seqs", of="N", help="Sequences of one step, for the reserve's logits.")]
+NumSeqs = Annotated[
+    Text, _option("--max-num-seqs", of="N", help="vLLM: sequences at once. Default: 1,024 or 256, by the GPU.")
+]
 RunningRequests = Annotated[Text, _option("--max-running-requests", of="N", help="SGLang's, for pools of states.")]
 SpeculativeTokens = Annotated[
     Text, _option("--speculative-tokens", "--num-speculative-tokens", of="N", help="Tokens that a drafter proposes.")

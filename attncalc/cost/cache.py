@@ -75,6 +75,11 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     )
 
 
+def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity:
+    """`KVCache.total` alone, in the bytes of any store."""
+    return _total(_groups(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)))
+
+
 def kept(model: ModelSpec) -> tuple[Kept, ...]:
     """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
     return tuple(

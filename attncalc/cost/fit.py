@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..engines import layout
+from ..engines import habits, layout
 from ..engines.layouts import Layout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from .cache import kept
-from .ledger import Ledger, Question, ledger_of
-from .weights import spread
+from .ledger import Ledger, Question, kept_back, ledger_of
+from .weights import spread, staged
 
 __all__ = ["Fit", "Ledger", "Question", "fit", "holds", "min_gpus", "on_gpus", "possible", "splits"]
 
@@ -41,14 +41,38 @@ class Fit(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """A GPU, or a memory that an engine reported, and what the engine makes of it."""
+    """A GPU, or a memory that an engine reported, and what the engine makes of it.
 
+    model: what the GPU has of it. name: of a GPU, or a pipeline stage, with layers of its own.
+    """
+
+    asked: Question
+    model: ModelSpec
     ledger: Ledger
     plain: Layout
+    name: str = ""
 
     def slack(self, batch: int, context: int) -> int:
         """Bytes that are left with so many sequences; below 0 for those that lack."""
-        return self.ledger.room - self.plain.needed(batch, context)
+        return self.ledger.room - self._more(batch, context) - self.plain.needed(batch, context)
+
+    def memory(self, batch: int, context: int, shown: _Device) -> Quantity:
+        """Bytes for the cache with so many sequences; of another device than the one shown under its name."""
+        name, meaning = "kv_memory", "bytes for the cache"
+        if self.name != shown.name:
+            name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
+        more = self._more(batch, context)
+        if more:
+            name, meaning = f"{name}_then", f"{meaning}, less what these take in a pass"
+        return named(max(0, self.ledger.room - more), name, meaning)
+
+    def _more(self, batch: int, context: int) -> int:
+        """Bytes that a pass over so many sequences takes beyond those asked about, where it takes all at once."""
+        held = self.ledger.reserve
+        if held is None or not habits(self.asked.engine).whole_prompts:
+            return 0
+        then = dataclasses.replace(self.asked, batch=batch, context=context)
+        return int(kept_back(then, self.model).total) - int(held.total)
 
 
 def fit(asked: Question) -> Fit:
@@ -56,8 +80,10 @@ def fit(asked: Question) -> Fit:
     model = asked.model.shard(asked.settings.tp)
     devices = _devices(asked, model)
     whole = layout(asked.engine, kept(model.symbolic(gathered=False)), asked.started())
-    shown = whole.parts or (whole,)
-    pools = [each.pool(_memory(device.ledger), asked.context) for device, each in zip(devices, shown, strict=True)]
+    shown = _each(whole, len(devices))
+    pools = [
+        each.pool(int(device.ledger.kv_memory), asked.context) for device, each in zip(devices, shown, strict=True)
+    ]
 
     def room(i: int) -> tuple[bool, Fraction, int]:
         slack = devices[i].slack(asked.batch, asked.context)
@@ -65,19 +91,22 @@ def fit(asked: Question) -> Fit:
 
     tightest = min(range(len(devices)), key=room)
     pool = pools[tightest]
-    if len(pools) > 1:
-        fewest = min((one.tokens for one in pools), key=int)
-        pool = pool._replace(tokens=fewest, words=whole.pool(0, asked.context).words)
+    fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
+    if pools[fewest].tokens < pool.tokens:
+        name = devices[fewest].name
+        tokens = named(pools[fewest].tokens, f"kv_tokens_{name}", f"tokens on {name.replace('_', ' ')}, the fewest")
+        pool = pool._replace(tokens=tokens)
+    limiting = devices[tightest]
     batch, context = symbol("B", asked.batch, "sequences"), symbol("T", asked.context, "tokens of each")
     return Fit(
         asked=asked,
-        ledger=devices[tightest].ledger,
+        ledger=limiting.ledger,
         layout=shown[tightest],
         pool=pool,
         needed=quantity(shown[tightest].needed(batch, context)),
         fits=_hold(devices, asked.batch, asked.context),
-        max_context=_longest(devices, asked.batch),
-        max_batch=_sequences(devices, asked.context),
+        max_context=_longest(devices, limiting, asked.batch),
+        max_batch=_sequences(devices, limiting, asked.context),
     )
 
 
@@ -87,16 +116,27 @@ def holds(asked: Question) -> bool:
 
 
 def _devices(asked: Question, model: ModelSpec) -> list[_Device]:
-    """The devices that differ: one for all, but where each GPU has layers of its own."""
+    """The devices that differ: one for all, but where each GPU, or pipeline stage, has layers of its own."""
     whole = layout(asked.engine, kept(model.plain()), asked.told())
-    if not asked.spread:
-        return [_Device(ledger_of(asked, model), whole)]
+    if asked.gpu is None or not (asked.spread or asked.settings.pp > 1):
+        return [_Device(asked, model, ledger_of(asked, model), whole)]
+    if asked.spread:
+        of, parts = "gpu", spread(model, asked.gpus)
+    else:
+        of, parts = "stage", staged(model, asked.settings.pp, habits(asked.engine).stage_sizes)
     ledgers: dict[ModelSpec, Ledger] = {}
-    parts = spread(model, asked.gpus)
     for part in parts:
         if part not in ledgers:
             ledgers[part] = ledger_of(asked, model, part)
-    return [_Device(ledgers[part], mine) for part, mine in zip(parts, whole.parts or (whole,), strict=True)]
+    return [
+        _Device(asked, part, ledgers[part], mine, f"{of}_{i}")
+        for i, (part, mine) in enumerate(zip(parts, _each(whole, len(parts)), strict=True), start=1)
+    ]
+
+
+def _each(whole: Layout, devices: int) -> Sequence[Layout]:
+    """The layout of each device. Where one stands for all, each has what the fullest needs."""
+    return whole.parts if devices > 1 and whole.parts else (whole,) * devices
 
 
 def _hold(devices: Sequence[_Device], batch: int, context: int) -> bool:
@@ -108,10 +148,6 @@ def _hold(devices: Sequence[_Device], batch: int, context: int) -> bool:
 def _times(pool: Pool) -> Fraction:
     """How many sequences at once, for comparison."""
     return Fraction(pool.concurrency.numerator, pool.concurrency.denominator)
-
-
-def _memory(ledger: Ledger) -> Quantity:
-    return named(ledger.kv_memory, "kv_memory", "bytes for the cache on one device")
 
 
 def min_gpus(asked: Question) -> Quantity | None:
@@ -163,26 +199,26 @@ def possible(asked: Question) -> bool:
         return False
 
 
-def _longest(devices: Sequence[_Device], batch: int) -> Quantity | None:
+def _longest(devices: Sequence[_Device], shown: _Device, batch: int) -> Quantity | None:
     """The longest context of so many sequences."""
     found = _most(lambda tokens: _hold(devices, batch, tokens))
     if not found:
         return None if found is None else Quantity(0)
-    limit = min(devices, key=lambda each: each.slack(batch, found + 1))
+    limit = min(devices, key=lambda each: (each.slack(batch, found + 1), each is not shown))
     need = named(limit.plain.needed(batch, found), "needed", "bytes that these need")
-    return most("T", found, "tokens of each sequence", need, _memory(limit.ledger))
+    return most("T", found, "tokens of each sequence", need, limit.memory(batch, found, shown))
 
 
-def _sequences(devices: Sequence[_Device], context: int) -> Quantity | None:
+def _sequences(devices: Sequence[_Device], shown: _Device, context: int) -> Quantity | None:
     """The most sequences of that context, which may be all that the engine runs."""
     found = _most(lambda batch: _hold(devices, batch, context))
     if not found:
         return None if found is None else Quantity(0)
     if found == devices[0].plain.most:
         return symbol("most_at_once", found, "sequences that the engine runs at once")
-    limit = min(devices, key=lambda each: each.slack(found + 1, context))
+    limit = min(devices, key=lambda each: (each.slack(found + 1, context), each is not shown))
     need = named(limit.plain.needed(found, context), "needed", "bytes that these need")
-    return most("B", found, "sequences", need, _memory(limit.ledger))
+    return most("B", found, "sequences", need, limit.memory(found, context, shown))
 
 
 def _most(fits: Callable[[int], bool]) -> int | None:

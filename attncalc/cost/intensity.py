@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..mlp import Mlp
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
 from ..workload import Workload
@@ -67,16 +68,20 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     return sum_of("params_read", "parameters read", parts)
 
 
+def experts_read(mlp: Mlp, tokens: int) -> int:
+    """Experts of a layer that so many tokens read at the most; 1 where it is dense."""
+    if not mlp.n_experts or not mlp.n_experts_per_token:
+        return 1
+    return minimum(mlp.n_experts, tokens * mlp.n_experts_per_token) + (mlp.n_shared_experts or 0)
+
+
 def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
     read = sum(m.params for m in layers.attention.matrices(stack.d_model, stack.d_model))
     if layers.cross:  # keys and values of the source are in the cache already
         cross = layers.cross.matrices(stack.d_model, model.d_source)
         read += sum(m.params for m in cross if m.reads != "keys")
     if layers.mlp:
-        touched = 1
-        if layers.mlp.n_experts and layers.mlp.n_experts_per_token:
-            routed = minimum(layers.mlp.n_experts, workload.batch * layers.mlp.n_experts_per_token)
-            touched = routed + (layers.mlp.n_shared_experts or 0)
+        touched = experts_read(layers.mlp, workload.batch)
         read += sum(m.params for m in (*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
         read += touched * sum(m.params for m in layers.mlp.expert(stack.d_model))
     read += sum(m.params for m in layers.extra)

@@ -23,9 +23,9 @@ class Question:
 
     model: whole; settings.tp and settings.pp split it. Either kv_memory, the bytes for the cache on one
     device that an engine reported, or gpu, of which there are `gpus`. share: of its memory that the engine
-    takes; reserve: bytes kept back; weights_dtype, dtype: of the weights, and of the model; max_num_seqs:
-    of one step. None for what the engine, or the model, has of its own. kv_default: nobody has said what the
-    cache is in, and settings.kv_dtype is the model's own.
+    takes; reserve: bytes kept back; weights_dtype, dtype: of the weights, and of the model. None for what the
+    engine, or the model, has of its own. kv_default: nobody has said what the cache is in, and
+    settings.kv_dtype is the model's own.
     """
 
     model: ModelSpec
@@ -71,11 +71,20 @@ class Question:
         """How much one forward pass takes at once on that GPU; None without one."""
         if self.gpu is None:
             return None
-        return habits(self.engine).limits(self.told(), self.max_num_seqs)
+        its = habits(self.engine)
+        if its.whole_prompts:
+            return Limits(self.batch * self.context, self.batch)
+        return its.limits(self.told(), self.settings.max_num_seqs)
 
     def told(self) -> Settings:
         """The settings, with the model and the GPU that the engine finds."""
-        told = dataclasses.replace(self.settings, model_type=self.model.model_type)
+        kinds = [kind for _, layers in self.model.groups() for kind in layers.attentions]
+        told = dataclasses.replace(
+            self.settings,
+            model_type=self.model.model_type,
+            attentions=frozenset(kind.label for kind in kinds),
+            n_kv_heads=int(self.model.main.leading.widths().n_kv_heads) or None,
+        )
         if self.gpu is None:
             return told
         gpus = self.gpus if self.spread else 1
@@ -93,7 +102,7 @@ class Ledger(NamedTuple):
     """The memory of one GPU down to what is left for the cache; only kv_memory where that was given.
 
     short: bytes by which weights and reserve are more than the engine takes. layers: of the model, on that
-    GPU, where each has its own (`Question.spread`).
+    GPU, where not all are.
     """
 
     kv_memory: Quantity
@@ -111,12 +120,19 @@ class Ledger(NamedTuple):
         return int(self.kv_memory) - self.short
 
 
+def kept_back(asked: Question, model: ModelSpec) -> Reserve:
+    """The bytes kept back on a GPU that has that model, or part of one. AttncalcError: as `reserve`."""
+    if asked.reserve is not None or asked.limits is None:
+        return Reserve(symbol("reserve", asked.reserve or 0, "bytes kept back, as given"), (), "")
+    return reserve(model, asked.engine, asked.limits, asked.settings.pp, in_dtype=asked.dtype)
+
+
 def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) -> Ledger:
-    """The ledger of one of the model's devices. part: what is on that GPU, where each has layers of its own.
+    """The ledger of one of the model's devices. part: what is on that GPU, where not all layers are.
 
     AttncalcError: as `weights` and `reserve`.
     """
-    if asked.gpu is None or asked.limits is None:
+    if asked.gpu is None:
         return Ledger(symbol("kv_memory", asked.kv_memory or 0, "bytes for the cache on one device"))
     memory = symbol("memory", asked.gpu.memory, f"bytes of one {asked.gpu.title} that software sees")
     taken = share(asked.engine, asked.told(), asked.devices)
@@ -126,9 +142,7 @@ def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) 
         memory if taken.numerator == taken.denominator else ceil_div(memory * taken.numerator, taken.denominator)
     )
     held = weights(model, pp=asked.settings.pp, part=part, in_dtype=asked.dtype, weights_dtype=asked.weights_dtype)
-    back = reserve(part or model, asked.engine, asked.limits, asked.settings.pp, in_dtype=asked.dtype)
-    if asked.reserve is not None:
-        back = Reserve(symbol("reserve", asked.reserve, "bytes kept back, as given"), (), "")
+    back = kept_back(asked, part or model)
     gone = int(held.total) + int(back.total)
     left = named(usable, "usable", "bytes that the engine takes") - named(held.total, "weights", "bytes of the weights")
     left = left - named(back.total, "reserve", "bytes kept back for activations, graphs and the driver")

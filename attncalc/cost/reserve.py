@@ -17,11 +17,11 @@ from ..model import Layers, ModelSpec, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
 from ..units import BYTES, count, dtype, human, shown
 
-FIXED = 3 * 2**29
-"""Bytes for the CUDA context, graphs, libraries and the allocator's gaps on one GPU. vLLM's own profile of
-Llama-3-8B on an H100 said 1.79 GiB beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
-PEERS = 3 * 2**29
-"""As much again for the buffers of collective operations where there are several: 3.58 GiB with tp 2 there."""
+FIXED = -(-179 * 2**30 // 100)
+"""1.79 GiB for the CUDA context, graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
+Llama-3-8B on an H100 found beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
+PEERS = -(-358 * 2**30 // 100) - FIXED
+"""What the buffers of collective operations add where there are several: 3.58 GiB in all with tp 2 there."""
 
 
 class Share(NamedTuple):

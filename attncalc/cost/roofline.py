@@ -2,7 +2,8 @@
 
 A step takes at least as long as its FLOPs at the GPU's peak, and at least as long as its bytes at the
 memory's bandwidth; the longer of the two is a bound that no software beats. Weights are read once, the
-cache once; what devices send each other is not counted. Williams, Waterman and Patterson 2009,
+cache once; what devices send each other is not counted. Over stages, each with layers of its own, a batch is cut
+so that all work at once: no step takes less than one of as many micro-batches. Williams, Waterman and Patterson 2009,
 doi:10.1145/1498765.1498785.
 """
 
@@ -14,21 +15,22 @@ from typing import Literal, NamedTuple
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
-from ..units import DType, dtype
+from ..units import DType
 from ..workload import Workload
-from .cache import kv_cache
 from .flops import flops
-from .intensity import weights_read
-from .parts import cache_dtype, compute_dtype, sum_named
+from .parts import compute_dtype, sum_named
+from .served import ALONE, Served, cache_read
+from .weights import bytes_read, multiplied_as
 
 Bound = Literal["compute", "memory"]
 
 
 class Step(NamedTuple):
-    """One forward pass of the whole batch on one device, and the least seconds that it takes.
+    """One forward pass on one device, and the least seconds that it takes.
 
-    read: bytes of weights and of cache, each read (or written) once. by_compute, by_memory: seconds at the
-    GPU's peak and at its bandwidth.
+    Over stages: of a decode step, one micro-batch through all of them; of a prefill, one stage's share of FLOPs
+    and cache, and all weights. read: bytes of weights and of cache, each read (or written) once. by_compute,
+    by_memory: seconds at the GPU's peak and at its bandwidth.
     """
 
     flops: Quantity
@@ -60,7 +62,8 @@ class Step(NamedTuple):
 class Roofline(NamedTuple):
     """The bounds of one model and workload on one GPU; decode is None for an encoder.
 
-    math: the dtype that products run in, and its peak. tokens_per_second: of the whole batch.
+    math: the dtype that products run in, and its peak; weights_dtype: what decides it. tokens_per_second: of the
+    whole batch; None with drafts, which make a step's tokens more than one. micro_batch: sequences of a decode step.
     compute_bound_batch: the least batch whose decode step takes as long in arithmetic as in memory; None
     where there is none, as `limit`, the FLOP per byte that ever larger batches near, is not above the ridge.
     """
@@ -74,6 +77,17 @@ class Roofline(NamedTuple):
     tokens_per_second: Ratio | None
     compute_bound_batch: Quantity | None
     limit: Ratio | None
+    served: Served
+    micro_batch: int
+
+
+class _On(NamedTuple):
+    """What a model runs on, and how."""
+
+    gpu: Gpu
+    math: Peak
+    weights_dtype: str | None
+    served: Served
 
 
 def roofline(
@@ -82,34 +96,37 @@ def roofline(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    math_dtype: str | None = None,
+    served: Served = ALONE,
 ) -> Roofline:
     """The bounds of a prefill of the workload's context and of a decode step at it, on one of the model's devices.
 
-    weights_dtype: as the weights are stored; None for the workload's dtype. math_dtype: as products run;
-    None for that of the weights, or the next wider one that the GPU has. Sequences are taken as full.
+    weights_dtype: of the matrices of attention and MLPs; None for the workload's, or as the model's files hold
+    them (`bytes_read`). Products run as `Gpu.multiplies` says. Sequences are taken as full.
     AttncalcError: a dtype that the GPU has no FLOP/s for.
     """
-    stored = compute_dtype(model, workload) if weights_dtype is None else dtype(weights_dtype)
-    math = gpu.multiplies(math_dtype or stored.name)
+    stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
+    on = _On(gpu, gpu.multiplies(stored.name), weights_dtype, served)
     decodes = model.main.keeps_cache
     full = dataclasses.replace(workload, lengths=None)
-    decode = _decode(model, full, gpu, stored, math) if decodes else None
-    batch, limit = _compute_bound_batch(model, full, gpu, stored, math) if decodes else (None, None)
+    micro = dataclasses.replace(full, batch=max(1, full.batch // served.stages), phase="decode", new=1)
+    decode = _decode(model, micro, on) if decodes else None
+    batch, limit = _compute_bound_batch(model, micro, on) if decodes else (None, None)
     return Roofline(
         gpu=gpu,
-        math=math,
+        math=on.math,
         weights_dtype=stored,
-        ridge=gpu.ridge(math.dtype),
-        prefill=_prefill(model, full, gpu, stored, math),
+        ridge=gpu.ridge(on.math.dtype),
+        prefill=_prefill(model, full, on),
         decode=decode,
-        tokens_per_second=decode and _tokens_per_second(full, decode),
+        tokens_per_second=None if decode is None or served.drafts else _tokens_per_second(full, decode),
         compute_bound_batch=batch,
         limit=limit,
+        served=served,
+        micro_batch=micro.batch,
     )
 
 
-def _prefill(model: ModelSpec, workload: Workload, gpu: Gpu, stored: DType, math: Peak) -> Step:
+def _prefill(model: ModelSpec, workload: Workload, on: _On) -> Step:
     """All the context's tokens at once; of the logits, those of each sequence's last token alone."""
     asked = dataclasses.replace(workload, phase="prefill", new=workload.context)
     spent = flops(model, asked)
@@ -121,51 +138,30 @@ def _prefill(model: ModelSpec, workload: Workload, gpu: Gpu, stored: DType, math
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),
     }
     tokens = dataclasses.replace(asked, batch=workload.batch * workload.context)  # as many pick their experts
-    return _step(model, asked, tokens, sum_named(parts), gpu, stored, math)
+    return _step(model, asked, tokens, sum_named(parts), on, stages=on.served.stages)
 
 
-def _decode(model: ModelSpec, workload: Workload, gpu: Gpu, stored: DType, math: Peak) -> Step:
-    asked = dataclasses.replace(workload, phase="decode", new=1)
-    return _step(model, asked, asked, flops(model, asked).total, gpu, stored, math)
+def _decode(model: ModelSpec, asked: Workload, on: _On) -> Step:
+    return _step(model, asked, asked, flops(model, asked).total, on)
 
 
-def _step(
-    model: ModelSpec, asked: Workload, picking: Workload, spent: Quantity, gpu: Gpu, stored: DType, math: Peak
-) -> Step:
-    """picking: the workload whose batch is the tokens that pick experts."""
-    params = named(weights_read(model, picking), "params_read", "parameters read in the step")
-    weights = quantity(stored.row_bytes(params))
-    cache = _cache_read(model, asked)
+def _step(model: ModelSpec, asked: Workload, picking: Workload, spent: Quantity, on: _On, stages: int = 1) -> Step:
+    """picking: the workload whose batch is the tokens that pick experts. stages: that share its FLOPs and cache."""
+    weights = bytes_read(model, picking, weights_dtype=on.weights_dtype)
+    cache = cache_read(model, asked, on.served)
+    if stages > 1:
+        share = symbol("stages", stages, "devices with layers of their own")
+        spent = quantity(named(spent, "flops_all", "FLOP of all stages") // share)
+        cache = quantity(named(cache, "kv_cache_all", "bytes of cache of all stages") // share)
     read = sum_named({"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")})
     return Step(
         flops=spent,
         weights=weights,
         cache=cache,
         read=read,
-        by_compute=ratio(named(spent, "flops", "FLOP of the step"), gpu.peak_symbol(math.dtype)),
-        by_memory=ratio(read, gpu.bandwidth_symbol),
+        by_compute=ratio(named(spent, "flops", "FLOP of the step"), on.gpu.peak_symbol(on.math.dtype)),
+        by_memory=ratio(read, on.gpu.bandwidth_symbol),
     )
-
-
-def _cache_read(model: ModelSpec, asked: Workload) -> Quantity:
-    """Bytes of the cache that a step reads or writes: all of it, but for what the token of a decode step
-    does not attend to (an indexer's picks, a chunk that began anew).
-    """
-    if not model.main.keeps_cache:
-        return Quantity(0)
-    whole, left = kv_cache(model, asked).total, 0
-    if asked.phase == "decode":
-        stored = cache_dtype(model, asked)
-        for _, layers in model.plain().groups():
-            for kept in layers.cache():
-                if kept.grows == "context":
-                    of = dtype(kept.dtype) if kept.dtype else stored
-                    tokens = kept.span.kept(asked.context) - kept.span.visible(asked.context)
-                    left += layers.count * asked.batch * max(0, tokens) * kept.rows * of.row_bytes(kept.width)
-    if not left:
-        return whole
-    unseen = named(left, "kv_cache_unseen", "bytes of cache that the token does not attend to")
-    return quantity(named(whole, "kv_cache_kept", "bytes of the whole cache") - unseen)
 
 
 def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
@@ -180,17 +176,17 @@ def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
     return ratio(batch * speed, amount)
 
 
-def _compute_bound_batch(
-    model: ModelSpec, workload: Workload, gpu: Gpu, stored: DType, math: Peak
-) -> tuple[Quantity | None, Ratio | None]:
+def _compute_bound_batch(model: ModelSpec, asked: Workload, on: _On) -> tuple[Quantity | None, Ratio | None]:
     """The least batch at which arithmetic takes as long as memory, and the intensity that batches near.
 
     FLOPs and cache grow by as much with each sequence, weights never faster than the batch: so once
-    arithmetic takes as long, it does for every larger batch. The search is exact, on ints.
+    arithmetic takes as long, it does for every larger batch. The search is exact, on ints. Of stages each needs
+    as many sequences.
     """
+    gpu, math = on.gpu, on.math
 
     def at(batch: int) -> Step:
-        return _decode(model, dataclasses.replace(workload, batch=batch), gpu, stored, math)
+        return _decode(model, dataclasses.replace(asked, batch=batch), on)
 
     one = at(1)
     per_sequence, cached = int(one.flops), int(one.cache)
@@ -203,8 +199,7 @@ def _compute_bound_batch(
         return None, limit
 
     def weights(batch: int) -> int:
-        asked = dataclasses.replace(workload, phase="decode", new=1, batch=batch)
-        return int(stored.row_bytes(int(weights_read(model, asked))))
+        return int(bytes_read(model, dataclasses.replace(asked, batch=batch), weights_dtype=on.weights_dtype))
 
     def bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops
@@ -221,4 +216,8 @@ def _compute_bound_batch(
     # memory less the smallest step, both times peak * bandwidth.
     larger = named(found.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
     smaller = named(found.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
-    return least("B", high, "sequences in the batch", larger, smaller - 1), limit
+    found_batch = least("B", high, "sequences in the batch", larger, smaller - 1)
+    if on.served.stages == 1:
+        return found_batch, limit
+    each = named(found_batch, "micro_batch", "least sequences of a stage whose step is not bound by memory")
+    return quantity(each * symbol("stages", on.served.stages, "devices with layers of their own")), limit

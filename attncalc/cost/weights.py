@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from ..attention import Matrix
 from ..engines.kept import stage_sizes
 from ..engines.llamacpp.split import layers_of_gpus
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, ceil_div, named, quantity, symbol, total
+from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
 from ..units import DType, count, dtype
-from .params import matmul_weights, params
-from .parts import Part, group_name, sum_of
+from ..workload import Workload
+from .intensity import experts_read, weights_read
+from .params import params
+from .parts import Part, compute_dtype, group_name, sum_of
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
     "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
 }
 """Weights are scaled otherwise than caches: as compressed-tensors' W8A8 and W4A16 schemes do by default."""
+_QUANTISED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
+"""What files hold that is multiplied as it is; elements that are packed into others are unpacked first."""
 
 
 class Weights(NamedTuple):
@@ -52,11 +58,53 @@ def weights(
     """
     own = dtype(in_dtype or model.dtype, compute=True)
     each = [(stage, _counted(stage)) for stage in (staged(model, pp) if part is None else [part])]
-    if weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name:
+    if as_stored(model, own, weights_dtype):
         return _stored(model, max(int(all_) for _, (all_, _) in each), alone=model.tp == pp == 1 and part is None)
     packed = own if weights_dtype is None else as_weights(weights_dtype)
     found = [_bytes(stage, counts, packed, own) for stage, counts in each]
     return max(found, key=lambda one: int(one.total))
+
+
+def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
+    """Bytes of the weights that one step of the whole batch reads on one device, in what `weights` holds them in.
+
+    Each once, but for an embedding's rows; of experts as many as the batch's tokens can pick. Of quantised files
+    all but the matrices of attention and MLPs is taken to be in the model's dtype. AttncalcError: as `weights`.
+    """
+    own = compute_dtype(model, workload)
+    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
+    read = named(weights_read(model, workload), "params_read", "parameters read in the step")
+    stored = as_stored(model, own, weights_dtype)
+    if stored and model.stored and model.stored.parameters:
+        size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
+        return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
+    packed = own if weights_dtype is None else as_weights(weights_dtype)
+    linear = _linear(model, lambda m: m.weights, workload)
+    if not linear or (not stored and packed.name == own.name):
+        return quantity(read * width)
+    matrices = named(linear, "params_linear_read", "of them in matrices of attention and MLPs")
+    if stored:
+        narrow = _stored_linear(model, own, int(linear))
+    else:
+        narrow = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), workload, name="bytes_linear")
+    return quantity(
+        named(narrow, "bytes_linear_read", f"bytes of those matrices, in {packed.name if not stored else 'its files'}")
+        + (read - matrices) * width
+    )
+
+
+def as_stored(model: ModelSpec, own: DType, weights_dtype: str | None) -> bool:
+    """Whether the weights are taken to be as its files hold them: nobody asked for another dtype."""
+    return weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name
+
+
+def multiplied_as(model: ModelSpec, own: DType, weights_dtype: str | None) -> DType:
+    """The dtype by which a GPU decides what products run in: the one asked for, or that of most of its files."""
+    if weights_dtype is not None:
+        return dtype(weights_dtype)
+    if as_stored(model, own, weights_dtype) and model.stored and model.stored.by_dtype:
+        return dtype(_QUANTISED.get(model.stored.by_dtype[0].name, own.name))
+    return own
 
 
 def as_weights(name: str) -> DType:
@@ -65,8 +113,8 @@ def as_weights(name: str) -> DType:
     return _AS_WEIGHTS.get(found.name, found)
 
 
-def staged(model: ModelSpec, pp: int) -> list[ModelSpec]:
-    """What each of `pp` pipeline stages holds, as a model of its own.
+def staged(model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes) -> list[ModelSpec]:
+    """What each of `pp` pipeline stages holds, as a model of its own; sizes: how an engine cuts its layers.
 
     A head that is tied to the embedding has a copy of it on the last stage.
     AttncalcError: fewer layers than stages, or an encoder.
@@ -79,7 +127,7 @@ def staged(model: ModelSpec, pp: int) -> list[ModelSpec]:
         )
     layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
     found, start = [], 0
-    for i, size in enumerate(stage_sizes(len(layers), pp)):
+    for i, size in enumerate(sizes(len(layers), pp)):
         found.append(_stage(model, tuple(layers[start : start + size]), first=i == 0, last=i == pp - 1))
         start += size
     return found
@@ -122,24 +170,58 @@ def _stage(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: b
 
 def _counted(model: ModelSpec) -> tuple[Quantity, Quantity]:
     """All parameters on a device, and those in matrices of attention and MLPs."""
+    return params(model).total, _linear(model, lambda m: m.weights)
+
+
+def _linear(
+    model: ModelSpec, size: Callable[[Matrix], int], step: Workload | None = None, *, name: str = "params_linear"
+) -> Quantity:
+    """The `size` of all matrices of attention and MLPs on a device, in all layers together; or of those that a step
+    reads, which reads shared ones in each layer.
+    """
     symbols = model.symbolic()
-    parts = [
-        Part(group_name(symbols, stack, layers), quantity(layers.count * _linear(symbols, stack, layers)))
-        for stack, layers in symbols.groups()
-        if not layers.shares_weights
-    ]
-    return params(model).total, sum_of("params_linear", "weights of attention's and MLPs' matrices", parts)
+    if step is None:
+        groups = [(stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights]
+    else:
+        groups = [(symbols.main, layers) for layers in symbols.main.distinct()]
+    asked = step and step.symbolic()
+    parts = []
+    for stack, layers in groups:
+        one = _matrices(symbols, stack, layers, size, asked)
+        parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * one)))
+    return sum_of(name, f"{name.partition('_')[0]} of attention's and MLPs' matrices", parts)
 
 
-def _linear(model: ModelSpec, stack: Stack, layers: Layers) -> int:
-    """Weights of one layer's matrices, without biases and vectors, routers and what stands beside."""
+def _matrices(
+    model: ModelSpec, stack: Stack, layers: Layers, size: Callable[[Matrix], int], step: Workload | None
+) -> int:
+    """The `size` of one layer's, without biases and vectors, routers and what stands beside."""
     own = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
-    found = matmul_weights((*own, *cross))
+    if step:  # keys and values of the source are in the cache already
+        cross = tuple(m for m in cross if m.reads != "keys")
+    found: int = total(size(m) for m in (*own, *cross) if m.reads)
     if layers.mlp:
-        found += layers.mlp.held * matmul_weights(layers.mlp.expert(stack.d_model))
-        found += matmul_weights(layers.mlp.shared(stack.d_model))
+        experts = experts_read(layers.mlp, step.batch) if step else layers.mlp.held
+        found += experts * total(size(m) for m in layers.mlp.expert(stack.d_model))
+        found += total(size(m) for m in layers.mlp.shared(stack.d_model))
     return found
+
+
+def _stored_linear(model: ModelSpec, own: DType, read: int) -> Quantity:
+    """Bytes in its files of `read` weights of the matrices: as many of all their bytes, and never more than in `own`.
+
+    Their bytes are what the ledger has, less all else in `own`; of files with less than that, as parameters divide.
+    """
+    everything, linear = _counted(model)
+    held = named(weights(model, in_dtype=own.name).total, "weights", "bytes of the weights on the device")
+    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
+    share = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
+    whole = named(linear, "params_linear", "weights in matrices of attention and MLPs")
+    among = named(everything, "params", "parameters on the device")
+    beside = (among - whole) * width
+    found = share * (held - beside) // whole if int(held) > int(beside) else share * held // among
+    return quantity(minimum(found, share * width))
 
 
 def _bytes(model: ModelSpec, counts: tuple[Quantity, Quantity], packed: DType, own: DType) -> Weights:
@@ -154,7 +236,7 @@ def _bytes(model: ModelSpec, counts: tuple[Quantity, Quantity], packed: DType, o
     if packed.group is None:
         of_matrices: int = matrices * symbol("bytes_linear", packed.bits // 8, f"bytes of one in {packed.name}")
     else:
-        of_matrices = _scaled(model, packed)
+        of_matrices = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), name="bytes_linear")
         parts.append(("bytes_linear", f"those matrices in {packed.name}", quantity(of_matrices)))
         of_matrices = named(of_matrices, "bytes_linear", f"bytes of those matrices in {packed.name}")
     note = (
@@ -162,23 +244,6 @@ def _bytes(model: ModelSpec, counts: tuple[Quantity, Quantity], packed: DType, o
         f"matrices of attention and MLPs; embedding, head, routers, norms and biases stay in {own.name}."
     )
     return Weights(quantity(of_matrices + (held - matrices) * width), packed.name, tuple(parts), (note,))
-
-
-def _scaled(model: ModelSpec, packed: DType) -> Quantity:
-    """Bytes of the matrices with their scales: groups run along a matrix's input."""
-    symbols = model.symbolic()
-    parts = []
-    for stack, layers in symbols.groups():
-        own = layers.attention.matrices(stack.d_model, stack.d_model)
-        cross = layers.cross.matrices(stack.d_model, symbols.d_source) if layers.cross else ()
-        one = total(m.cols * packed.row_bytes(m.rows) for m in (*own, *cross) if m.reads)
-        if layers.mlp:
-            expert = total(m.cols * packed.row_bytes(m.rows) for m in layers.mlp.expert(stack.d_model))
-            shared = total(m.cols * packed.row_bytes(m.rows) for m in layers.mlp.shared(stack.d_model))
-            one = quantity(one + layers.mlp.held * expert + shared)
-        if not layers.shares_weights:
-            parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * one)))
-    return sum_of("bytes_linear", f"bytes of the matrices in {packed.name}", parts)
 
 
 def _stored(model: ModelSpec, on_device: int, *, alone: bool) -> Weights:

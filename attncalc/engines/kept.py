@@ -22,10 +22,13 @@ class Kept(NamedTuple):
     label: str = ""
 
 
-def stages(kept: Sequence[Kept], pp: int) -> list[list[Kept]]:
-    """The layers of each of `pp` pipeline stages, in order. AttncalcError: fewer layers than stages."""
+def stages(kept: Sequence[Kept], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None) -> list[list[Kept]]:
+    """The layers of each of `pp` pipeline stages, in order, as `sizes` cuts them: `stage_sizes` unless said.
+
+    AttncalcError: fewer layers than stages.
+    """
     layers = [run._replace(layers=1) for run in kept for _ in range(run.layers)]
-    ends = list(accumulate(stage_sizes(len(layers), pp), initial=0))
+    ends = list(accumulate((sizes or stage_sizes)(len(layers), pp), initial=0))
     cut = [layers[start:end] for start, end in pairwise(ends)]
     return [[one._replace(layers=len(list(same))) for one, same in groupby(stage)] for stage in cut]
 

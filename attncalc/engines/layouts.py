@@ -27,13 +27,13 @@ class Settings:
     kv_dtype: of the cache, for K and V alike; kv_dtype_k, kv_dtype_v: where they differ (llama.cpp).
     dtype: of the model. mamba_ssm_cache_dtype: of recurrent states. tp, pp, dcp: tensor-, pipeline- and
     decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens,
-    max_num_seqs: of one scheduler step. speculative_tokens, speculative_layers: of a drafter, whose layers are counted as
-    the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's -np, -ub, -kvu,
-    --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention. source: tokens of
-    an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
-    device: of one GPU and its name, which vLLM's defaults depend on. gpus: alike, over which llama.cpp
-    spreads whole layers. model_type: as the model's config.json says, and attentions: the labels of its
-    layers' ('MLA', 'KDA'), where an engine decides by them.
+    max_num_seqs: of one scheduler step (vLLM's). speculative_tokens, speculative_layers: of a drafter, whose
+    layers are counted as the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's
+    -np, -ub, -kvu, --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention.
+    source: tokens of an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
+    device: of one GPU and its name, which engines' defaults depend on. gpus: alike, over which llama.cpp
+    spreads whole layers. n_kv_heads: of the whole model; model_type: as its config.json says; attentions: the
+    labels of its layers' ('MLA', 'KDA'): where an engine decides by them.
     """
 
     kv_dtype: DType

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from .kept import stage_sizes
 from .layouts import Settings
 
 GIB = 2**30
@@ -36,7 +37,9 @@ class Habits(NamedTuple):
     a constant, the constant alone, or nothing. cache_dtype: of its cache, whatever the model's. narrower,
     narrower_weights: dtypes for less memory of cache and weights, the widest first. most_slots: how many
     sequences it can be started for, where each has a slot. spreads: each GPU has whole layers of its own.
-    must_fit_one: it does not start where one request of the whole context does not fit.
+    stage_sizes: layers of each pipeline stage, of so many layers over so many stages. must_fit_one: it does not
+    start where one request of the whole context does not fit. whole_prompts: a forward pass takes all tokens of
+    all its sequences at once, and has no limits of its own.
     """
 
     title: str
@@ -49,4 +52,6 @@ class Habits(NamedTuple):
     narrower_weights: tuple[str, ...] = ("fp8", "int4")
     most_slots: int | None = None
     spreads: bool = False
+    stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     must_fit_one: bool = False
+    whole_prompts: bool = False

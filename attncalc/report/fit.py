@@ -112,19 +112,13 @@ def engine_facts(found: Fit) -> dict[str, Any]:
     """An engine's answer beside its figures, as plain data."""
     return {
         "name": found.asked.engine,
-        "engine_version": version(found),
+        "engine_version": found.layout.version,
         "bound": found.layout.bound,
         "fits": found.fits,
         "facts": list(found.layout.facts),
         "words": list(found.pool.words),
         "refused": None,
     }
-
-
-def version(found: Fit) -> str | None:
-    """The engine's version that the layout is of; None where it has none."""
-    said = (fact.removeprefix("version ") for fact in found.layout.facts if fact.startswith("version "))
-    return next(said, found.asked.settings.engine_version)
 
 
 def more_of(found: Fit, said: str, changes: tuple[Fix, ...]) -> dict[str, Any]:
@@ -143,7 +137,7 @@ def more_of(found: Fit, said: str, changes: tuple[Fix, ...]) -> dict[str, Any]:
             for fix in changes
         ],
         "engine": asked.engine,
-        "engine_version": version(found),
+        "engine_version": found.layout.version,
         "bound": found.layout.bound,
         "words": list(found.pool.words),
         "gpu": asked.gpu.name if asked.gpu else None,
@@ -181,6 +175,11 @@ def fit_notes(found: Fit, model: ModelSpec, workload: Workload) -> tuple[str, ..
         notes += ledger.weights.notes
     if ledger.reserve and ledger.reserve.note:
         notes.append(ledger.reserve.note)
+    if habits(asked.engine).whole_prompts and ledger.reserve and ledger.reserve.parts:
+        notes.append(
+            "A pass takes the whole batch at once, so more sequences leave less for the cache; 'at once' is of the "
+            "memory as it stands here."
+        )
     if asked.kv_default and asked.settings.kv_dtype.name != asked.settings.dtype.name:
         kept, own = asked.settings.kv_dtype.name, asked.settings.dtype.name
         notes.append(

@@ -40,7 +40,7 @@ def fit_all_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
         raise AttncalcError(f"no engine has an answer: {answers[0].refused}", "ask one engine: --engine vllm")
     (leading, first), *_ = found
     model, workload = asked.model.shard(asked.settings.tp), workload_of(asked, assumed)
-    bounds, said = speed(asked, model, workload), _verdict([each for _, each in found])
+    bounds, said = speed(first.asked, model, workload), _verdict([each for _, each in found])
     return Report(
         "fit",
         heading(asked.model, f"every engine on {place(asked)}", *asked_facts(asked, asked.model, workload)),

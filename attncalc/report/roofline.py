@@ -5,14 +5,16 @@ Another report places them; every label says that the figure is a bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 from ..attention.span import Pools
 from ..cost.roofline import Roofline, Step, roofline
+from ..cost.served import ALONE, Served
+from ..cost.weights import bytes_read
 from ..errors import AttncalcError
-from ..hardware import Gpu
-from ..model import ModelSpec
+from ..hardware import RUNS_IN, Gpu
+from ..model import ModelSpec, plural
 from ..quantity import Quantity, Ratio
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
@@ -24,20 +26,20 @@ DEEPSEEK = 4
 """MLA's latent in widths of a head: 512 for heads of 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 
 
-def roofline_figures(found: Roofline, of: str = "") -> tuple[Figure, ...]:
-    """The bounds as figures, by the names that scripts rely on; None where there is no such step or batch."""
-    decode = found.decode
+def roofline_figures(found: Roofline | None, of: str = "") -> tuple[Figure, ...]:
+    """The bounds as figures, by the names that scripts rely on; None for no such step or batch, and without a GPU."""
+    prefill, decode = (found.prefill, found.decode) if found else (None, None)
     rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("prefill_time_bound", "prefill takes at least", found.prefill.seconds, SECONDS),
+        ("prefill_time_bound", "prefill takes at least", prefill and prefill.seconds, SECONDS),
         ("decode_time_bound", "a decode step takes at least", decode and decode.seconds, SECONDS),
-        ("decode_tokens_per_second_bound", "at best, of the batch", found.tokens_per_second, PER_SECOND),
-        ("decode_compute_bound_batch", "least batch not bound by memory", found.compute_bound_batch, NO_UNIT),
-        ("ridge_flop_per_byte", "FLOP per byte at the GPU's ridge", found.ridge, NO_UNIT),
-        ("prefill_flop_per_byte", "FLOP per byte of the prefill", found.prefill.intensity, NO_UNIT),
+        ("decode_tokens_per_second_bound", "at best, of the batch", found and found.tokens_per_second, PER_SECOND),
+        ("decode_compute_bound_batch", "least batch not bound by memory", found and found.compute_bound_batch, NO_UNIT),
+        ("ridge_flop_per_byte", "FLOP per byte at the GPU's ridge", found and found.ridge, NO_UNIT),
+        ("prefill_flop_per_byte", "FLOP per byte of the prefill", prefill and prefill.intensity, NO_UNIT),
         ("decode_flop_per_byte", "FLOP per byte of a decode step", decode and decode.intensity, NO_UNIT),
-        ("decode_flop_per_byte_limit", "FLOP per byte that ever larger batches near", found.limit, NO_UNIT),
+        ("decode_flop_per_byte_limit", "FLOP per byte that ever larger batches near", found and found.limit, NO_UNIT),
     ]
-    return tuple(Figure(key, label, value, unit, WILLIAMS, of) for key, label, value, unit in rows)
+    return tuple(Figure(key, label, value, unit, WILLIAMS if found else "", of) for key, label, value, unit in rows)
 
 
 def roofline_parts(found: Roofline) -> tuple[Figure, ...]:
@@ -70,7 +72,7 @@ def roofline_more(found: Roofline) -> dict[str, Any]:
 
 def roofline_tables(found: Roofline, workload: Workload) -> tuple[Table, ...]:
     """Both steps side by side: the least time, what bounds it, and each resource's own time."""
-    steps = [("prefill", found.prefill, workload.context), ("decode", found.decode, 1)]
+    steps = [("prefill", found.prefill, workload.context), ("decode", found.decode, 0 if found.served.drafts else 1)]
     columns = (
         Column("at least", "left"),
         Column("time"),
@@ -81,9 +83,7 @@ def roofline_tables(found: Roofline, workload: Workload) -> tuple[Table, ...]:
         Column("at best\ntokens/s"),
     )
     rows = tuple(
-        (name, *_step_cells(step), f"{_per_second(step, workload.batch * tokens):,.0f}")
-        for name, step, tokens in steps
-        if step
+        (name, *_step_cells(step), _per_second(step, workload.batch * tokens)) for name, step, tokens in steps if step
     )
     return (Table(columns, rows),)
 
@@ -93,8 +93,9 @@ def _step_cells(step: Step) -> tuple[str, ...]:
     return (times[0], step.bound_by, times[1], times[2], number(float(step.intensity)))
 
 
-def _per_second(step: Step, tokens: int) -> float:
-    return int(tokens) * step.seconds.denominator / step.seconds.numerator
+def _per_second(step: Step, tokens: int) -> str:
+    """'-' where nothing says how many tokens it makes."""
+    return f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-"
 
 
 def roofline_notes(model: ModelSpec, workload: Workload, found: Roofline) -> tuple[str, ...]:
@@ -104,10 +105,20 @@ def roofline_notes(model: ModelSpec, workload: Workload, found: Roofline) -> tup
         f"Bounds, not estimates: {found.gpu.title}'s dense peak in {math} and its bandwidth, weights and cache read "
         "once. Real software takes longer."
     ]
-    if math != stored:
-        notes.append(f"{stored} weights are multiplied in {math}: {found.gpu.title} has no FLOP/s for {stored}.")
+    notes += _math_notes(found, math, stored)
     if model.tp > 1:
         notes.append(f"One of {model.tp} devices: what they send each other is not counted.")
+    served = found.served
+    if served.stages > 1:
+        notes.append(
+            f"{count(served.stages)} stages: a decode step is at best one of as many micro-batches, of "
+            f"{plural(found.micro_batch, 'sequence')}, and a prefill is cut so that all work at once."
+        )
+    if served.drafts:
+        notes.append(
+            f"Tokens per second have no bound here: a step checks {plural(served.drafts, 'drafted token')} of each "
+            "sequence, and nothing says how many it takes."
+        )
     if found.decode:
         notes.append(_batch_note(found))
         notes.append("Of a prefill's logits those of the last token are counted, of each sequence.")
@@ -122,6 +133,21 @@ def roofline_notes(model: ModelSpec, workload: Workload, found: Roofline) -> tup
     if workload.lengths:
         notes.append("All sequences are taken as long as the longest.")
     return tuple(notes)
+
+
+def _math_notes(found: Roofline, math: str, stored: str) -> list[str]:
+    """In what narrow weights are multiplied, and why."""
+    bits = found.weights_dtype.bits
+    if bits >= 16:
+        return []
+    if math == stored:
+        return [f"{stored} weights are multiplied in {math}, activations made as narrow (W{bits}A{bits})."]
+    own = RUNS_IN[stored][0]
+    if own in ("bf16", "fp16"):
+        return [f"{stored} weights are only stored so, and multiplied in {math} (W{bits}A16)."]
+    if math == own:
+        return [f"{stored} weights are multiplied in {math}, activations made as narrow, as llama.cpp does."]
+    return [f"{stored} weights are multiplied in {math}: {found.gpu.title} has no FLOP/s for {own}."]
 
 
 def _batch_note(found: Roofline) -> str:
@@ -144,30 +170,26 @@ def roofline_variants(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    math_dtype: str | None = None,
-    more: Sequence[str] | None = None,
-    brief: bool = False,
+    served: Served = ALONE,
 ) -> tuple[tuple[Table, ...], Compared]:
-    """A decode step of the model as MHA, every GQA, MQA and MLA on that GPU; as released marked.
+    """A decode step of the model as MHA, GQA as released, MQA and MLA on that GPU; as released marked.
 
-    brief: of the GQAs only the released one. more: further variants ('mla:512'); None for an MLA of
-    DeepSeek's shape, a latent as wide as 4 heads.
-    No table for an encoder, or where there is nothing to compare.
+    The MLA is of DeepSeek's shape, a latent as wide as 4 heads. No table for an encoder, where there is nothing
+    to compare, or where its files hold quantised weights: other attention has no files.
     """
-    if not model.main.keeps_cache:
+    asked = dataclasses.replace(workload, lengths=None)
+    read = [bytes_read(each, asked, weights_dtype=weights_dtype) for each in (model, _without_files(model))]
+    if not model.main.keeps_cache or read[0] != read[1]:
         return (), ()
     try:
-        named = variants(model, _latent(model) if more is None else more)
+        named = variants(model, _latent(model))
     except AttncalcError:
-        if more is not None:
-            raise
         named = variants(model)
+    named = {n: each for n, each in named.items() if not n.startswith("GQA") or each.stacks == model.stacks}
     if len(named) < 2:
         return (), ()
-    if brief:
-        named = {n: each for n, each in named.items() if not n.startswith("GQA") or each.stacks == model.stacks}
     bounds = {
-        name: roofline(each, workload, gpu, weights_dtype=weights_dtype, math_dtype=math_dtype)
+        name: roofline(_without_files(each), workload, gpu, weights_dtype=weights_dtype, served=served)
         for name, each in named.items()
     }
     released = next(i for i, each in enumerate(named.values()) if each.stacks == model.stacks)
@@ -189,6 +211,10 @@ def roofline_variants(
     return (Table(columns, rows, strong=frozenset({released})),), layers
 
 
+def _without_files(model: ModelSpec) -> ModelSpec:
+    return dataclasses.replace(model, stored=None)
+
+
 def _latent(model: ModelSpec) -> tuple[str, ...]:
     """The MLA to compare with; none where the model has one of its own, or no heads."""
     around = model.main.leading.widths()
@@ -201,6 +227,6 @@ def _variant_row(name: str, found: Roofline) -> tuple[str, ...]:
     if step is None:
         return (name, "-", "-", "-", "-", "-")
     batch = "never" if found.compute_bound_batch is None else f"batch {count(found.compute_bound_batch)}"
-    speed = f"{float(found.tokens_per_second or 0):,.0f}"
+    speed = f"{float(found.tokens_per_second):,.0f}" if found.tokens_per_second else "-"
     time = Figure("", "", step.seconds, SECONDS).human
     return (name, time, speed, step.bound_by, batch, number(float(step.intensity)))

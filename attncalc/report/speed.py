@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..cost.fit import Question
-from ..cost.roofline import Roofline, roofline
+from ..cost.roofline import roofline
+from ..cost.served import Served
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..units import NO_UNIT, PER_SECOND, SECONDS
 from ..workload import Workload
 from .report import Figure, Table
 from .roofline import (
@@ -20,19 +20,6 @@ from .roofline import (
     roofline_tables,
     roofline_variants,
 )
-
-_BOUNDS = (
-    ("prefill_time_bound", "prefill takes at least", SECONDS),
-    ("decode_time_bound", "a decode step takes at least", SECONDS),
-    ("decode_tokens_per_second_bound", "at best, of the batch", PER_SECOND),
-    ("decode_compute_bound_batch", "least batch not bound by memory", NO_UNIT),
-    ("ridge_flop_per_byte", "FLOP per byte at the GPU's ridge", NO_UNIT),
-    ("prefill_flop_per_byte", "FLOP per byte of the prefill", NO_UNIT),
-    ("decode_flop_per_byte", "FLOP per byte of a decode step", NO_UNIT),
-    ("decode_flop_per_byte_limit", "FLOP per byte that ever larger batches near", NO_UNIT),
-)
-"""The roofline's figures, which stand without a number where there is no GPU."""
-
 
 _RELEASED = "* as released; the others are the same model with other attention, a what-if."
 
@@ -53,18 +40,30 @@ class Speed(NamedTuple):
 
 def speed(asked: Question, model: ModelSpec, workload: Workload) -> Speed:
     """How fast that GPU can be at best; figures without numbers, and why, where nothing says."""
-    nothing = tuple(Figure(name, label, None, unit) for name, label, unit in _BOUNDS)
     if asked.gpu is None:
-        return Speed(nothing)
+        return Speed(roofline_figures(None))
+    dtype, runs = asked.weights_dtype, served(asked)
     try:
-        found: Roofline = roofline(model, workload, asked.gpu, weights_dtype=asked.weights_dtype)
+        found = roofline(model, workload, asked.gpu, weights_dtype=dtype, served=runs)
     except AttncalcError as error:
-        return Speed(nothing, notes=(f"No roofline: {error.message}.",))
-    compared, layers = roofline_variants(model, workload, asked.gpu, weights_dtype=asked.weights_dtype, brief=True)
+        return Speed(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
+    compared, layers = roofline_variants(model, workload, asked.gpu, weights_dtype=dtype, served=runs)
     return Speed(
         roofline_figures(found),
         tuple(part._replace(source=part.source or WILLIAMS) for part in roofline_parts(found)),
         (*roofline_tables(found, workload), *compared),
         (*roofline_notes(model, workload, found), *((_RELEASED,) if compared else ())),
         {**roofline_more(found), "variants": [{**facts, **_values(figures)} for facts, figures in layers]},
+    )
+
+
+def served(asked: Question) -> Served:
+    """What the engine was told that its speed depends on."""
+    told = asked.settings
+    return Served(
+        stages=asked.gpus if asked.spread else told.pp,
+        dcp=told.dcp,
+        kv_dtype_k=told.kv_dtype_k,
+        kv_dtype_v=told.kv_dtype_v,
+        drafts=told.speculative_tokens,
     )

@@ -79,7 +79,7 @@ def _parts(whole: LlamaCpp, kept: Sequence[Kept], gpus: int) -> Iterator[LlamaCp
     for start, end in pairwise(accumulate(layers_of_gpus(len(layers), gpus), initial=0)):
         mine = gathered(layers[start:end])
         buffers = tuple(_buffers(mine, whole.types, whole.reach))
-        yield dataclasses.replace(whole, buffers=buffers, states=_states(mine), alone=False)
+        yield dataclasses.replace(whole, buffers=buffers, states=_states(mine), whole=whole)
 
 
 def _notes(everything: Sequence[Cached], settings: Settings, reach: int | None) -> Iterator[str]:

@@ -56,7 +56,7 @@ class LlamaCpp:
 
     reach: tokens of the window, None where no buffer has one. rows: of a sequence's state, 1 and one for
     each speculative token that can be taken back. layers: of the model. parts: each GPU's own layers,
-    where there are several. alone: it is not one of those.
+    where there are several; whole: what such a part is of.
     """
 
     buffers: tuple[Buffer, ...]
@@ -72,12 +72,16 @@ class LlamaCpp:
     fork: bool
     notes: tuple[str, ...]
     parts: tuple[LlamaCpp, ...] = ()
-    alone: bool = True
+    whole: LlamaCpp | None = None
     most: int | None = MOST_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
         "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp"
     )
+
+    @property
+    def version(self) -> str:
+        return FORK if self.fork else VERSION
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -96,7 +100,7 @@ class LlamaCpp:
 
     def pool(self, memory: int, context: int) -> Pool:
         """What the memory holds. tokens: the largest n_ctx (-c) for the sequences given. words: of a start
-        with so many sequences of `context` tokens.
+        with so many sequences of `context` tokens, on all GPUs.
         """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
@@ -109,20 +113,25 @@ class LlamaCpp:
         if self.reach and not self.swa_full:
             details.append(Detail("swa_cells", "its cells of a window", quantity(window), NO_UNIT))
         for b in self.buffers:
-            details.append(
-                Detail(f"{b.name}_bytes_per_cell", f"one cell, {b.label}{self._here}", quantity(b.cell), BYTES)
-            )
+            details.append(Detail(self._cell_name(b), f"one cell, {b.label}{self._here}", quantity(b.cell), BYTES))
         if self.states:
-            details.append(Detail("state_bytes", f"one sequence's states{self._here}", quantity(self._state), BYTES))
+            label = f"one sequence's states{self._here}"
+            details.append(Detail("state_bytes_per_sequence", label, quantity(self._state), BYTES))
         fits = self._most(memory, context) if self.unified else ratio(memory, each)
         if not one or fits.numerator > MOST_SEQUENCES * fits.denominator:  # a GPU may have the output alone
             fits = ratio(symbol("LLAMA_MAX_SEQ", MOST_SEQUENCES, "sequences that llama.cpp takes"), 1)
-        found = memory * tokens // each if self.alone and not self.buffers else self._n_ctx(memory)
-        return Pool(None, quantity(found), fits, tuple(details), tuple(self._words(context)))
+        whole = self.whole or self
+        found = memory * tokens // each if one and not whole.buffers else self._n_ctx(memory)
+        return Pool(None, quantity(found), fits, tuple(details), tuple(whole._words(context)))
 
     @property
     def _here(self) -> str:
-        return "" if self.alone else ", on this GPU"
+        return ", on this GPU" if self.whole else ""
+
+    def _cell_name(self, buffer: Buffer) -> str:
+        """Its figure's name in JSON: a cell of the one buffer is a token in all layers."""
+        alone = len((self.whole or self).buffers) == 1
+        return "kv_bytes_per_token" if alone else f"{buffer.name}_bytes_per_cell"
 
     @property
     def _state(self) -> int:
@@ -170,7 +179,7 @@ class LlamaCpp:
         streams = 1 if self.unified else sequences
         free = memory
         if self.states:
-            free -= sequences * named(self._state, "state_bytes", "bytes of a sequence's states")
+            free -= sequences * named(self._state, "state_bytes_per_sequence", "bytes of a sequence's states")
         if not self.buffers:  # a GPU with layers of states alone
             return NO_LIMIT if free >= 0 else quantity(0)
         base, window = self._bytes(1, 0), self._bytes(0, 1)

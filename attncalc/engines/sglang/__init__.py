@@ -32,7 +32,9 @@ class SGLang:
     """The pools of one model. share: tokens of the windows' pool for each of the full one's.
 
     draft: layers of the drafter, which have rows of the full pool. ahead: tokens that it proposes.
-    most: sequences that run at once at the most; None where nothing was said.
+    most: sequences that run at once at the most; None where nothing was said. parts: none, since all stages
+    have the memory of the GPU with the least (_profile_available_bytes) and the tokens of the fullest
+    (_apply_token_constraints).
     """
 
     pools: Pools
@@ -43,6 +45,7 @@ class SGLang:
     ahead: int
     most: int | None
     dtype: str
+    version: str
     facts: tuple[str, ...]
     notes: tuple[str, ...]
     parts: tuple[SGLang, ...] = ()
@@ -98,7 +101,7 @@ class SGLang:
                 yield full, 1
             else:
                 by, times = self.share.denominator, self.share.numerator
-                full, swa = _named(full, "kv_bytes_per_token"), _named(swa, "swa_bytes_per_token")
+                full, swa = _named(full, "full_bytes_per_token"), _named(swa, "swa_bytes_per_token")
                 yield (full + swa, 1) if by == times else (by * full + times * swa, by)
 
     def _full_cell(self, stage: Stage) -> int:
@@ -129,7 +132,9 @@ class SGLang:
 
     def _window(self, context: int) -> int:
         """Slots that a sequence may hold of the windows' pool (compute_swa_request_cap)."""
-        held = self.pools.window + EVICTION * max(1, self.ahead) + 2 * self.page
+        drafts = self.draft or self.ahead
+        next_ = 2 * max(1, self.ahead) if drafts else self.page
+        held = self.pools.window + EVICTION * max(1, self.ahead) + self.page + next_
         most = -(-held // self.page) * self.page
         tokens = self._pages(context)
         if isinstance(tokens, Quantity):
@@ -170,13 +175,16 @@ class SGLang:
 
     def _details(self, stage: Stage, windows: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
         full, swa = quantity(self._full_cell(stage)), quantity(self._swa_cell(stage))
-        yield Detail("kv_bytes_per_token", "one token, layers without a window" if swa else "one token", full, BYTES)
-        if windows is not None:
+        if windows is None:
+            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
+        else:
+            yield Detail("full_bytes_per_token", "one token, layers without a window", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, layers with a window", swa, BYTES)
             yield Detail("swa_tokens", "tokens of windows", windows, TOKENS)
         if self.states is not None and slots is not None:
-            yield Detail("state_bytes", "one slot of states", quantity(self.states.slot), BYTES)
+            yield Detail("state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES)
             yield Detail("state_slots", "slots of states", slots, "")
+        yield Detail("kv_block_size", "tokens of a page", quantity(self.page), TOKENS)
 
     def _state_words(self, stage: Stage, slots: int | None) -> Iterator[str]:
         if slots is None:
@@ -224,6 +232,7 @@ def layout(kept: Sequence[Kept], settings: Settings) -> SGLang:
         ahead=settings.speculative_tokens,
         most=told.most,
         dtype=TORCH[settings.kv_dtype.name],
+        version=told.version,
         facts=tuple(facts(pools, told)),
         notes=tuple(notes(kept, pools, settings, told)),
     )

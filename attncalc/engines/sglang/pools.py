@@ -7,7 +7,6 @@ them too: SGLang counts layers, not caches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 from ...attention import Cached, Chunked, Full, Sliding
@@ -15,7 +14,7 @@ from ...attention.span import Selected
 from ...errors import AttncalcError
 from ...quantity import Quantity, named, symbol
 from ...units import DType, dtype
-from ..kept import Kept, gathered, summed
+from ..kept import Kept, gathered, stages, summed
 from ..layouts import Settings
 
 SCALED = 128
@@ -106,7 +105,6 @@ def read(kept: Sequence[Kept], settings: Settings) -> Pools:
             "SGLang: layers without keys of their own have rows too, and of which of the two pools is not known",
             "choose another engine",
         )
-    stages = tuple(_stage(part, settings, two, bool(states)) for part in cut(kept, settings.pp))
     return Pools(
         full=_row(kept, settings, dsa is not None, two, windowed=False),
         swa=_row(kept, settings, False, two, windowed=True) if two else None,
@@ -114,25 +112,21 @@ def read(kept: Sequence[Kept], settings: Settings) -> Pools:
         window=_before(next(iter(windows))) if two else 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
-        stages=stages,
+        stages=tuple(_stage(part, settings, two, bool(states)) for part in stages(kept, settings.pp, stage_sizes)),
     )
 
 
 _ALONE = "give --disable-hybrid-swa-memory to keep them like full attention, or choose another engine"
 
 
-def cut(kept: Sequence[Kept], pp: int) -> list[list[Kept]]:
-    """The layers of each pipeline stage: those that do not divide go to the last stages, one each.
+def stage_sizes(layers: int, pp: int) -> list[int]:
+    """How many layers each pipeline stage has: those that do not divide go to the last stages, one each.
 
     Source: SGLang's get_pp_indices (distributed/utils.py). AttncalcError: fewer layers than stages.
     """
-    layers = [run.cached for run in kept for _ in range(run.layers)]
-    if pp > len(layers):
-        raise AttncalcError(f"--pp {pp}: there are {len(layers)} layers", "give each stage at least one layer")
-    sizes = [(len(layers) + stage) // pp for stage in range(pp)]
-    ends = accumulate(sizes, initial=0)
-    parts = [layers[start:end] for start, end in pairwise(ends)]
-    return [[Kept(len(list(same)), cached) for cached, same in groupby(part)] for part in parts]
+    if pp > layers:
+        raise AttncalcError(f"--pp {pp}: there are {layers} layers", "give each stage at least one layer")
+    return [(layers + stage) // pp for stage in range(pp)]
 
 
 def _known(cached: Cached) -> None:

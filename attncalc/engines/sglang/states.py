@@ -62,7 +62,7 @@ class States(NamedTuple):
     @property
     def _slot(self) -> int:
         return (
-            named(self.slot, "state_bytes", "bytes of a slot of states")
+            named(self.slot, "state_bytes_per_slot", "bytes of a slot of states")
             if isinstance(self.slot, Quantity)
             else self.slot
         )

@@ -17,7 +17,7 @@ from ...units import shown
 from ..kept import Kept
 from ..layouts import Settings
 from ..serving import Habits, Limits, by_memory
-from .pools import WINDOWED, Pools
+from .pools import WINDOWED, Pools, stage_sizes
 from .states import States
 
 VERSION = "0.5.23"
@@ -62,19 +62,41 @@ def _limits(settings: Settings, sequences: int | None) -> Limits:
 
 
 def _mem_fraction_static(settings: Settings, devices: int) -> str:
-    """handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23), with the graphs of decode steps,
-    without those of prefills.
+    """handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23).
+
+    It runs before a drafter sets 48 sequences at once: those that are given alone make fewer graphs. Not here:
+    less for a model that sees images, by the size of its encoder (adjust_mem_fraction_for_vlm), and graphs of
+    prefills up to 4,096 tokens alone where the model's path says llama-2.
     """
     memory = (settings.device_memory or 0) // 2**20
+    tokens = by_memory(settings.device_memory, _STEPS, 16384)
     small = ((20, 8), (35, 48), (60, 32), (160, 256))
-    graphs = by_memory(settings.device_memory, small if devices < 4 else ((20, 8), (60, 160)), 512)
-    reserved = 512 + by_memory(settings.device_memory, _STEPS, 16384) * 3 // 2 + devices * 128 + graphs * 2
+    graphs = by_memory(settings.device_memory, small if settings.tp < 4 else ((20, 8), (60, 160)), 512)
+    if settings.max_running_requests:
+        graphs = min(graphs, settings.max_running_requests)
+    reserved = 512 + tokens * 3 // 2 + devices * 128 + graphs * 2 + _prefill_graphs(settings, tokens)
     if memory > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
     return f"0.{max(1, (2000 * (memory - reserved) + memory) // (2 * memory)):03d}"
 
 
-HABITS = Habits("SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", keeps_back="constant")
+def _prefill_graphs(settings: Settings, tokens: int) -> int:
+    """MiB for the graphs of prefills, "breakable" ones on NVIDIA's GPUs: 8 a size up to that of a chunk.
+
+    None over pipeline stages, nor with KDA. Source: reserve_for_graph_mb (memory_hook.py),
+    generate_prefill_cuda_graph_batch_sizes and apply_cuda_graph_compatibility (cuda_graph_hook.py).
+    """
+    if settings.pp > 1 or "KDA" in settings.attentions:
+        return 0
+    if "MLA" in settings.attentions:
+        return 1536
+    steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, tokens, 512))
+    return 8 * sum(size <= tokens for first, last, step in steps for size in range(first, last + 1, step))
+
+
+HABITS = Habits(
+    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", keeps_back="constant", stage_sizes=stage_sizes
+)
 
 
 def understood(pools: Pools, settings: Settings) -> Told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,14 @@ class Unpaged:
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     most: int | None = None
-    parts: tuple[Unpaged, ...] = ()
+    version: str | None = None
+
+    @property
+    def parts(self) -> tuple[Unpaged, ...]:
+        """Each pipeline stage by itself."""
+        if len(self.stages) == 1:
+            return ()
+        return tuple(dataclasses.replace(self, stages=(stage,)) for stage in self.stages)
 
     def needed(self, batch: int, context: int) -> int:
         """Bytes of the stage that keeps most."""

@@ -15,18 +15,11 @@ from ...workload import Workload
 from .. import ideal
 from ..kept import Kept, gathered, words
 from ..layouts import Settings
-from ..serving import Habits, Limits, by_memory
+from ..serving import Habits, Limits
 from ..transformers import NAME, layer_bytes, stored
 from . import Unpaged, check
 
-
-def _limits(settings: Settings, sequences: int | None) -> Limits:
-    """A pass takes whole prompts, whose lengths nobody has said: as vLLM's defaults by GPU are taken."""
-    tokens = by_memory(settings.device_memory, ((70, 2048), (160, 8192)), 16384)
-    return Limits(settings.max_num_batched_tokens or tokens, sequences or (256 if tokens == 2048 else 1024))
-
-
-HABITS = Habits("transformers", _limits)
+HABITS = Habits("transformers", lambda settings, sequences: Limits(1, 1), whole_prompts=True)
 VERSION = "5.23.0"
 IMPLEMENTATIONS = ("dynamic", "static", "quantized")
 GROUP, BITS, RESIDUAL = 64, 4, 128
@@ -66,6 +59,7 @@ def _dynamic(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
         settings.source,
         layer_bytes,
         "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
+        version=VERSION,
         facts=(f"version {VERSION}", "DynamicCache"),
         notes=("A step copies one layer's K and V at a time (torch.cat); the copy is not counted.",),
     )
@@ -87,6 +81,7 @@ def _static(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
         "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
         "reserved",
         (f"version {VERSION}", "StaticCache, max_cache_len the context"),
+        version=VERSION,
     )
 
 
@@ -106,6 +101,7 @@ def _quantized(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
             settings.source,
             layer_bytes,
             source + "Fp8QuantizedLayer",
+            version=VERSION,
             facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
             notes=(copied, "Two fp32 scales a layer, 8 B, are not counted."),
         )
@@ -117,6 +113,7 @@ def _quantized(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
         settings.source,
         lambda cached, asked, kv_dtype: _in_groups(cached, asked, kv_dtype, residual),
         source + "QuantizedLayer (backends quanto and hqq)",
+        version=VERSION,
         facts=(f"version {VERSION}", f"QuantizedCache, {BITS} bits in groups of {GROUP}, residual {residual}"),
         notes=(copied, "The residual is counted as long as it becomes: it fills, and is quantised with all before it."),
     )

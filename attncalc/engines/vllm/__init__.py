@@ -6,15 +6,16 @@ kv_cache_planning.py. Where a version matters, `versions.py` says what changed a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError
 from ...quantity import Quantity, named
 from ..kept import Kept, stages
 from ..layouts import Settings
 from .defaults import HABITS as HABITS
+from .defaults import sequences
 from .groups import Group, Padding, grouped
-from .pages import Spec, specs
+from .pages import Kind, Spec, specs
 from .pool import VllmLayout, on_stage
 from .states import States, aligned
 from .versions import Behaviour, behaviour
@@ -28,6 +29,7 @@ _UNDERSTOOD = frozenset(
         "dcp",
         "block_size",
         "max_num_batched_tokens",
+        "max_num_seqs",
         "speculative_tokens",
         "speculative_layers",
         "prefix_caching",
@@ -66,7 +68,8 @@ def layout(kept: Sequence[Kept], settings: Settings) -> VllmLayout:
     if settings.dcp > 1:
         _refuse_dcp({g.spec.kind for g in groups}, settings, does)
     notes = _notes([spec for _, spec in made], settings, does, states)
-    return VllmLayout(settings, does, groups, by_stage, padding, alignment, states, notes)
+    most = sequences(settings, does)
+    return VllmLayout(settings, does, groups, by_stage, padding, alignment, states, notes, most)
 
 
 def _refuse(staged: Sequence[tuple[int, Kept]], settings: Settings, does: Behaviour) -> None:
@@ -130,17 +133,8 @@ def _told(runs: Sequence[Kept], settings: Settings, does: Behaviour) -> int:
 
 def _notes(made: Sequence[Spec], settings: Settings, does: Behaviour, states: States | None) -> tuple[str, ...]:
     kinds = {spec.kind for spec in made}
-    notes = []
-    if "mla" in kinds and not does.v0:
-        if settings.block_size is None:
-            notes.append(f"Blocks of {_MLA_BLOCK} tokens are FlashMLA's (Hopper); --block-size sets another kernel's.")
-        elif settings.block_size % _MLA_BLOCK and does.forces_flashmla:
-            notes.append(f"With FlashMLA (Hopper) vLLM {does.name} takes blocks of {_MLA_BLOCK} whatever is told.")
-        if does.sparse_latents_in_fp8 and settings.kv_dtype.bits == 16:
-            notes.append("vLLM 0.11.0 keeps DeepSeek-V3.2's latents in fp8 unless told bfloat16: --kv-dtype fp8.")
-    guessed = settings.device_memory is None and settings.max_num_batched_tokens is None
-    if guessed and kinds & {"sliding", "chunked", "cross"}:
-        notes.append("Batched tokens are an API server's on an H100 or better; --max-num-batched-tokens sets others.")
+    notes = [*_latent_notes(settings, does)] if "mla" in kinds and not does.v0 else []
+    notes += _device_notes(kinds, settings)
     if does.version < (0, 8):
         notes.append("The engine before V1 is as vLLM 0.8.5's source has it; older ones were not read.")
     if states:
@@ -152,3 +146,22 @@ def _notes(made: Sequence[Spec], settings: Settings, does: Behaviour, states: St
     if settings.pp > 1 and "sliding" in kinds and does.steps_depend_on_experts:
         notes.append("Tokens in flight are those of --pp + 1 steps; a mixture of experts has --pp there.")
     return tuple(notes)
+
+
+def _latent_notes(settings: Settings, does: Behaviour) -> Iterator[str]:
+    """Of MLA, whose kernels differ in the blocks that they take."""
+    if settings.block_size is None:
+        yield f"Blocks of {_MLA_BLOCK} tokens are FlashMLA's (Hopper); --block-size sets another kernel's."
+    elif settings.block_size % _MLA_BLOCK and does.forces_flashmla:
+        yield f"With FlashMLA (Hopper) vLLM {does.name} takes blocks of {_MLA_BLOCK} whatever is told."
+    if does.sparse_latents_in_fp8 and settings.kv_dtype.bits == 16:
+        yield "vLLM 0.11.0 keeps DeepSeek-V3.2's latents in fp8 unless told bfloat16: --kv-dtype fp8."
+
+
+def _device_notes(kinds: Set[Kind], settings: Settings) -> Iterator[str]:
+    """Of a device that has another backend, or that nobody has named."""
+    if settings.device and not settings.device.startswith(("NVIDIA", "AMD")):
+        yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {settings.device} may have another."
+    guessed = settings.device_memory is None and settings.max_num_batched_tokens is None
+    if guessed and kinds & {"sliding", "chunked", "cross"}:
+        yield "Batched tokens are an API server's on an H100 or better; --max-num-batched-tokens sets others."

@@ -16,6 +16,11 @@ def batched_tokens(settings: Settings, does: Behaviour) -> int:
     return 8192 if _large(settings, does) else 2048
 
 
+def sequences(settings: Settings, does: Behaviour) -> int:
+    """max_num_seqs: as told, or the default on that device: 256 before V1."""
+    return settings.max_num_seqs or (1024 if _large(settings, does) and not does.v0 else 256)
+
+
 def _large(settings: Settings, does: Behaviour) -> bool:
     """An H100 or better; so is a device that nobody has named."""
     memory = 70 * GIB if settings.device_memory is None else settings.device_memory

@@ -39,7 +39,7 @@ class VllmLayout:
     alignment: Alignment | None
     states: States | None
     notes: tuple[str, ...]
-    most: int | None = None
+    most: int
 
     @property
     def parts(self) -> tuple[VllmLayout, ...]:
@@ -121,8 +121,11 @@ class VllmLayout:
 
     def needed(self, batch: int, context: int) -> int:
         """Bytes in which `batch` requests of `context` tokens fit; the pool's null block is one more."""
-        null = 0 if self.does.v0 else 1
-        return (batch * self.blocks_per_request(context) + null) * self.bytes_per_block
+        blocks = batch * self.blocks_per_request(context)
+        if not self.does.v0:
+            shown = isinstance(blocks, Quantity)
+            blocks += symbol("null_block", 1, "block that the pool keeps back") if shown else 1
+        return blocks * self.bytes_per_block
 
     def pool(self, memory: int, context: int) -> Pool:
         one_block = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
