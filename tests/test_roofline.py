@@ -377,7 +377,9 @@ def test_the_batch_at_the_ridge_is_the_least(model: ModelSpec, mlp: Mlp | None, 
 
 
 Q8, Q4 = dtype("q8_0"), dtype("q4_0")
-SERVED = st.sampled_from([Served(), Served(stages=3), Served(dcp=2, drafts=1), Served(2, 2, Q8, Q4)])
+SERVED = st.sampled_from(
+    [Served(), Served(stages=3), Served(dcp=2, drafts=1), Served(2, 2, Q8, Q4), Served(kv_dtype_k=dtype("fp32"))]
+)
 PACKED = st.sampled_from([None, "fp8", "int8", "q4_0", "fp4"])
 
 

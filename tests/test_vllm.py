@@ -297,6 +297,24 @@ def test_tokens_of_a_step_by_the_device(given: dict[str, Any], tokens: int) -> N
 
 
 @pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({}, 1024),
+        ({"device_memory": 24 * GIB}, 256),
+        ({"engine_version": "v0"}, 256),
+        ({"max_num_seqs": 7, "device_memory": 24 * GIB}, 7),
+    ],
+)
+def test_no_more_sequences_than_max_num_seqs(given: dict[str, Any], most: int) -> None:
+    assert vllm(full(1), **given).most == most
+
+
+def test_another_device_than_nvidias_and_amds_is_remarked() -> None:
+    named = [vllm(full(1), device=device, device_memory=64 * GIB).notes for device in ("NVIDIA L4", "Google TPU v5e")]
+    assert [any("may have another" in note for note in notes) for notes in named] == [False, True]
+
+
+@pytest.mark.parametrize(
     ("version", "tokens", "concurrency"),
     # 1,000 blocks of a model with 1 full layer and 5 windows, for 65,536 tokens
     [

@@ -39,7 +39,9 @@ class Served(NamedTuple):
             half = cached._replace(rows=exact_div(cached.rows, 2))
             return (("k_cache", half, k), ("v_cache", half, v))
         by_role = {"kv": k, "k": k, "latent": k, "indexer": k, "v": v}
-        return (("kv_cache", cached, by_role.get(cached.role, stored)),)
+        return (
+            ("k_v_cache" if cached.role == "kv" else f"{cached.role}_cache", cached, by_role.get(cached.role, stored)),
+        )
 
 
 ALONE = Served()
@@ -55,13 +57,12 @@ class _Store:
         self.served = served
 
     def layer_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
-        pieces = self.served.pieces(cached, kv_dtype)
-        found = [(name, ideal.layer_bytes(piece, workload, of)) for name, piece, of in pieces]
-        if len(found) == 1:
-            ((_, whole),) = found
-        else:
-            whole = total(named(size, name, f"bytes of a layer's {name[0].upper()}") for name, size in found)
-        return self._share(cached, whole)
+        found = []
+        for name, piece, of in self.served.pieces(cached, kv_dtype):
+            size = ideal.layer_bytes(piece, workload, of)
+            # one formula may not have two dtypes' bytes under one name
+            found.append(size if of == kv_dtype else named(size, name, f"bytes of it in one layer, in {of.name}"))
+        return self._share(cached, found[0] if len(found) == 1 else total(found))
 
     def token_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.served.pieces(cached, kv_dtype)
