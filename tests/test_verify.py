@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -239,9 +240,13 @@ def test_an_interrupt_leaves_cleanly() -> None:
     while "torch" not in Path(f"/proc/{running.pid}/maps").read_text():  # it has begun to work
         time.sleep(0.1)
     time.sleep(1)
-    os.kill(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=60)
-    assert running.returncode == 130
+    while running.poll() is None:  # a callback of torch's import may swallow the first
+        os.kill(running.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(10)
+    out, err = running.communicate()
+    # A shell says 130 of both: where a string was in exec() just then, CPython itself dies by the signal.
+    assert running.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in out + err
 
 
