@@ -31,7 +31,10 @@ def told(entry: dict[str, Any]) -> tuple[Layout, int]:
     """The engine's layout of the entry's model under its flags, and the context."""
     flags = {**entry.get("assumed", {}), **entry["flags"]}
     path = entry["model"]
-    model = load(str(FOLDER / path) if path.startswith("models/") else path).shard(flags.pop("tp", 1))
+    model = load(str(FOLDER / path) if path.startswith("models/") else path)
+    if "attention" in flags:
+        model = model.with_attention(flags.pop("attention"))
+    model = model.shard(flags.pop("tp", 1))
     context = flags.pop("context", model.max_context)
     plain = dtype(flags.pop("dtype", "bf16"))
     given: dict[str, Any] = {"kv_dtype": dtype(flags.pop("kv-dtype", "bf16")), "dtype": plain, "tp": model.tp}
@@ -144,12 +147,7 @@ def test_sglang_says_what_its_log_says(entry: dict[str, Any]) -> None:
 
 
 def of_llamacpp() -> list[Any]:
-    why = pytest.mark.skip("K and V of every head, of a GGUF made before MLA was known, are no option of fit")
-    return [
-        pytest.param(e, id=e["id"], marks=[why] if e["flags"].get("mla") == "plain" else [])
-        for e in LOGS
-        if e["engine"] == "llamacpp" and e["verdict"] == "match"
-    ]
+    return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "llamacpp" and e["verdict"] == "match"]
 
 
 @pytest.mark.parametrize("entry", of_llamacpp())

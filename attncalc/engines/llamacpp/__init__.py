@@ -85,7 +85,7 @@ def _parts(whole: LlamaCpp, kept: Sequence[Kept], gpus: int) -> Iterator[LlamaCp
 def _notes(everything: Sequence[Cached], settings: Settings, reach: int | None) -> Iterator[str]:
     """What a reader must know, beside what its windows say."""
     if any(cached.role == "latent" for cached in everything):
-        yield "A GGUF made before llama.cpp knew MLA keeps K and V of every head instead."
+        yield "A GGUF made before llama.cpp knew MLA keeps K and V of every head: --attention mha."
     if settings.engine_version == FORK:
         yield "Taken with -fa (contexts are padded to 256 cells, else to 32) and MLA with -mla 2 or 3."
     if reach and (settings.ubatch or 0) > BATCH and not settings.swa_full:
