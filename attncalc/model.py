@@ -146,6 +146,7 @@ class ModelSpec:
     one device's. stored: what its files hold, all devices' together; None where none were read.
     model_type: what its config.json calls it, where an engine decides by it; None where nothing says.
     weights_dtype: what its files keep the matrices of attention and MLPs in, where that is not `dtype`.
+    experts_dtype: the same of its routed experts, where they alone are kept so.
     """
 
     name: str
@@ -164,6 +165,7 @@ class ModelSpec:
     stored: StoredWeights | None = None
     model_type: str | None = None
     weights_dtype: str | None = None
+    experts_dtype: str | None = None
 
     @property
     def main(self) -> Stack:

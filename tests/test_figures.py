@@ -96,6 +96,7 @@ def test_gpt3_parameters() -> None:
         ("llama3.1-405b", 405_853_388_800),
         ("gemma-2b", 2_506_172_416),
         ("bert-large", 335_141_888),
+        ("gpt-oss-120b", 116_829_156_672),  # 116.83B in the model card's table 1, exactly as transformers' class has
     ],
 )
 def test_published_totals(name: str, published: int) -> None:

@@ -117,7 +117,6 @@ def test_a_tower_is_said_not_to_be_counted() -> None:
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, None),
-        ({"quant_method": "mxfp4"}, None),  # of the experts alone
         ({"quant_method": "compressed-tensors"}, None),
     ],
 )
@@ -125,6 +124,12 @@ def test_quantised_weights_are_said_to_be(said: dict[str, Any], packed: str | No
     spec = read(quantization_config=said)
     assert spec.weights_dtype == packed
     assert any(f"released {'quantised' if packed is None else f'in {packed}'};" in note for note in spec.notes)
+
+
+def test_experts_alone_are_said_to_be_released_in_mxfp4() -> None:
+    spec = read(quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    assert (spec.weights_dtype, spec.experts_dtype) == (None, "mxfp4")
+    assert any(note.startswith("Experts are released in mxfp4;") for note in spec.notes)
 
 
 def test_a_head_that_is_not_counted_is_said() -> None:

@@ -185,6 +185,27 @@ def test_a_step_reads_the_experts_that_its_tokens_pick() -> None:
     assert bytes_read(files, Workload.decode(4, 9)) - bytes_read(files, Workload.decode(1, 9)) == 6 * expert
 
 
+@pytest.mark.parametrize(("name", "layers", "experts", "gib"), [("20b", 24, 32, 12.8), ("120b", 36, 128, 60.8)])
+def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: int, gib: float) -> None:
+    """The model card's table 1 (arXiv:2508.10925): experts in MXFP4, 4 bits and 8 for 32, all else in bf16."""
+    model, among = load(f"gpt-oss-{name}"), layers * experts * 3 * 2880**2
+    found = weights(model, weights_dtype="mxfp4")
+    assert found.total == 2 * (params(model).total - among) + among * 17 // 32
+    assert round(int(found.total) / 2**30, 1) == gib
+    assert "for the matrices of routed experts; all else stays in bf16." in found.notes[0].replace("is taken ", "")
+    # another dtype than the released one is of all matrices: a layer's attention has 26,550,144 less sinks and biases
+    linear = among + layers * 2880 * 2 * (4096 + 512)
+    assert weights(model, weights_dtype="fp8").total == 2 * params(model).total - linear
+
+
+def test_a_step_reads_released_experts_as_they_are() -> None:
+    # 4 of 32 experts for one token, 24 layers x 3 x 2880^2 of each, 4 bits and 8 for 32; all else in bf16
+    model, step = load("gpt-oss-20b"), Workload.decode(1, 9)
+    picked = 24 * 4 * 3 * 2880**2
+    beside = weights_read(model, step) - picked
+    assert bytes_read(model, step, weights_dtype="mxfp4") == 2 * beside + picked * 17 // 32
+
+
 def test_a_step_reads_no_keys_and_values_of_the_source() -> None:
     # of a decoder layer attention's 4 d^2, cross-attention's query and output 2 d^2, the MLP's 8 d^2 in a byte each
     model, step = load("whisper-large-v3"), Workload.decode(1, 10, source=20)

@@ -156,4 +156,4 @@ def fit(
 
 def _released(spec: ModelSpec, in_dtype: str | None) -> str | None:
     """What the model's matrices are released in, where its files were not read and no other dtype is asked for."""
-    return spec.weights_dtype if spec.stored is None and in_dtype is None else None
+    return spec.weights_dtype or spec.experts_dtype if spec.stored is None and in_dtype is None else None

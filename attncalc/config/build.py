@@ -61,6 +61,7 @@ def build(document: Document, name: str) -> ModelSpec:
         assumed=top.get("assumed", ""),
         model_type=top.get("model_type"),
         weights_dtype=top.get("weights_dtype"),
+        experts_dtype=top.get("experts_dtype"),
     )
 
 

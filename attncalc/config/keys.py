@@ -131,6 +131,10 @@ _OF_MODELS: dict[str, Schema] = {
         {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
         "what its files keep the matrices of attention and MLPs in, where that is not dtype: fit takes it",
     ),
+    "experts_dtype": _key(
+        {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
+        "what its files keep the matrices of routed experts in, where they alone are not in dtype: fit takes it",
+    ),
     "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
     **_fields(ModelSpec),
     "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),

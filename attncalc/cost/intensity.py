@@ -70,9 +70,14 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
 
 def experts_read(mlp: Mlp, tokens: int) -> int:
     """Experts of a layer that so many tokens read at the most; 1 where it is dense."""
+    return routed_read(mlp, tokens) + (mlp.n_shared_experts or 0) if mlp.n_experts else 1
+
+
+def routed_read(mlp: Mlp, tokens: int) -> int:
+    """Of them those that a router picks; 0 where it is dense."""
     if not mlp.n_experts or not mlp.n_experts_per_token:
-        return 1
-    return minimum(mlp.n_experts, tokens * mlp.n_experts_per_token) + (mlp.n_shared_experts or 0)
+        return 0
+    return minimum(mlp.n_experts, tokens * mlp.n_experts_per_token)
 
 
 def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:

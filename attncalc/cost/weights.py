@@ -15,7 +15,7 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
 from ..units import DType, count, dtype
 from ..workload import Workload
-from .intensity import experts_read, weights_read
+from .intensity import experts_read, routed_read, weights_read
 from .params import params
 from .parts import Part, compute_dtype, group_name, sum_of
 
@@ -24,6 +24,8 @@ _AS_WEIGHTS = {
     "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
 }
 """Weights are scaled otherwise than caches: as compressed-tensors' W8A8 and W4A16 schemes do by default."""
+_MATRICES = {False: "matrices of attention and MLPs", True: "matrices of routed experts"}
+"""What is quantised, in words: those of experts alone, or all."""
 _QUANTISED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
 """What files hold that is multiplied as it is; elements that are packed into others are unpacked first."""
 
@@ -51,18 +53,20 @@ def weights(
 ) -> Weights:
     """The weights on one of the model's tp devices, of `pp` pipeline stages, or of that `part` of it alone.
 
-    in_dtype: of the model, its own where None. weights_dtype: of the matrices of attention and MLPs,
-    experts too; None for the model's, and where its safetensors files were read, for what they hold.
+    in_dtype: of the model, its own where None. weights_dtype: of the matrices of attention and MLPs, experts
+    too, but of the routed experts alone where it is the model's experts_dtype; None for the model's, and where
+    its safetensors files were read, for what they hold.
     The embedding is on the first stage, the head on the last. AttncalcError: a dtype that there is not,
     more stages than layers, stages of an encoder-decoder.
     """
     own = dtype(in_dtype or model.dtype, compute=True)
-    each = [(stage, _counted(stage)) for stage in (staged(model, pp) if part is None else [part])]
+    stages = staged(model, pp) if part is None else [part]
     if as_stored(model, own, weights_dtype):
-        return _stored(model, max(int(all_) for _, (all_, _) in each), alone=model.tp == pp == 1 and part is None)
+        most = max(int(params(stage).total) for stage in stages)
+        return _stored(model, most, alone=model.tp == pp == 1 and part is None)
     packed = own if weights_dtype is None else as_weights(weights_dtype)
-    found = [_bytes(stage, counts, packed, own) for stage, counts in each]
-    return max(found, key=lambda one: int(one.total))
+    alone = _experts_alone(model, weights_dtype)
+    return max((_bytes(stage, packed, own, alone=alone) for stage in stages), key=lambda one: int(one.total))
 
 
 def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
@@ -79,14 +83,15 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
         size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
     packed = own if weights_dtype is None else as_weights(weights_dtype)
-    linear = _linear(model, lambda m: m.weights, workload)
+    alone = _experts_alone(model, weights_dtype)
+    linear = _linear(model, lambda m: m.weights, workload, alone=alone)
     if not linear or (not stored and packed.name == own.name):
         return quantity(read * width)
-    matrices = named(linear, "params_linear_read", "of them in matrices of attention and MLPs")
+    matrices = named(linear, "params_linear_read", f"of them in {_MATRICES[alone]}")
     if stored:
         narrow = _stored_linear(model, own, int(linear))
     else:
-        narrow = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), workload, name="bytes_linear")
+        narrow = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), workload, alone=alone, name="bytes_linear")
     return quantity(
         named(narrow, "bytes_linear_read", f"bytes of those matrices, in {packed.name if not stored else 'its files'}")
         + (read - matrices) * width
@@ -96,6 +101,11 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
 def as_stored(model: ModelSpec, own: DType, weights_dtype: str | None) -> bool:
     """Whether the weights are taken to be as its files hold them: nobody asked for another dtype."""
     return weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name
+
+
+def _experts_alone(model: ModelSpec, weights_dtype: str | None) -> bool:
+    """Whether that dtype is of the routed experts only: so the model is released."""
+    return weights_dtype is not None and model.experts_dtype == dtype(weights_dtype).name
 
 
 def multiplied_as(model: ModelSpec, own: DType, weights_dtype: str | None) -> DType:
@@ -168,16 +178,16 @@ def _stage(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: b
     )
 
 
-def _counted(model: ModelSpec) -> tuple[Quantity, Quantity]:
-    """All parameters on a device, and those in matrices of attention and MLPs."""
-    return params(model).total, _linear(model, lambda m: m.weights)
-
-
 def _linear(
-    model: ModelSpec, size: Callable[[Matrix], int], step: Workload | None = None, *, name: str = "params_linear"
+    model: ModelSpec,
+    size: Callable[[Matrix], int],
+    step: Workload | None = None,
+    *,
+    alone: bool = False,
+    name: str = "params_linear",
 ) -> Quantity:
-    """The `size` of all matrices of attention and MLPs on a device, in all layers together; or of those that a step
-    reads, which reads shared ones in each layer.
+    """The `size` of all matrices of attention and MLPs on a device, or of routed experts `alone`, in all layers
+    together; or of those that a step reads, which reads shared ones in each layer.
     """
     symbols = model.symbolic()
     if step is None:
@@ -187,23 +197,27 @@ def _linear(
     asked = step and step.symbolic()
     parts = []
     for stack, layers in groups:
-        one = _matrices(symbols, stack, layers, size, asked)
+        one = _matrices(symbols, stack, layers, size, asked, alone=alone)
         parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * one)))
-    return sum_of(name, f"{name.partition('_')[0]} of attention's and MLPs' matrices", parts)
+    return sum_of(name, f"{name.partition('_')[0]} of {_MATRICES[alone]}", parts)
 
 
 def _matrices(
-    model: ModelSpec, stack: Stack, layers: Layers, size: Callable[[Matrix], int], step: Workload | None
+    model: ModelSpec, stack: Stack, layers: Layers, size: Callable[[Matrix], int], step: Workload | None, *, alone: bool
 ) -> int:
     """The `size` of one layer's, without biases and vectors, routers and what stands beside."""
+    expert = total(size(m) for m in layers.mlp.expert(stack.d_model)) if layers.mlp else 0
+    if alone:
+        if not layers.mlp or not layers.mlp.n_experts:
+            return 0
+        return expert * (routed_read(layers.mlp, step.batch) if step else layers.mlp.n_experts)
     own = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     if step:  # keys and values of the source are in the cache already
         cross = tuple(m for m in cross if m.reads != "keys")
     found: int = total(size(m) for m in (*own, *cross) if m.reads)
     if layers.mlp:
-        experts = experts_read(layers.mlp, step.batch) if step else layers.mlp.held
-        found += experts * total(size(m) for m in layers.mlp.expert(stack.d_model))
+        found += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
         found += total(size(m) for m in layers.mlp.shared(stack.d_model))
     return found
 
@@ -213,7 +227,7 @@ def _stored_linear(model: ModelSpec, own: DType, read: int) -> Quantity:
 
     Their bytes are what the ledger has, less all else in `own`; of files with less than that, as parameters divide.
     """
-    everything, linear = _counted(model)
+    everything, linear = params(model).total, _linear(model, lambda m: m.weights)
     held = named(weights(model, in_dtype=own.name).total, "weights", "bytes of the weights on the device")
     width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
     share = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
@@ -224,24 +238,25 @@ def _stored_linear(model: ModelSpec, own: DType, read: int) -> Quantity:
     return quantity(minimum(found, share * width))
 
 
-def _bytes(model: ModelSpec, counts: tuple[Quantity, Quantity], packed: DType, own: DType) -> Weights:
-    everything, linear = counts
+def _bytes(model: ModelSpec, packed: DType, own: DType, *, alone: bool) -> Weights:
+    everything, linear = params(model).total, _linear(model, lambda m: m.weights, alone=alone)
     width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
     held = named(everything, "params", "parameters on the device")
     parts = [("params_on_device", "parameters on the device", everything)]
     if packed.name == own.name or not linear:
         return Weights(quantity(held * width), own.name, tuple(parts), ())
-    matrices = named(linear, "params_linear", "of them in matrices of attention and MLPs")
-    parts.append(("params_linear", "of them in matrices of attention and MLPs", linear))
+    matrices = named(linear, "params_linear", f"of them in {_MATRICES[alone]}")
+    parts.append(("params_linear", f"of them in {_MATRICES[alone]}", linear))
     if packed.group is None:
         of_matrices: int = matrices * symbol("bytes_linear", packed.bits // 8, f"bytes of one in {packed.name}")
     else:
-        of_matrices = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), name="bytes_linear")
+        of_matrices = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), alone=alone, name="bytes_linear")
         parts.append(("bytes_linear", f"those matrices in {packed.name}", quantity(of_matrices)))
         of_matrices = named(of_matrices, "bytes_linear", f"bytes of those matrices in {packed.name}")
+    rest = "all else stays" if alone else "embedding, head, routers, norms and biases stay"
     note = (
         f"Weights: {packed.name} ({packed.meaning if packed.group is not None else packed.note}) is taken for the "
-        f"matrices of attention and MLPs; embedding, head, routers, norms and biases stay in {own.name}."
+        f"{_MATRICES[alone]}; {rest} in {own.name}."
     )
     return Weights(quantity(of_matrices + (held - matrices) * width), packed.name, tuple(parts), (note,))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...attention import KINDS, Recurrent
 from ...errors import AttncalcError
@@ -54,8 +54,8 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
         data = {"title": _title(family, title), **_data(family)}
         if not family.assumed:
             data["model_type"] = str(config["model_type"])
-        if packed := _weights_dtype(family.fields):
-            data["weights_dtype"] = packed
+        if packed := _released(family.fields):
+            data[packed.key] = packed.dtype
         left = list(unread(family.rules, family.fields, data["n_layers"]))
         if family.source:
             left += unread(family.rules, family.source, data["encoder"]["n_layers"])
@@ -248,15 +248,24 @@ def _dtype(fields: Fields) -> str:
     return known[name]
 
 
-def _weights_dtype(fields: Fields) -> str | None:
+class _Released(NamedTuple):
+    """What matrices are kept in, and the key of a model file that says so."""
+
+    key: str
+    dtype: str
+
+
+def _released(fields: Fields) -> _Released | None:
     """What quantization_config says the matrices are in; None for a scheme that is not that simple."""
     said = (fields.around or fields).given.get("quantization_config")
     if not isinstance(said, Mapping):
         return None
     method, bits, group = said.get("quant_method"), said.get("bits"), said.get("group_size")
+    if method == "mxfp4":  # transformers' Mxfp4HfQuantizer exchanges GptOssExperts alone
+        return _Released("experts_dtype", "mxfp4")
     if method == "fp8":
-        return "fp8"
-    return "int4" if method in ("awq", "gptq") and bits == 4 and group == 128 else None
+        return _Released("weights_dtype", "fp8")
+    return _Released("weights_dtype", "int4") if method in ("awq", "gptq") and bits == 4 and group == 128 else None
 
 
 def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -267,10 +276,10 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if further := fields.given.get("num_nextn_predict_layers"):
         yield f"Layers that predict further tokens ({shown(further)}, MTP) are not counted."
     if outer.given.get("quantization_config"):
-        if packed := _weights_dtype(fields):
-            yield f"Weights are released in {packed}; their bytes are counted in the dtype that stands beside them."
-        else:
-            yield "Weights are released quantised; their bytes are counted in the dtype that stands beside them."
+        packed = _released(fields)
+        what = "Experts" if packed and packed.key == "experts_dtype" else "Weights"
+        how = f"in {packed.dtype}" if packed else "quantised"
+        yield f"{what} are released {how}; their bytes are counted in the dtype that stands beside them."
     named = architecture(outer.given)
     if rules.get("mask") == "bidirectional" and not named:
         yield "The config names no class (architectures): the base model is counted, without a task's head."
