@@ -431,6 +431,18 @@ def test_weights_and_cache_are_narrowed_together_where_one_is_not_enough() -> No
     assert "--kv-dtype fp8" not in flags
 
 
+def test_more_gpus_and_a_narrow_cache_come_together_where_neither_is_enough() -> None:
+    # 8 KV heads divide by 8 at most: 32 sequences of 8,192 tokens are 32 GiB / 8 = 4 GiB on each, beside at
+    # least 14.96 / 64 = 0.23 of weights; in fp8 2 GiB, beside 14.96 / 8 = 1.87 from 8 GPUs on
+    small = dataclasses.replace(GPU, memory=4 * GIB)
+    asked = question(load("llama3-8b"), gpu=small, batch=32, context=8192)
+    found = {change.flag: change for change in fixes(fit(asked))}
+    assert min_gpus(asked) is None
+    both = found["--kv-dtype fp8 --gpus 8 --tp 8"]
+    assert (both.change, both.fit.fits) == ("8 GPUs, a cache in fp8", True)
+    assert set(found) - {both.flag} <= {f"--context {fit(asked).max_context}"}
+
+
 # The tests of sizes
 
 

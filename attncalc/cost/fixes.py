@@ -24,7 +24,8 @@ class Fix(NamedTuple):
 def fixes(found: Fit) -> tuple[Fix, ...]:
     """The changes that make it fit, each alone; () where nothing does.
 
-    Weights and cache are narrowed together only where neither alone is enough.
+    Weights and cache are narrowed together only where neither alone is enough, and then more GPUs are tried
+    with a narrow cache where they do not do alone.
     """
     if found.fits:
         return ()
@@ -32,8 +33,11 @@ def fixes(found: Fit) -> tuple[Fix, ...]:
     worked = list(_tried(_more_gpus(asked), stop=True))
     narrow = [*_tried(_narrow_weights(asked), stop=True), *_tried(_narrow_cache(asked), stop=True)]
     if not narrow:
-        both = (_joined(a, b) for a in _narrow_weights(asked) for b in _narrow_cache(a[2]))
+        both = (_joined("both smaller", a, b) for a in _narrow_weights(asked) for b in _narrow_cache(a[2]))
         narrow = list(_tried(both, stop=True))
+    if not (worked or narrow):
+        more = (_joined(f"{b[0]}, {a[0]}", a, b) for a in _narrow_cache(asked) for b in _more_gpus(a[2]))
+        worked = list(_tried(more, stop=True))
     return (*worked, *narrow, *_tried(_shorter(found)), *_tried(_fewer(found)))
 
 
@@ -80,8 +84,9 @@ def _narrow_cache(asked: Question) -> Iterator[_Change]:
             yield f"a cache in {name}", f"--kv-dtype {name}", narrow
 
 
-def _joined(first: _Change, second: _Change) -> _Change:
-    return "both smaller", f"{first[1]} {second[1]}", second[2]
+def _joined(words: str, first: _Change, second: _Change) -> _Change:
+    """Two changes as one, where the second was made of the first."""
+    return words, f"{first[1]} {second[1]}", second[2]
 
 
 def _shorter(found: Fit) -> Iterator[_Change]:

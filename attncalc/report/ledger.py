@@ -162,9 +162,19 @@ def verdict_tables(found: Fit, figures: tuple[Figure, ...]) -> tuple[Table, ...]
         (by_name["max_batch"].label, _limit(by_name["max_batch"]), ""),
     ]
     if found.asked.gpu:
-        rows.append((by_name["min_gpus"].label, by_name["min_gpus"].human, ""))
+        rows.append((by_name["min_gpus"].label, by_name["min_gpus"].human, _split(found, by_name["min_gpus"].quantity)))
     said = Table((LABEL,), ((verdict(found),),), strong=frozenset({0}))
     return said, Table((LABEL, Column(), LABEL), tuple(rows))
+
+
+def _split(found: Fit, fewest: Quantity | Ratio | None) -> str:
+    """How the model is over the fewest GPUs: stages stay as many as were asked for."""
+    if found.asked.spread:
+        return ""
+    if fewest is None:
+        return "no --tp is enough"
+    pp = found.asked.settings.pp
+    return f"--tp {int(float(fewest)) // pp}" + (f" --pp {pp}" if pp > 1 else "")
 
 
 def _limit(figure: Figure) -> str:
