@@ -21,6 +21,7 @@ PER_SECOND = "tokens/s"
 FLOP_PER_SECOND = "FLOP/s"
 BYTES_PER_SECOND = "B/s"
 NO_UNIT = ""
+GIB = 2**30
 
 _BINARY = tuple((f"{p}iB" if p else "B", 1024 ** (10 - i)) for i, p in enumerate([*"QRYZEPTGMK", ""]))
 _DECIMAL = (
@@ -154,7 +155,7 @@ def human(number: int, unit: str) -> str:
     """A figure as people say it: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
     number = int(number)
     if unit == BYTES:
-        return " ".join(_scaled(number, _BINARY, exact_below=2**30))
+        return " ".join(_scaled(number, _BINARY, exact_below=GIB))
     if unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND):
         text, prefix = _scaled(number, _DECIMAL, exact_below=1)
         return f"{text} {prefix}{unit}"
@@ -190,7 +191,7 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     most = max((int(n) for n in numbers), default=0)
     small_enough = [(u, f) for u, f in scale if most < f * 10**6] or [scale[0]]
     name, factor = next(((u, f) for u, f in small_enough if least >= f), small_enough[-1])
-    whole = factor < 2**30 and all(int(n) % factor == 0 for n in numbers)
+    whole = factor < GIB and all(int(n) % factor == 0 for n in numbers)
     digits = 0 if whole else 2 if most < 1000 * factor else 1
     return (name + unit if scale is _DECIMAL else name), [_decimals(int(n), factor, digits) for n in numbers]
 

@@ -23,10 +23,10 @@ from attncalc.cost.reserve import parse_share, reserve
 from attncalc.cost.weights import spread, staged, weights
 from attncalc.engines import layout
 from attncalc.engines.layouts import Pool, Settings
-from attncalc.engines.serving import GIB, Limits
+from attncalc.engines.serving import Limits
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
-from attncalc.units import dtype, parse_bytes
+from attncalc.units import GIB, dtype, parse_bytes
 
 FP16 = dtype("fp16")
 GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))

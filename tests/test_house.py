@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
-BASE = {"errors", "quantity", "units", "workload"}
+BASE = {"errors", "quantity", "search", "units", "workload"}
 MODEL = BASE | {"attention", "mlp", "stored", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
+    "search": set[str](),
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,

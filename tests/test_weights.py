@@ -19,9 +19,9 @@ from attncalc.cost.weights import bytes_read, multiplied_as, staged, weights
 from attncalc.engines import habits
 from attncalc.engines.kept import stage_sizes
 from attncalc.engines.layouts import Settings
-from attncalc.engines.serving import GIB, Limits
+from attncalc.engines.serving import Limits
 from attncalc.stored import StoredDtype, StoredWeights
-from attncalc.units import dtype
+from attncalc.units import GIB, dtype
 
 # Weights
 
@@ -261,12 +261,13 @@ def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
 
 def test_one_pass_takes_as_much_as_the_engine_says() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
-    assert habits("vllm").limits(found_on(180 * GIB, "B200"), None) == Limits(16384, 1024)
-    assert habits("vllm").limits(found_on(79 * GIB, "H100"), None) == Limits(8192, 1024)
-    assert habits("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB"), None) == Limits(2048, 256)
-    assert habits("vllm").limits(found_on(79 * GIB, "H100", max_num_batched_tokens=512), 7) == Limits(512, 7)
-    assert habits("sglang").limits(found_on(24 * GIB, "L4"), None).tokens == 4096
-    assert habits("llamacpp").limits(found_on(24 * GIB, "L4"), None) == Limits(512, 1)
+    assert habits("vllm").limits(found_on(180 * GIB, "B200")) == Limits(16384, 1024)
+    assert habits("vllm").limits(found_on(79 * GIB, "H100")) == Limits(8192, 1024)
+    assert habits("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
+    told = found_on(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
+    assert habits("vllm").limits(told) == Limits(512, 7)
+    assert habits("sglang").limits(found_on(24 * GIB, "L4")).tokens == 4096
+    assert habits("llamacpp").limits(found_on(24 * GIB, "L4")) == Limits(512, 1)
 
 
 def test_the_ledger_is_near_a_public_profile_of_vllm() -> None:

@@ -12,6 +12,7 @@ from ..engines.layouts import Layout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
+from ..search import first
 from .cache import kept
 from .ledger import Ledger, Question, kept_back, ledger_of
 from .weights import spread, staged
@@ -230,8 +231,4 @@ def _most(fits: Callable[[int], bool]) -> int | None:
         high *= 2
         if high > FAR:
             return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return first(lambda n: not fits(n), high // 2, high) - 1

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..attention import Chunked, Sliding
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio
+from ..search import first
 from ..workload import Workload
 from .flops import flops, passes, projections, query_tokens, scores
 
@@ -61,7 +62,7 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
 
     past = 0 if workload.phase == "decode" else workload.past
     spans = [layers.attention.span for layers in model.main.layers]
-    found = _first(overtaken, past, {int(span.chunk) for span in spans if isinstance(span, Chunked)})
+    found = _overtaking(overtaken, past, {int(span.chunk) for span in spans if isinstance(span, Chunked)})
     if found is None:
         return None
     if len(list(model.groups())) > 1:
@@ -72,7 +73,7 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
     return least("T", found, "tokens of context", *both(model.symbolic(), workload.at(found).symbolic()))
 
 
-def _first(overtaken: Callable[[int], bool], past: int, chunks: set[int]) -> int | None:
+def _overtaking(overtaken: Callable[[int], bool], past: int, chunks: set[int]) -> int | None:
     """The least context above `past` that is overtaken; None beyond FAR.
 
     Between the ends of chunks, scores less projections are convex in the context: they become positive
@@ -86,22 +87,14 @@ def _first(overtaken: Callable[[int], bool], past: int, chunks: set[int]) -> int
         high *= 2
         if high * period > FAR:
             return None
-    end = origin + period * _bisect(lambda k: overtaken(origin + k * period), high // 2, high)
+    end = origin + period * first(lambda k: overtaken(origin + k * period), high // 2, high)
     start = max(past, end - period)
     stops = {n for chunk in chunks for n in range(start - start % chunk + chunk, end, chunk)}
     for stop in (*sorted(stops), end):
         if overtaken(stop):
-            return _bisect(overtaken, start, stop)
+            return first(overtaken, start, stop)
         start = stop
     return end
-
-
-def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The least number above `low` that holds, where `high` does and numbers hold from one on."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 class OneLayer(NamedTuple):

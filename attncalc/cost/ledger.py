@@ -40,7 +40,6 @@ class Question:
     reserve: int | None = None
     weights_dtype: str | None = None
     dtype: str | None = None
-    max_num_seqs: int | None = None
     kv_default: bool = False
 
     @property
@@ -74,7 +73,7 @@ class Question:
         its = habits(self.engine)
         if its.whole_prompts:
             return Limits(self.batch * self.context, self.batch)
-        return its.limits(self.told(), self.settings.max_num_seqs)
+        return its.limits(self.told())
 
     def told(self) -> Settings:
         """The settings, with the model and the GPU that the engine finds."""

@@ -12,11 +12,10 @@ from ..engines.layouts import Layout, Pool
 from ..engines.vllm.log import Log, Printed
 from ..engines.vllm.versions import RELEASES
 from ..errors import AttncalcError
-from ..units import BYTES, TOKENS, count
+from ..units import BYTES, GIB, TOKENS, count
 from .cache import kept
 from .ledger import Question
 
-GIB = 2**30
 _LABELS = {
     "kv_block_size": "tokens of a block",
     "kv_blocks": "blocks",

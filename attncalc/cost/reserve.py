@@ -15,12 +15,12 @@ from ..engines.serving import Limits
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
-from ..units import BYTES, count, dtype, human, shown
+from ..units import BYTES, GIB, count, dtype, human, shown
 
-FIXED = -(-179 * 2**30 // 100)
+FIXED = -(-179 * GIB // 100)
 """1.79 GiB for the CUDA context, graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
 Llama-3-8B on an H100 found beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
-PEERS = -(-358 * 2**30 // 100) - FIXED
+PEERS = -(-358 * GIB // 100) - FIXED
 """What the buffers of collective operations add where there are several: 3.58 GiB in all with tp 2 there."""
 
 

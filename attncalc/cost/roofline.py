@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
+from ..search import first
 from ..units import DType
 from ..workload import Workload
 from .flops import flops
@@ -206,17 +207,13 @@ def _compute_bound_batch(model: ModelSpec, asked: Workload, on: _On) -> tuple[Qu
 
     # With all experts read the weights grow no more, and the batch is a plain division.
     most = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    high = int(ceil_div(weights(most) * math.flops, spare))
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if bound(middle) else (middle, high)
-    found = at(high)
+    least_batch = first(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
+    found = at(least_batch)
     # 'least B where a > b' is how a formula says it: arithmetic at this batch takes longer than
     # memory less the smallest step, both times peak * bandwidth.
     larger = named(found.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
     smaller = named(found.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
-    found_batch = least("B", high, "sequences in the batch", larger, smaller - 1)
+    found_batch = least("B", least_batch, "sequences in the batch", larger, smaller - 1)
     if on.served.stages == 1:
         return found_batch, limit
     each = named(found_batch, "micro_batch", "least sequences of a stage whose step is not bound by memory")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from ..units import GIB
 from .kept import stage_sizes
 from .layouts import Settings
-
-GIB = 2**30
 
 
 class Limits(NamedTuple):
@@ -31,7 +30,7 @@ def by_memory(memory: int | None, steps: tuple[tuple[int, int], ...], most: int)
 class Habits(NamedTuple):
     """One engine's.
 
-    title: as people write it. limits: of one forward pass, with so many sequences or its own number. share:
+    title: as people write it. limits: of one forward pass. share:
     what it takes of a GPU's memory, as a decimal, with so many devices that hold the model once; share_option:
     what it calls that. keeps_back: what is left free of it beside weights and cache: the tensors of a pass and
     a constant, the constant alone, or nothing. cache_dtype: of its cache, whatever the model's. narrower,
@@ -43,7 +42,7 @@ class Habits(NamedTuple):
     """
 
     title: str
-    limits: Callable[[Settings, int | None], Limits]
+    limits: Callable[[Settings], Limits]
     share: Callable[[Settings, int], str] = all_of_it
     share_option: str = "--gpu-memory-utilization"
     keeps_back: Literal["tensors", "constant", "nothing"] = "tensors"

@@ -13,7 +13,7 @@ from ..model import ModelSpec
 from ..units import BYTES
 from ..workload import Workload
 from .fit import asked_facts, engine_facts, fit_notes, more_of, place, workload_of
-from .ledger import detail_figures, fit_figures, part_figures
+from .ledger import detail_figures, fit_figures, limit, part_figures
 from .report import LABEL, Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .speed import speed
 from .text import WIDTH, table_lines
@@ -86,8 +86,8 @@ def _table(found: Sequence[tuple[Answer, Fit]]) -> Table:
         one,
         (Column("tokens"), [each["kv_tokens"].human for each in by_name]),
         (Column("x at\nonce"), [f"{float(each.pool.concurrency):,.2f}" for _, each in found]),
-        (Column("most\nsequences"), [_limit(each["max_batch"]) for each in by_name]),
-        (Column("longest\ncontext"), [_limit(each["max_context"]) for each in by_name]),
+        (Column("most\nsequences"), [limit(each["max_batch"]) for each in by_name]),
+        (Column("longest\ncontext"), [limit(each["max_context"]) for each in by_name]),
     ]
     narrow, wide = _made(columns), _made([*columns[:2], memory, *columns[2:]])
     several = len({each["kv_memory"].whole for each in by_name}) > 1
@@ -96,10 +96,6 @@ def _table(found: Sequence[tuple[Answer, Fit]]) -> Table:
 
 def _made(columns: Sequence[tuple[Column, list[str]]]) -> Table:
     return Table(tuple(column for column, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)))
-
-
-def _limit(figure: Figure) -> str:
-    return "no limit" if figure.quantity is None else figure.human
 
 
 def _verdict(found: Sequence[Fit]) -> str:

@@ -158,8 +158,8 @@ def verdict_tables(found: Fit, figures: tuple[Figure, ...]) -> tuple[Table, ...]
     """The verdict, and how far it goes."""
     by_name, own = {figure.name: figure for figure in figures}, found.asked.model.max_context
     rows = [
-        (by_name["max_context"].label, _limit(by_name["max_context"]), f"the model's own: {count(own)}" if own else ""),
-        (by_name["max_batch"].label, _limit(by_name["max_batch"]), ""),
+        (by_name["max_context"].label, limit(by_name["max_context"]), f"the model's own: {count(own)}" if own else ""),
+        (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
     if found.asked.gpu:
         rows.append((by_name["min_gpus"].label, by_name["min_gpus"].human, _split(found, by_name["min_gpus"].quantity)))
@@ -177,7 +177,8 @@ def _split(found: Fit, fewest: Quantity | Ratio | None) -> str:
     return f"--tp {int(float(fewest)) // pp}" + (f" --pp {pp}" if pp > 1 else "")
 
 
-def _limit(figure: Figure) -> str:
+def limit(figure: Figure) -> str:
+    """The figure, or that there is no limit."""
     return "no limit" if figure.quantity is None else figure.human
 
 

@@ -26,7 +26,7 @@ UBATCH, BATCH, CHUNK = 512, 2048, 8192
 """The defaults of -ub and -b, and the chunk that Llama 4's loader sets."""
 HABITS = Habits(
     "llama.cpp",
-    lambda settings, sequences: Limits(settings.max_num_batched_tokens or settings.ubatch or UBATCH, sequences or 1),
+    lambda settings: Limits(settings.ubatch or UBATCH, 1),
     cache_dtype="fp16",
     narrower=("q8_0", "q4_0"),
     narrower_weights=("q8_0", "q4_0"),

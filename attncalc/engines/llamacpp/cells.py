@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...quantity import Quantity, Ratio, ceil_div, minimum, most, named, quantity, ratio, symbol
+from ...search import first
 from ...units import BYTES, NO_UNIT, DType, count
 from ..layouts import Bound, Detail, Pool
 
@@ -194,14 +195,10 @@ class LlamaCpp:
 
     def _most(self, memory: int, context: int) -> Ratio:
         """The most sequences that fit where they share their cells: by search, since paddings are shared."""
-        low, high = 0, 1
-        while self.needed(high, context) <= memory and high <= MOST_SEQUENCES:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.needed(middle, context) <= memory else (low, middle)
-        taken = named(self.needed(low, context) if low else 0, "kv_bytes_of_B", "bytes of so many sequences")
-        return Ratio(low, 1, most("B", low, "sequences that fit at once", taken, memory).formula)
+        beyond = MOST_SEQUENCES + 2
+        found = first(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
+        taken = named(self.needed(found, context) if found else 0, "kv_bytes_of_B", "bytes of so many sequences")
+        return Ratio(found, 1, most("B", found, "sequences that fit at once", taken, memory).formula)
 
     def _words(self, context: int) -> Iterator[str]:
         """The lines of a start with the sequences given, of `context` tokens each."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
-from ...units import BYTES, TOKENS
+from ...units import BYTES, GIB, TOKENS
 from ..kept import Kept
 from ..layouts import Bound, Detail, Pool, Settings
 from .pools import Pools, Stage, read
@@ -23,7 +23,6 @@ from .told import SETTINGS, facts, notes, understood
 NAME = "sglang"
 EVICTION = 128
 """Tokens that may have left a window before SGLang frees them (SGLANG_SWA_EVICTION_INTERVAL)."""
-GIB = 2**30
 TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn", "fp4": "float4_e2m1fn_x2"}
 
 

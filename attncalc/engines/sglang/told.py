@@ -55,10 +55,9 @@ class Told(NamedTuple):
 _STEPS = ((20, 2048), (60, 4096), (160, 8192))
 
 
-def _limits(settings: Settings, sequences: int | None) -> Limits:
+def _limits(settings: Settings) -> Limits:
     """chunked_prefill_size (srt/arg_groups/memory_hook.py)."""
-    tokens = by_memory(settings.device_memory, _STEPS, 16384)
-    return Limits(settings.max_num_batched_tokens or tokens, sequences or 256)
+    return Limits(by_memory(settings.device_memory, _STEPS, 16384), 256)
 
 
 def _mem_fraction_static(settings: Settings, devices: int) -> str:

@@ -10,7 +10,7 @@ from ..layouts import Settings
 from ..serving import Habits, Limits
 from . import Unpaged, check
 
-HABITS = Habits("ideal", lambda settings, sequences: Limits(1, 1), keeps_back="nothing")
+HABITS = Habits("ideal", lambda settings: Limits(1, 1), keeps_back="nothing")
 
 
 def layout(kept: Sequence[Kept], settings: Settings) -> Unpaged:

@@ -19,7 +19,7 @@ from ..serving import Habits, Limits
 from ..transformers import NAME, layer_bytes, stored
 from . import Unpaged, check
 
-HABITS = Habits("transformers", lambda settings, sequences: Limits(1, 1), whole_prompts=True)
+HABITS = Habits("transformers", lambda settings: Limits(1, 1), whole_prompts=True)
 VERSION = "5.23.0"
 IMPLEMENTATIONS = ("dynamic", "static", "quantized")
 GROUP, BITS, RESIDUAL = 64, 4, 128

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...units import GIB
 from ..layouts import Settings
-from ..serving import GIB, Habits, Limits
+from ..serving import Habits, Limits
 from .versions import Behaviour, behaviour
 
 
@@ -28,9 +29,9 @@ def _large(settings: Settings, does: Behaviour) -> bool:
     return memory >= 70 * GIB and not any(name in settings.device.lower() for name in slower)
 
 
-def _limits(settings: Settings, sequences: int | None) -> Limits:
+def _limits(settings: Settings) -> Limits:
     does = behaviour(settings.engine_version)
-    return Limits(batched_tokens(settings, does), sequences or (1024 if _large(settings, does) else 256))
+    return Limits(batched_tokens(settings, does), sequences(settings, does))
 
 
 def _share(settings: Settings, devices: int) -> str:

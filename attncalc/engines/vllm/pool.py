@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, maximum, minimum, named, quantity, ratio, symbol
-from ...units import BYTES, NO_UNIT, TOKENS, count
+from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..layouts import Bound, Detail, Pool, Settings
 from .defaults import batched_tokens
 from .groups import Group, Padding
@@ -15,7 +15,7 @@ from .pages import Spec
 from .states import Alignment, States
 from .versions import Behaviour
 
-_SWAP_SPACE = 4 * 2**30
+_SWAP_SPACE = 4 * GIB
 
 
 def on_stage(groups: Sequence[Group], stage_of: Sequence[int], stage: int) -> tuple[Group, ...]:
