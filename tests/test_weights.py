@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.config.gpus import gpu
 from attncalc.cost.intensity import weights_read
+from attncalc.cost.ledger import Question, ledger_of
 from attncalc.cost.params import params
 from attncalc.cost.reserve import FIXED, PEERS, parse_share, reserve, share
 from attncalc.cost.weights import bytes_read, multiplied_as, staged, weights
@@ -196,6 +198,18 @@ def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: 
     # another dtype than the released one is of all matrices: a layer's attention has 26,550,144 less sinks and biases
     linear = among + layers * 2880 * 2 * (4096 + 512)
     assert weights(model, weights_dtype="fp8").total == 2 * params(model).total - linear
+
+
+def test_a_question_takes_the_weights_as_released_unless_it_says_otherwise() -> None:
+    model, plain = load("gpt-oss-20b"), Settings(dtype("bf16"), dtype("bf16"))
+    asked = Question(model, "vllm", plain, 1, 100, gpu=gpu("h100-80gb"))
+    assert asked.held_in == "mxfp4"
+    assert dataclasses.replace(asked, weights_dtype="fp8").held_in == "fp8"
+    assert dataclasses.replace(asked, dtype="fp16").held_in is None
+    assert dataclasses.replace(asked, model=quantised(model, 10**9)).held_in is None
+    held = ledger_of(asked, model).weights
+    assert held is not None
+    assert held.total == weights(model, weights_dtype="mxfp4").total
 
 
 def test_a_step_reads_released_experts_as_they_are() -> None:

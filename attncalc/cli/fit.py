@@ -8,7 +8,6 @@ from ..cost.fit import Question
 from ..engines import habits
 from ..engines.layouts import Settings
 from ..errors import AttncalcError
-from ..model import ModelSpec
 from ..units import dtype as dtype_of
 from ..units import shown
 from . import COMMANDS, command_app
@@ -134,7 +133,7 @@ def fit(
         gpus=place.gpus,
         share=place.share,
         reserve=place.reserve,
-        weights_dtype=_released(spec, asked.dtype) if weights_dtype is None else dtype_of(weights_dtype).name,
+        weights_dtype=None if weights_dtype is None else dtype_of(weights_dtype).name,
         dtype=asked.dtype,
         kv_default=kept is None,
     )
@@ -152,8 +151,3 @@ def fit(
         report = fit_report(question, asked.assumed)
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
     raise typer.Exit(0 if report.more["agrees" if log else "fits"] else 1)
-
-
-def _released(spec: ModelSpec, in_dtype: str | None) -> str | None:
-    """What the model's matrices are released in, where its files were not read and no other dtype is asked for."""
-    return spec.weights_dtype or spec.experts_dtype if spec.stored is None and in_dtype is None else None

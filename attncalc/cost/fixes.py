@@ -68,7 +68,7 @@ def _more_gpus(asked: Question) -> Iterator[_Change]:
 def _narrow_weights(asked: Question) -> Iterator[_Change]:
     if asked.gpu is None:
         return
-    now = as_weights(asked.weights_dtype).bits if asked.weights_dtype else 16
+    now = as_weights(asked.held_in).bits if asked.held_in else 16
     for name in habits(asked.engine).narrower_weights:
         if as_weights(name).bits < now:
             yield f"weights in {name}", f"--weights-dtype {name}", dataclasses.replace(asked, weights_dtype=name)

@@ -43,6 +43,13 @@ class Question:
     kv_default: bool = False
 
     @property
+    def held_in(self) -> str | None:
+        """What the weights' matrices are in: as asked, else as released; None for the model's dtype, or its files'."""
+        if self.weights_dtype is not None or self.dtype is not None or self.model.stored is not None:
+            return self.weights_dtype
+        return self.model.weights_dtype or self.model.experts_dtype
+
+    @property
     def devices(self) -> int:
         """GPUs that hold the model once."""
         return self.settings.tp * self.settings.pp
@@ -140,7 +147,7 @@ def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) 
     usable = quantity(
         memory if taken.numerator == taken.denominator else ceil_div(memory * taken.numerator, taken.denominator)
     )
-    held = weights(model, pp=asked.settings.pp, part=part, in_dtype=asked.dtype, weights_dtype=asked.weights_dtype)
+    held = weights(model, pp=asked.settings.pp, part=part, in_dtype=asked.dtype, weights_dtype=asked.held_in)
     back = kept_back(asked, part or model)
     gone = int(held.total) + int(back.total)
     left = named(usable, "usable", "bytes that the engine takes") - named(held.total, "weights", "bytes of the weights")

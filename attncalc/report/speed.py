@@ -42,7 +42,7 @@ def speed(asked: Question, model: ModelSpec, workload: Workload) -> Speed:
     """How fast that GPU can be at best; figures without numbers, and why, where nothing says."""
     if asked.gpu is None:
         return Speed(roofline_figures(None))
-    dtype, runs = asked.weights_dtype, served(asked)
+    dtype, runs = asked.held_in, served(asked)
     try:
         found = roofline(model, workload, asked.gpu, weights_dtype=dtype, served=runs)
     except AttncalcError as error:
