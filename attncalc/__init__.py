@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from .config.gpus import gpu, gpu_names
     from .cost.activations import activations
     from .cost.cache import kv_cache
-    from .cost.fit import Question, fit
+    from .cost.crossover import crossover, growth
     from .cost.flops import flops
-    from .cost.growth import crossover, growth
     from .cost.intensity import decode_intensity
     from .cost.params import params
-    from .cost.roofline import roofline
-    from .engines.layouts import Settings
+    from .engines.base import EngineArgs
     from .errors import AttncalcError
     from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
     from .quantity import Quantity, Ratio
+    from .serving.fit import FitRequest, fit
+    from .serving.roofline import roofline
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -41,13 +41,13 @@ _HOMES = {
     "config.gpus": ("gpu", "gpu_names"),
     "cost.activations": ("activations",),
     "cost.cache": ("kv_cache",),
-    "cost.fit": ("Question", "fit"),
+    "serving.fit": ("FitRequest", "fit"),
     "cost.flops": ("flops",),
-    "cost.growth": ("crossover", "growth"),
+    "cost.crossover": ("crossover", "growth"),
     "cost.intensity": ("decode_intensity",),
     "cost.params": ("params",),
-    "cost.roofline": ("roofline",),
-    "engines.layouts": ("Settings",),
+    "serving.roofline": ("roofline",),
+    "engines.base": ("EngineArgs",),
     "errors": ("AttncalcError",),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
@@ -62,6 +62,8 @@ __all__ = [
     "AttncalcError",
     "Chunked",
     "Cross",
+    "EngineArgs",
+    "FitRequest",
     "Full",
     "Gpu",
     "Grouped",
@@ -72,9 +74,7 @@ __all__ = [
     "Mlp",
     "ModelSpec",
     "Quantity",
-    "Question",
     "Ratio",
-    "Settings",
     "Sliding",
     "Stack",
     "Workload",

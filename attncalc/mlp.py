@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .attention import Matrix
 from .errors import AttncalcError
-from .quantity import exact_div, term
+from .quantity import documented, exact_div
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,19 @@ class Mlp:
     Dai et al. 2024, arXiv:2401.06066 (shared experts).
     """
 
-    d_ff: int = term("width of the MLP, or of one expert")
+    d_ff: int = documented("width of the MLP, or of one expert")
     gated: bool = False
     bias: bool = False
-    n_experts: int | None = term("experts of a layer", default=None)
-    n_experts_per_token: int | None = term("experts that a token is routed to", default=None)
-    n_shared_experts: int | None = term("experts that every token uses", default=None)
-    d_ff_shared: int | None = term(
+    n_experts: int | None = documented("experts of a layer", default=None)
+    n_experts_per_token: int | None = documented("experts that a token is routed to", default=None)
+    n_shared_experts: int | None = documented("experts that every token uses", default=None)
+    d_ff_shared: int | None = documented(
         "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
     )
-    d_router: int | None = term("width of what the router reads", left_out="d_model", default=None)
-    d_latent: int | None = term("width of what the routed experts read and write", left_out="d_model", default=None)
+    d_router: int | None = documented("width of what the router reads", left_out="d_model", default=None)
+    d_latent: int | None = documented(
+        "width of what the routed experts read and write", left_out="d_model", default=None
+    )
     router_bias: bool = False
     """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 

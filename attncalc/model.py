@@ -1,6 +1,6 @@
 """A model as a list of layer groups: what the cost functions ask their questions of.
 
-A `ModelSpec` knows no file format and no family name. Cost grows with its distinct layers, not with
+A `ModelSpec` knows no file format and no family name. Cost scales_with with its distinct layers, not with
 how many there are.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from .attention import FULL, Attention, Cached, Matrix, Variant
+from .attention import FULL, Attention, CacheSpec, Matrix, Variant
+from .checkpoint import CheckpointWeights
 from .errors import AttncalcError
 from .mlp import Mlp
-from .quantity import Quantity, ceil_div, named, symbol, symbolic, term
-from .stored import StoredWeights
-from .units import count, shown
+from .quantity import Quantity, ceil_div, documented, named, symbol, symbolic
+from .units import count, truncate
 from .workload import CAUSAL, Mask, Run, Workload
 
 
@@ -29,11 +29,11 @@ class Layers:
     """
 
     name: str
-    count: int = term("layers", symbol="L")
+    count: int = documented("layers", symbol="L")
     attention: Attention = dataclasses.field(kw_only=True)
     cross: Attention | None = None
     mlp: Mlp | None = None
-    norms: int = term("norms of a layer", default=2)
+    norms: int = documented("norms of a layer", default=2)
     shares_weights: bool = False
     extra: tuple[Matrix, ...] = ()
 
@@ -42,7 +42,7 @@ class Layers:
         """Its self-attention, and its cross-attention where it has one."""
         return (self.attention, self.cross) if self.cross else (self.attention,)
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         """What one layer keeps for later tokens."""
         return tuple(kept for attention in self.attentions for kept in attention.cache())
 
@@ -75,12 +75,12 @@ class Stack:
 
     name: str
     layers: tuple[Layers, ...]
-    d_model: int = term("width of the model")
+    d_model: int = documented("width of the model")
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     reads: Literal["target", "source"] = "target"
     mask: Mask = CAUSAL
-    learned_positions: int | None = term("learned positions", default=None)
-    relative_position_buckets: int | None = term("buckets of T5's relative positions", default=None)
+    learned_positions: int | None = documented("learned positions", default=None)
+    relative_position_buckets: int | None = documented("buckets of T5's relative positions", default=None)
     embedding_norm: bool = False
     final_norm: bool = True
     max_context: int | None = None
@@ -152,9 +152,11 @@ class ModelSpec:
     name: str
     title: str
     stacks: tuple[Stack, ...]
-    vocab_size: int | None = term("tokens of the vocabulary", symbol="V", default=None)
-    token_types: int | None = term("token types", default=None)
-    d_embedding: int | None = term("width of the token embedding and the lm head", left_out="d_model", default=None)
+    vocab_size: int | None = documented("tokens of the vocabulary", symbol="V", default=None)
+    token_types: int | None = documented("token types", default=None)
+    d_embedding: int | None = documented(
+        "width of the token embedding and the lm head", left_out="d_model", default=None
+    )
     head: Head | None = None
     dtype: str = "fp16"
     extra: tuple[Matrix, ...] = ()
@@ -162,7 +164,7 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
     assumed: str = ""
     tp: int = 1
-    stored: StoredWeights | None = None
+    stored: CheckpointWeights | None = None
     model_type: str | None = None
     weights_dtype: str | None = None
     experts_dtype: str | None = None
@@ -250,7 +252,7 @@ class ModelSpec:
         kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
         if not any(variant.changes(kind) for kind in kinds):
             raise AttncalcError(
-                f"--attention {shown(text)}: {kinds[0].label} has no heads of keys to exchange", "leave it out"
+                f"--attention {truncate(text)}: {kinds[0].label} has no heads of keys to exchange", "leave it out"
             )
         assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
         notes = (*self.notes, f"What if {variant.name.upper()}: {assumed}.") if assumed else self.notes

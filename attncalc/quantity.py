@@ -258,7 +258,7 @@ def ratio(a: int, b: int) -> Ratio:
 def symbolic(spec: Spec) -> Spec:
     """`spec` with every documented int in it, however deep, turned into a symbol.
 
-    A dataclass field is documented by `term(...)`. The result computes Quantities wherever `spec`
+    A dataclass field is documented by `documented(...)`. The result computes Quantities wherever `spec`
     computes ints.
     """
     if isinstance(spec, tuple):
@@ -277,7 +277,7 @@ def symbolic(spec: Spec) -> Spec:
     return dataclasses.replace(spec, **changes)
 
 
-def term(
+def documented(
     meaning: str,
     *,
     symbol: str = "",

@@ -127,7 +127,7 @@ def dtype(name: str, *, compute: bool = False) -> DType:
         )
     if found is None:
         hint = did_you_mean(name, [*known, *(a for a, n in _ALIASES.items() if n in known)])
-        raise AttncalcError(f"there is no dtype '{shown(name)}'", f"{hint}known: {', '.join(known)}")
+        raise AttncalcError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
     return found
 
 
@@ -218,13 +218,13 @@ def parse_count(text: str, what: str) -> int:
         number = 0
     if not 1 <= number <= MOST:
         raise AttncalcError(
-            f"{what}: '{shown(text)}' is not a whole number from 1 to 10^30",
+            f"{what}: '{truncate(text)}' is not a whole number from 1 to 10^30",
             "write 4096, 4_096, 4k (4,000) or 4K (4,096)",
         )
     return number
 
 
-def shown(text: object, limit: int = 40) -> str:
+def truncate(text: object, limit: int = 40) -> str:
     """`text` on one line and short enough for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
@@ -255,7 +255,7 @@ def parse_bytes(text: str, what: str) -> int:
         size = int(found["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
     if not 1 <= size <= MOST:
         raise AttncalcError(
-            f"{what}: '{shown(text)}' is not a size of a byte or more",
+            f"{what}: '{truncate(text)}' is not a size of a byte or more",
             "write 5.38GiB, 5.38GB (10^9), 512MiB or the bytes",
         )
     return size

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from .errors import AttncalcError
-from .quantity import Quantity, symbol, symbolic, term
-from .units import count, parse_count, shown
+from .quantity import Quantity, documented, symbol, symbolic
+from .units import count, parse_count, truncate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +41,7 @@ class Mask(NamedTuple):
         name, _, number = text.partition(":")
         if name == "prefix" and number:
             return cls("prefix", parse_count(number, "--mask prefix"))
-        raise AttncalcError(f"there is no mask '{shown(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
+        raise AttncalcError(f"there is no mask '{truncate(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
 
     def __str__(self) -> str:
         return f"prefix:{int(self.prefix)}" if self.kind == "prefix" else self.kind
@@ -80,10 +80,10 @@ class Workload:
     """
 
     phase: Phase
-    batch: int = term("sequences in the batch", symbol="B")
-    new: int = term("new tokens (queries) of a sequence", symbol="S")
-    context: int = term("tokens attended to (keys), the new ones included", symbol="T")
-    source: int | None = term("source tokens, on the encoder's side", symbol="T_source", default=None)
+    batch: int = documented("sequences in the batch", symbol="B")
+    new: int = documented("new tokens (queries) of a sequence", symbol="S")
+    context: int = documented("tokens attended to (keys), the new ones included", symbol="T")
+    source: int | None = documented("source tokens, on the encoder's side", symbol="T_source", default=None)
     lengths: tuple[int, ...] | None = None
     mask: Mask | None = None
     dtype: str | None = None

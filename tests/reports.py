@@ -7,8 +7,7 @@ from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
 from attncalc.config.gpus import gpu
-from attncalc.cost.fit import Question
-from attncalc.engines.layouts import Settings
+from attncalc.engines.base import EngineArgs
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report
@@ -18,6 +17,7 @@ from attncalc.report.memory import memory_report
 from attncalc.report.params import params_report
 from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
+from attncalc.serving.fit import FitRequest
 from attncalc.units import dtype
 
 CONTEXT = 512
@@ -46,12 +46,12 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     yield compare_variants(model, workload(Workload.decode, model, 4096), () if encoder_only else ("mla:64",))
 
 
-def asked(model: ModelSpec, engine: str, **given: Any) -> Question:
+def asked(model: ModelSpec, engine: str, **given: Any) -> FitRequest:
     """Do three sequences of the model's own context fit? In 6 GiB where nothing else is given."""
     kv = dtype(model.dtype)
     source = (model.encoder.max_context or CONTEXT) if model.encoder else None
     place = given if "gpu" in given else {"kv_memory": 6 * 2**30, **given}
-    return Question(model, engine, Settings(kv, kv, source=source), 3, model.max_context or CONTEXT, **place)
+    return FitRequest(model, engine, EngineArgs(kv, kv, source=source), 3, model.max_context or CONTEXT, **place)
 
 
 def fits_of(model: ModelSpec) -> Iterator[Report]:

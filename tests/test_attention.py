@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Cross, Grouped, Latent
-from attncalc.attention import Cached, Variant
+from attncalc.attention import CacheSpec, Variant
 from attncalc.workload import Run
 
 
@@ -61,7 +61,7 @@ def test_keys_of_cross_attention_read_the_sources_width() -> None:
 
 def test_values_wider_than_keys_are_cached_as_they_are() -> None:
     kind = Grouped(8, 2, 16, 24)
-    assert kind.cache() == (Cached("K", 2, 16, role="k"), Cached("V", 2, 24, role="v"))
+    assert kind.cache() == (CacheSpec("K", 2, 16, role="k"), CacheSpec("V", 2, 24, role="v"))
     # QK of 16 and PV of 24, 2 FLOP each, 8 heads, 5 * 7 pairs
     assert kind.score_flops(Run(1, 5, 7), None) == 2 * 8 * 5 * 7 * (16 + 24)
 

@@ -13,7 +13,7 @@ import pytest
 from attncalc.config import load
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.layouts import Layout, Pool, Settings
+from attncalc.engines.base import CacheLayout, EngineArgs, Pool
 from attncalc.units import dtype
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"
@@ -27,7 +27,7 @@ def rounded(text: str) -> tuple[Decimal, Decimal]:
     return Decimal(text) - half, Decimal(text) + half
 
 
-def told(entry: dict[str, Any]) -> tuple[Layout, int]:
+def told(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     """The engine's layout of the entry's model under its flags, and the context."""
     flags = {**entry.get("assumed", {}), **entry["flags"]}
     path = entry["model"]
@@ -54,7 +54,7 @@ def told(entry: dict[str, Any]) -> tuple[Layout, int]:
     given.update({name.replace("-", "_"): value for name, value in flags.items()})
     if "engine_version" not in given and entry["version"]:
         given["engine_version"] = re.sub(r"(rc|dev|\.dev|\+).*", "", entry["version"])
-    return layout(entry["engine"], kept(model.plain()), Settings(**given)), context
+    return layout(entry["engine"], kept(model.plain()), EngineArgs(**given)), context
 
 
 def of_vllm() -> list[Any]:
@@ -84,7 +84,7 @@ def test_vllm_says_what_its_log_says(entry: dict[str, Any]) -> None:
             assert figures[name] == logged[name]
     if "block_size" in logged:
         assert figures["kv_block_size"] == logged["block_size"]
-    words = "\n".join(low.words)
+    words = "\n".join(low.log_lines)
     if "mamba_pad_pct" in logged and Decimal(logged["mamba_pad_pct"]):
         assert f"by {logged['mamba_pad_pct']}%" in words
     if "padding_layers" in logged:
@@ -137,7 +137,7 @@ def test_sglang_says_what_its_log_says(entry: dict[str, Any]) -> None:
         low, high = (middle, high) if found(middle) < printed else (low, middle)
     assert found(high) == printed
     label = {"sliding": "SWA KV", "full": "Full KV"}.get(flags.get("layers", ""), "KV")
-    words = made.pool(high, context).words
+    words = made.pool(high, context).log_lines
     starts = f"{label} Cache is allocated" if "k_gib" in logged else "Mamba Cache is allocated"
     line = next(line for line in words if line.startswith(starts))
     said = {"k_gib": "K size|KV size", "v_gib": "V size", "ssm_gib": "ssm_state size", "conv_gib": "conv_state size"}
@@ -156,7 +156,7 @@ def test_llama_cpp_says_what_its_log_says(entry: dict[str, Any]) -> None:
     made, n_ctx = told(entry)
     slots = {**entry.get("assumed", {}), **entry["flags"]}.get("sequences", 1)
     sizes, what = {}, "global"
-    for line in made.pool(0, n_ctx // slots).words:
+    for line in made.pool(0, n_ctx // slots).log_lines:
         if "creating" in line:
             what = "swa" if "    SWA" in line else "indexer" if "indexer" in line else "global"
         elif size := re.search(r"size += *([\d.]+) MiB", line):

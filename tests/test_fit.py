@@ -1,4 +1,4 @@
-"""What fits: the ledger of one GPU, how far a memory goes, and what would make it fit."""
+"""What fits: the budget of one GPU, how far a memory goes, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from specs import models
 from attncalc import AttncalcError, ModelSpec, load
 from attncalc.attention import Lightning
 from attncalc.config.gpus import gpu
-from attncalc.cost import fit as fit_module
 from attncalc.cost.cache import kept
-from attncalc.cost.fit import Question, fit, holds, min_gpus
-from attncalc.cost.fixes import fixes
 from attncalc.cost.params import params
-from attncalc.cost.reserve import parse_share, reserve
-from attncalc.cost.weights import spread, staged, weights
 from attncalc.engines import layout
-from attncalc.engines.layouts import Pool, Settings
-from attncalc.engines.serving import Limits
+from attncalc.engines.base import EngineArgs, Pool
+from attncalc.engines.defaults import Limits
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
+from attncalc.serving import fit as fit_module
+from attncalc.serving.fit import FitRequest, fit, holds, min_gpus
+from attncalc.serving.reserve import parse_share, reserve
+from attncalc.serving.suggestions import suggestions
+from attncalc.serving.weights import spread, staged, weights
 from attncalc.units import GIB, dtype, parse_bytes
 
 FP16 = dtype("fp16")
 GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))
 
 
-def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> Question:
+def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> FitRequest:
     """One sequence of 4,096 tokens in the model's dtype, unless said."""
     own = dtype(model.dtype)
-    known = {f.name for f in dataclasses.fields(Settings)} - {"gpus", "model_type", "attentions", "n_kv_heads"}
+    known = {f.name for f in dataclasses.fields(EngineArgs)} - {"gpus", "model_type", "attentions", "n_kv_heads"}
     told = {name: given.pop(name) for name in list(given) if name in known}
     told = {"kv_dtype": own, "dtype": own, **told}
-    return Question(model, engine, Settings(**told), **{"batch": 1, "context": 4096, **given})
+    return FitRequest(model, engine, EngineArgs(**told), **{"batch": 1, "context": 4096, **given})
 
 
 class Paged(NamedTuple):
@@ -65,7 +65,7 @@ def paged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_module, "layout", lambda *_: Paged())
 
 
-# The ledger
+# The budget
 
 
 @given(st.integers(1, 200 * GIB), st.integers(0, 9 * GIB), st.integers(1, 100), st.sampled_from([1, 2, 4]))
@@ -78,28 +78,28 @@ def test_the_ledger_sums_to_the_gpu(memory: int, back: int, percent: int, tp: in
         reserve=back,
         share=parse_share(f"{percent / 100:.2f}", ""),
     )
-    ledger = fit(asked).ledger
-    assert ledger.usable is not None
-    assert ledger.weights is not None
-    assert int(ledger.usable) == -(-memory * percent // 100)
-    assert int(ledger.weights.total) == 2 * int(params(load("llama2-7b").shard(tp)).total)
-    assert ledger.kv_memory - ledger.short == int(ledger.usable) - int(ledger.weights.total) - back
-    assert ledger.kv_memory == 0 or ledger.short == 0
+    budget = fit(asked).budget
+    assert budget.usable is not None
+    assert budget.weights is not None
+    assert int(budget.usable) == -(-memory * percent // 100)
+    assert int(budget.weights.total) == 2 * int(params(load("llama2-7b").shard(tp)).total)
+    assert budget.kv_memory - budget.short == int(budget.usable) - int(budget.weights.total) - back
+    assert budget.kv_memory == 0 or budget.short == 0
 
 
 def test_a_memory_that_an_engine_reported_is_taken_as_it_is() -> None:
     found = fit(question(load("llama2-7b"), kv_memory=parse_bytes("5.38GiB", "")))
     # 5.38 * 2^30 = 5,776,731,013.12
-    assert found.ledger.kv_memory == 5_776_731_013
-    assert found.ledger.weights is None
+    assert found.budget.kv_memory == 5_776_731_013
+    assert found.budget.weights is None
 
 
 def test_weights_beyond_the_gpu_do_not_fit_and_are_no_error() -> None:
     found = fit(question(load("llama2-70b"), gpu=GPU))
     # 128.48 GiB of weights in 10 GiB
     assert not found.fits
-    assert found.ledger.short == 2 * 68_976_648_192 - 10 * GIB
-    assert found.ledger.kv_memory == found.max_batch == found.max_context == 0
+    assert found.budget.short == 2 * 68_976_648_192 - 10 * GIB
+    assert found.budget.kv_memory == found.max_batch == found.max_context == 0
 
 
 def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
@@ -107,12 +107,12 @@ def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
     # 32 layers and the output over 3 GPUs: 11, 11 and 10; a layer has 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096
     layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
     room = 9 * GIB - 2 * 11 * layer
-    assert (found.ledger.kv_memory, found.ledger.layers) == (room, 11)
+    assert (found.budget.kv_memory, found.budget.layers) == (room, 11)
     # 11 layers of 4,096 tokens of 2 * 4096 elements
     assert found.needed == 11 * 4096 * 2 * 4096 * 2
     assert found.max_batch == room // found.needed
     assert found.max_context == room // (11 * 2 * 4096 * 2) // 256 * 256 == found.pool.tokens
-    assert "32 layers" in found.pool.words[1]
+    assert "32 layers" in found.pool.log_lines[1]
     # the embedding is in host memory, the head with the last layers
     parts = spread(load("llama2-7b"), 3)
     assert [params(part).total for part in parts] == [11 * layer, 11 * layer, 10 * layer + 4096 + 32000 * 4096]
@@ -126,16 +126,16 @@ def test_the_gpu_with_room_for_the_fewest_decides() -> None:
     head = 4 * (50257 * 768 + 2 * 768)
     layers = 4 * 2 * (12 * 768**2 + 13 * 768)
 
-    def asked(memory: int) -> Question:
+    def asked(memory: int) -> FitRequest:
         gpu = dataclasses.replace(GPU, memory=memory)
         return question(small, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256)
 
     assert layers < head
     assert not holds(asked(head - 1))
-    assert fit(asked(head - 1)).ledger.short == 1
+    assert fit(asked(head - 1)).budget.short == 1
     found = fit(asked(head))
     assert found.fits
-    assert found.ledger.layers == 2
+    assert found.budget.layers == 2
     assert int(float(found.pool.concurrency)) == found.max_batch
     assert found.max_batch == (head - layers) // (2 * 256 * 2 * 768 * 4)
 
@@ -148,7 +148,7 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     asked = question(six, "llamacpp", gpu=dataclasses.replace(GPU, memory=5 * GIB), gpus=2, reserve=0, context=256)
     found = fit(asked)
     # of short sequences the first has room for fewer; of long ones it has room for any: 16 heads x 128, K and V
-    assert (stack.n_layers, found.ledger.layers) == (6, 4)
+    assert (stack.n_layers, found.budget.layers) == (6, 4)
     room = 5 * GIB - weights(six, part=spread(six, 2)[1]).total
     assert found.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
     assert found.max_context == found.pool.tokens
@@ -172,13 +172,13 @@ def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
     found = fit(four)
     assert found.pool.blocks == (400_000_000 - middle) // (2 * 16 * token)  # 1,746
     assert found.pool.blocks > (400_000_000 - first) // (2 * 16 * token)  # not one's weights and another's cache
-    assert found.ledger.weights is not None
-    assert (found.ledger.weights.total, found.ledger.layers) == (middle, 2)
-    assert f"{int(found.pool.tokens):,} tokens" in found.pool.words[0]
+    assert found.budget.weights is not None
+    assert (found.budget.weights.total, found.budget.layers) == (middle, 2)
+    assert f"{int(found.pool.tokens):,} tokens" in found.pool.log_lines[0]
     assert found.max_batch == found.pool.blocks // 256 == 6
     # the tables are most of the first stage: of few bytes it has room for the fewest
     few = fit(dataclasses.replace(four, gpu=dataclasses.replace(GPU, memory=first + 16 * token)))
-    assert (few.pool.blocks, few.ledger.layers) == (1, 1)
+    assert (few.pool.blocks, few.budget.layers) == (1, 1)
     ideal = fit(dataclasses.replace(four, engine="ideal", context=1000))
     assert ideal.max_batch == (400_000_000 - middle) // (1000 * 2 * token)
     # nothing of it is a GPU's that nobody has
@@ -193,8 +193,8 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     found = fit(question(of_layers("gpt2", 4), "sglang", **given))
     layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
     last = 2 * layer + table + 4 * 2 * 768
-    assert found.ledger.weights is not None
-    assert (found.ledger.weights.total, found.ledger.layers) == (last, 2)
+    assert found.budget.weights is not None
+    assert (found.budget.weights.total, found.budget.layers) == (last, 2)
     assert found.pool.tokens == (400_000_000 - last) // (2 * 2 * 768 * 4)
     # 2 layers of attention on the first stage, 2 of states with the wider MLPs on the second
     model = of_layers("gpt2", 2)
@@ -207,7 +207,7 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     two = fit(question(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
     first, second = (int(weights(part).total) for part in staged(hybrid, 2))
     assert first < second
-    assert two.ledger.kv_memory == 400_000_000 - second
+    assert two.budget.kv_memory == 400_000_000 - second
     slot = 2 * 12 * 64 * 64 * 4
     slots = (400_000_000 - second) * 9 // (19 * slot)
     assert two.pool.tokens == (400_000_000 - second - slots * slot) // (2 * 2 * 768 * 4)
@@ -227,7 +227,7 @@ def test_one_symbol_has_one_value() -> None:
     # the second GPU has the global layer, whose cells are as many as the context
     assert found.pool.tokens.formula.text == "kv_tokens_gpu_2"
     assert found.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
-    assert {s.value for s in said if s.name == "kv_memory"} == {int(found.ledger.kv_memory)}
+    assert {s.value for s in said if s.name == "kv_memory"} == {int(found.budget.kv_memory)}
 
 
 def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
@@ -246,8 +246,8 @@ def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
 def test_transformers_takes_the_whole_batch_at_once() -> None:
     model, memory = load("llama2-7b"), 24 * GIB
     found = fit(question(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
-    assert found.ledger.reserve is not None
-    assert found.ledger.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
+    assert found.budget.reserve is not None
+    assert found.budget.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
 
     def takes(batch: int, context: int) -> int:
         kept_back = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
@@ -258,10 +258,10 @@ def test_transformers_takes_the_whole_batch_at_once() -> None:
     batch, context = int(found.max_batch), int(found.max_context)
     assert takes(batch, 1000) <= memory < takes(batch + 1, 1000)
     assert takes(2, context) <= memory < takes(2, context + 1)
-    assert fit(dataclasses.replace(found.asked, batch=batch)).fits
-    assert not fit(dataclasses.replace(found.asked, batch=batch + 1)).fits
+    assert fit(dataclasses.replace(found.request, batch=batch)).fits
+    assert not fit(dataclasses.replace(found.request, batch=batch + 1)).fits
     # of a reserve that is given nothing is known but its size
-    given = fit(dataclasses.replace(found.asked, reserve=GIB))
+    given = fit(dataclasses.replace(found.request, reserve=GIB))
     assert given.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
 
 
@@ -295,15 +295,15 @@ def test_slots_are_the_sequences_and_the_cache_is_in_f16() -> None:
     asked = question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, kv_default=True)
     found = fit(asked.of("llamacpp"))
     # four slots of 1,000 tokens, padded to 1,024
-    assert found.pool.words[0].endswith("n_ctx                 = 4096")
-    assert "4/4 seqs" in found.pool.words[1]
-    assert "K (f16)" in found.pool.words[1]
-    assert asked.of("vllm").settings.kv_dtype.name == "bf16"
-    assert dataclasses.replace(asked, kv_default=False).of("llamacpp").settings.kv_dtype.name == "bf16"
+    assert found.pool.log_lines[0].endswith("n_ctx                 = 4096")
+    assert "4/4 seqs" in found.pool.log_lines[1]
+    assert "K (f16)" in found.pool.log_lines[1]
+    assert asked.of("vllm").args.kv_dtype.name == "bf16"
+    assert dataclasses.replace(asked, kv_default=False).of("llamacpp").args.kv_dtype.name == "bf16"
     given = fit(question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
-    assert "8/8 seqs" in given.pool.words[1]
+    assert "8/8 seqs" in given.pool.log_lines[1]
     # more than it takes are answered, as 256
-    assert "256/256 seqs" in fit(dataclasses.replace(asked, batch=300)).pool.words[1]
+    assert "256/256 seqs" in fit(dataclasses.replace(asked, batch=300)).pool.log_lines[1]
 
 
 def test_no_more_than_the_engine_runs_at_once() -> None:
@@ -312,16 +312,16 @@ def test_no_more_than_the_engine_runs_at_once() -> None:
     assert not found.fits
     assert not holds(asked)
     assert (found.max_batch, found.max_context) == (256, 0)
-    assert [change.flag for change in fixes(found)] == ["--batch 256"]
+    assert [change.flag for change in suggestions(found)] == ["--batch 256"]
     little = dataclasses.replace(asked, batch=1, context=4096, kv_memory=330 * 2**20, kv_default=True).of("llamacpp")
-    narrow = fixes(fit(little))[0]  # 36 * 4096 * 2 * 1024 * 34 / 32 B = 306 MiB
-    assert (narrow.flag, narrow.fit.asked.kv_default) == ("--kv-dtype q8_0", False)
+    narrow = suggestions(fit(little))[0]  # 36 * 4096 * 2 * 1024 * 34 / 32 B = 306 MiB
+    assert (narrow.flag, narrow.fit.request.kv_default) == ("--kv-dtype q8_0", False)
     assert fit(dataclasses.replace(asked, batch=256)).fits
     seven = fit(question(load("qwen3-8b"), "vllm", batch=8, kv_memory=2**50, max_num_seqs=7))
     assert (seven.fits, seven.max_batch) == (False, 7)
     # vLLM's logits in its reserve are of no more: 8 B of each of 151,936 tokens of the vocabulary
     few, many = (
-        fit(question(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).ledger.reserve for n in (1, 101)
+        fit(question(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).budget.reserve for n in (1, 101)
     )
     assert few is not None
     assert many is not None
@@ -374,7 +374,7 @@ def test_one_more_does_not_fit(model: ModelSpec, memory: int, batch: int, contex
         assert longest == 0 or found.layout.needed(batch, int(longest)) <= memory
         assert found.layout.needed(batch, int(longest) + 1) > memory
     assert found.fits == (most >= batch) == (longest is None or longest >= context)
-    assert found.fits == holds(found.asked)
+    assert found.fits == holds(found.request)
 
 
 @given(models(), SIZES)
@@ -394,7 +394,7 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     assert min_gpus(dataclasses.replace(asked, batch=10**6)) is None
     # in 20 GiB, 18 of them for each of 8: two stages of four
     twenty = dataclasses.replace(asked, gpu=dataclasses.replace(GPU, memory=20 * GIB))
-    assert min_gpus(dataclasses.replace(twenty, settings=dataclasses.replace(asked.settings, pp=2))) == 8
+    assert min_gpus(dataclasses.replace(twenty, args=dataclasses.replace(asked.args, pp=2))) == 8
     # llama.cpp spreads layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
     spread = question(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
     assert min_gpus(spread) == 7
@@ -406,18 +406,18 @@ def test_every_fix_fits_and_says_what_to_type() -> None:
     asked = question(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=24 * GIB), batch=40, context=8192)
     # weights 14.96 GiB of 24; 40 sequences of 1 GiB are 40 GiB
     found = fit(asked)
-    changes = {change.flag: change for change in fixes(found)}
+    changes = {change.flag: change for change in suggestions(found)}
     assert not found.fits
     assert all(change.fit.fits for change in changes.values())
     # 9.04 GiB are 9 sequences of 1 GiB, or 40 of 0.226 GiB: 1851 tokens of 128 KiB
     assert {"--batch 9", "--context 1851", "--gpus 4 --tp 4"} <= set(changes)
     assert "--gpus 2 --tp 2" not in changes  # 48 - 14.96 = 33.04 GiB, the whole model once
     assert "--kv-dtype fp8" not in changes  # 20 GiB are not there either
-    assert fixes(fit(dataclasses.replace(asked, batch=9))) == ()
+    assert suggestions(fit(dataclasses.replace(asked, batch=9))) == ()
 
 
 def test_nothing_may_fit() -> None:
-    assert fixes(fit(question(load("llama3-8b"), kv_memory=1))) == ()
+    assert suggestions(fit(question(load("llama3-8b"), kv_memory=1))) == ()
 
 
 def test_weights_and_cache_are_narrowed_together_where_one_is_not_enough() -> None:
@@ -425,7 +425,7 @@ def test_weights_and_cache_are_narrowed_together_where_one_is_not_enough() -> No
     # int4 (0.52 bytes each) 11.7, an fp8 cache needs 6.5 where 2.0 are; both in fp8 fit
     small = dataclasses.replace(GPU, memory=17 * GIB)
     asked = question(load("llama3-8b"), gpu=small, batch=13, context=8192)
-    flags = [change.flag for change in fixes(fit(asked))]
+    flags = [change.flag for change in suggestions(fit(asked))]
     assert "--weights-dtype fp8 --kv-dtype fp8" in flags
     assert "--weights-dtype fp8" not in flags
     assert "--kv-dtype fp8" not in flags
@@ -436,7 +436,7 @@ def test_more_gpus_and_a_narrow_cache_come_together_where_neither_is_enough() ->
     # least 14.96 / 64 = 0.23 of weights; in fp8 2 GiB, beside 14.96 / 8 = 1.87 from 8 GPUs on
     small = dataclasses.replace(GPU, memory=4 * GIB)
     asked = question(load("llama3-8b"), gpu=small, batch=32, context=8192)
-    found = {change.flag: change for change in fixes(fit(asked))}
+    found = {change.flag: change for change in suggestions(fit(asked))}
     assert min_gpus(asked) is None
     both = found["--kv-dtype fp8 --gpus 8 --tp 8"]
     assert (both.change, both.fit.fits) == ("8 GPUs, a cache in fp8", True)

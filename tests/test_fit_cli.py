@@ -38,11 +38,11 @@ NAMES = [
 MORE = [
     "fits",
     "verdict",
-    "fixes",
+    "suggestions",
     "engine",
     "engine_version",
     "bound",
-    "words",
+    "log_lines",
     "gpu",
     "gpus",
     "tp",
@@ -114,7 +114,7 @@ def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[st
     assert all(set(layer) == {*LAYER} for layer in document["layers"])
 
 
-LAYER = ("name", "engine_version", "bound", "fits", "facts", "words", "refused", "results")
+LAYER = ("name", "engine_version", "bound", "fits", "facts", "log_lines", "refused", "results")
 
 
 @pytest.mark.parametrize("command", WAYS, ids=" ".join)
@@ -130,8 +130,8 @@ def test_every_form_answers(ask: Ask, command: tuple[str, ...], form: str) -> No
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
 
 
-def fixes(document: dict[str, Any]) -> dict[str, Any]:
-    return {fix["flag"]: fix for fix in document["fixes"]}
+def suggestions(document: dict[str, Any]) -> dict[str, Any]:
+    return {fix["flag"]: fix for fix in document["suggestions"]}
 
 
 def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
@@ -140,9 +140,9 @@ def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
     document = json.loads(answer.out)
     # 2 x 79.10 - 128.48 = 29.72 GiB for 40 sequences of 1.25 GiB: 23 fit; 4 GPUs have 187.9
     assert (answer.code, document["fits"]) == (1, False)
-    assert fixes(document)["--batch 23"]["max_batch"] == 23
-    assert fixes(document)["--gpus 4 --tp 4"]["max_batch"] == 150
-    for flags in fixes(document):
+    assert suggestions(document)["--batch 23"]["max_batch"] == 23
+    assert suggestions(document)["--gpus 4 --tp 4"]["max_batch"] == 150
+    for flags in suggestions(document):
         given = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
         kept = [word for i, word in enumerate(command) if command[max(0, i - 1)] not in given and word not in given]
         assert ask(*kept, *flags.split()).code == 0, flags
@@ -154,7 +154,7 @@ def test_the_screen_ends_with_the_engines_own_words(ask: Ask) -> None:
     document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
     assert len(document["notes"]) > 3
     screen = " ".join(answer.out.split())
-    assert screen.endswith("vLLM will say: " + " ".join(" ".join(document["words"]).split()))
+    assert screen.endswith("vLLM will say: " + " ".join(" ".join(document["log_lines"]).split()))
     assert " ".join(document["notes"][-1].split()) in screen.partition("vLLM will say:")[0]
 
 

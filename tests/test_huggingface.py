@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attncalc import ModelSpec, Workload, flops, kv_cache, params
-from attncalc.attention import ToPictures
+from attncalc.attention import ImageCross
 from attncalc.config.build import build
 from attncalc.config.document import Document
 from attncalc.config.huggingface import document
@@ -52,7 +52,7 @@ def layers_in_order(name: str, cross: bool = False) -> Iterator[tuple[str, int]]
         for layers in stack.layers:
             if layers.shares_weights and ORACLE[name]["config"]["model_type"] == "hrm_text":
                 continue
-            pictures = isinstance(layers.attention, ToPictures)
+            pictures = isinstance(layers.attention, ImageCross)
             across = layers.attention if pictures else layers.cross
             for kind in (across,) if cross else (layers.attention,):
                 if kind is not None and (cross or kind.widths().n_heads):

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from specs import CONTEXTS, models
 
 from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache, load
-from attncalc.attention import Cached
+from attncalc.attention import CacheSpec
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.kept import Kept, gathered, summed, words
-from attncalc.engines.layouts import Settings
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.pipeline import LayerCacheSpec, gathered, summed, words
 from attncalc.quantity import Quantity, symbol
 from attncalc.units import dtype
 
-F16 = Settings(kv_dtype=dtype("fp16"), dtype=dtype("fp16"))
-KV = Kept(3, (Cached("K and V", 2 * 2, 64, span=Full(), role="kv"),))
-WINDOW = Kept(2, (Cached("K and V", 2 * 2, 64, span=Sliding(100), role="kv"),))
-STATE = Kept(1, (Cached("state", 8, 16, grows="never", dtype="fp32", role="state"),))
-NOTHING = Kept(4, ())
+F16 = EngineArgs(kv_dtype=dtype("fp16"), dtype=dtype("fp16"))
+KV = LayerCacheSpec(3, (CacheSpec("K and V", 2 * 2, 64, span=Full(), role="kv"),))
+WINDOW = LayerCacheSpec(2, (CacheSpec("K and V", 2 * 2, 64, span=Sliding(100), role="kv"),))
+STATE = LayerCacheSpec(1, (CacheSpec("state", 8, 16, scales_with="never", dtype="fp32", role="state"),))
+NOTHING = LayerCacheSpec(4, ())
 ROW = 2 * 2 * 64 * 2
 """Bytes of a token in a layer of KV."""
 
@@ -69,7 +69,7 @@ def test_a_memory_is_shared_without_pages() -> None:
     # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B a token, of 10 GiB 8 sequences of 4096
     found = layout("ideal", kept(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
     assert found.concurrency[:2] == (10 * 2**30, 4096 * 327680)
-    assert (found.tokens, found.blocks, found.words) == (8 * 4096, None, ())
+    assert (found.tokens, found.blocks, found.log_lines) == (8 * 4096, None, ())
     # 1.5 sequences of 10 tokens are 15 tokens
     assert layout("ideal", (KV,), F16).pool(15 * 3 * ROW + 1, 10).tokens == 15
 
@@ -89,7 +89,7 @@ def test_windows_and_states() -> None:
 
 def test_the_fullest_stage_counts() -> None:
     # 10 layers in 3 stages are 3, 4 and 3 (vLLM's get_pp_indices); the second has 3 of the windows
-    runs = (Kept(4, KV.cached), Kept(6, WINDOW.cached))
+    runs = (LayerCacheSpec(4, KV.cached), LayerCacheSpec(6, WINDOW.cached))
     found = layout("ideal", runs, replace(F16, pp=3))
     assert found.needed(1, 100) == 4 * 100 * ROW
     assert found.needed(1, 1000) == 3 * 1000 * ROW
@@ -97,8 +97,8 @@ def test_the_fullest_stage_counts() -> None:
 
 
 def test_a_source_is_kept_once() -> None:
-    cross = Cached("K and V of the source", 2 * 2, 64, grows="source", role="kv")
-    runs = (Kept(3, (*KV.cached, cross)),)
+    cross = CacheSpec("K and V of the source", 2 * 2, 64, scales_with="source", role="kv")
+    runs = (LayerCacheSpec(3, (*KV.cached, cross)),)
     for name in ("ideal", "transformers"):
         assert layout(name, runs, replace(F16, source=50)).needed(2, 7) == 2 * 3 * (7 + 50) * ROW
         with pytest.raises(AttncalcError, match="cache of its source"):
@@ -106,7 +106,7 @@ def test_a_source_is_kept_once() -> None:
 
 
 def test_falcons_rows_are_stored_once_a_query_head() -> None:
-    falcon = Kept(1, (Cached("K and V", 2, 64, repeated=71, role="kv"),))
+    falcon = LayerCacheSpec(1, (CacheSpec("K and V", 2, 64, repeated=71, role="kv"),))
     row = 2 * 64 * 2
     assert layout("ideal", (falcon,), F16).needed(1, 10) == 10 * row
     for made in ("dynamic", "static"):
@@ -118,7 +118,7 @@ def test_a_quantised_cache_keeps_its_last_tokens_whole() -> None:
     # As measured on QuantoQuantizedLayer and HQQQuantizedLayer of transformers 5.23.0: of 100 tokens, 2 sequences
     # of 4 heads x 128, 51,200 B and 2 * 3,200 B of scales and zero points, for K as for V. A later token waits
     # in bf16 until there are 128.
-    four = Kept(1, (Cached("K and V", 2 * 4, 128, role="kv"),))
+    four = LayerCacheSpec(1, (CacheSpec("K and V", 2 * 4, 128, role="kv"),))
     settings = replace(F16, kv_dtype=dtype("bf16"), cache_implementation="quantized")
     whole = 2 * 8 * 128 * 2
     for residual, waiting in ((None, 127), (6, 5), (1, 0)):
@@ -180,10 +180,15 @@ def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any]) -> 
         ),
         ("transformers", (KV, WINDOW), {"cache_implementation": "quantized"}, "full attention alone.*window 100"),
         ("transformers", (KV, STATE), {"cache_implementation": "quantized"}, "full attention alone.*state"),
-        ("transformers", (Kept(1, (Cached("pools", 1, 8),)),), {"cache_implementation": "static"}, "keep pools"),
+        (
+            "transformers",
+            (LayerCacheSpec(1, (CacheSpec("pools", 1, 8),)),),
+            {"cache_implementation": "static"},
+            "keep pools",
+        ),
     ],
 )
-def test_what_is_refused(engine: str, runs: tuple[Kept, ...], given: dict[str, Any], why: str) -> None:
+def test_what_is_refused(engine: str, runs: tuple[LayerCacheSpec, ...], given: dict[str, Any], why: str) -> None:
     with pytest.raises(AttncalcError, match=why) as raised:
         layout(engine, runs, replace(F16, **given))
     assert raised.value.tip
@@ -196,7 +201,7 @@ def test_tip_names_the_cache_that_was_meant() -> None:
 
 
 def test_equal_layers_are_counted_together() -> None:
-    assert gathered((KV, NOTHING, WINDOW, KV)) == (Kept(6, KV.cached), WINDOW)
+    assert gathered((KV, NOTHING, WINDOW, KV)) == (LayerCacheSpec(6, KV.cached), WINDOW)
     assert words(WINDOW) == "K and V (window 100)"
     assert summed((KV, WINDOW), lambda run: run.cached[0].width, "w", "widths") == 3 * 64 + 2 * 64
     one = symbol("a", 5, "a number")

@@ -11,48 +11,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Chunked, Full, Sliding, load
-from attncalc.attention import Cached, Span
+from attncalc.attention import CacheSpec, Span
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.kept import Kept
-from attncalc.engines.layouts import Layout, Settings
+from attncalc.engines.base import CacheLayout, EngineArgs
 from attncalc.engines.llamacpp.split import layers_of_gpus
+from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.model import ModelSpec
 from attncalc.quantity import Quantity
 from attncalc.units import dtype
 
 FULL = Full()
 PLENTY = 2**50
-F16 = Settings(kv_dtype=dtype("f16"), dtype=dtype("f16"))
+F16 = EngineArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
 
 
-def kv(layers: int, heads: int, width: int, span: Span = FULL) -> Kept:
-    return Kept(layers, (Cached("K and V", 2 * heads, width, span=span, role="kv"),))
+def kv(layers: int, heads: int, width: int, span: Span = FULL) -> LayerCacheSpec:
+    return LayerCacheSpec(layers, (CacheSpec("K and V", 2 * heads, width, span=span, role="kv"),))
 
 
-def latent(layers: int, *more: Cached) -> Kept:
-    return Kept(layers, (Cached("latent", 1, 576, role="latent", rotary=64), *more))
+def latent(layers: int, *more: CacheSpec) -> LayerCacheSpec:
+    return LayerCacheSpec(layers, (CacheSpec("latent", 1, 576, role="latent", rotary=64), *more))
 
 
-def recurrent(layers: int, channels: int, state: int) -> Kept:
-    convolution = Cached("convolution", channels, 4, grows="never", role="convolution")
-    return Kept(layers, (convolution, Cached("state", state, 128, grows="never", role="state", asked="bf16")))
+def recurrent(layers: int, channels: int, state: int) -> LayerCacheSpec:
+    convolution = CacheSpec("convolution", channels, 4, scales_with="never", role="convolution")
+    return LayerCacheSpec(
+        layers, (convolution, CacheSpec("state", state, 128, scales_with="never", role="state", requested_dtype="bf16"))
+    )
 
 
-def stored(*runs: Kept, kv_dtype: str = "f16", k: str | None = None, v: str | None = None, **given: Any) -> Layout:
+def stored(
+    *runs: LayerCacheSpec, kv_dtype: str = "f16", k: str | None = None, v: str | None = None, **given: Any
+) -> CacheLayout:
     settings = replace(F16, kv_dtype=dtype(kv_dtype), **given)
     settings = replace(settings, kv_dtype_k=dtype(k) if k else None, kv_dtype_v=dtype(v) if v else None)
     return layout("llamacpp", runs, settings)
 
 
-def sizes(found: Layout, context: int) -> list[str]:
+def sizes(found: CacheLayout, context: int) -> list[str]:
     """MiB as each buffer's line has them."""
-    lines = [line for line in found.pool(PLENTY, context).words if "size" in line and "creating" not in line]
+    lines = [line for line in found.pool(PLENTY, context).log_lines if "size" in line and "creating" not in line]
     return [line.split("size")[1].split("=")[1].split()[0] for line in lines]
 
 
 DEEPSEEK = latent(61)
-PLAIN = Kept(61, (Cached("K", 128, 192, role="k"), Cached("V", 128, 128, role="v")))
+PLAIN = LayerCacheSpec(61, (CacheSpec("K", 128, 192, role="k"), CacheSpec("V", 128, 128, role="v")))
 """DeepSeek as a GGUF made before MLA has it: K of 128 x 192 and V of 128 x 128."""
 
 
@@ -66,7 +70,7 @@ def test_keys_and_values_of_a_latent_are_as_logs_print_them(context: int, printe
 def test_the_lines_of_a_start() -> None:
     # 1536 = 1024 + 512 cells of a window; 10 * 4096 * 2 * 2048 * 2 B = 320 MiB, 52 * 1536 * 2 * 2048 * 2 B = 624 MiB
     found = stored(kv(52, 16, 128, Sliding(1024)), kv(10, 16, 128)).pool(PLENTY, 4096)
-    assert found.words == (
+    assert found.log_lines == (
         "llama_context: n_ctx                 = 4096",
         "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
         "llama_kv_cache: size =  320.00 MiB (  4096 cells,  10 layers,  1/1 seqs), "
@@ -77,7 +81,7 @@ def test_the_lines_of_a_start() -> None:
     )
     # 2 sequences of 30 + 2 layers: 2 * 30 * 8192 * 3 * 4 B = 5.625 MiB, 2 * 30 * 4096 * 128 * 4 B = 120 MiB
     found = stored(recurrent(30, 8192, 4096), kv(2, 2, 128), sequences=2, v="q8_0").pool(PLENTY, 256)
-    assert found.words == (
+    assert found.log_lines == (
         "llama_context: n_ctx                 = 512",
         # 2 streams * 256 cells * 2 layers * 256 = 262,144 elements: 0.5 MiB of K, 34 / 64 of it of V, 0.265625
         "llama_kv_cache: size =    0.77 MiB (   256 cells,   2 layers,  2/2 seqs), "
@@ -88,15 +92,15 @@ def test_the_lines_of_a_start() -> None:
 
 
 def test_an_indexers_keys_have_cells_of_their_own() -> None:
-    found = stored(latent(61, Cached("indexer keys", 1, 128, dtype="fp8", role="indexer")))
+    found = stored(latent(61, CacheSpec("indexer keys", 1, 128, dtype="fp8", role="indexer")))
     # 61 * 4096 * 576 * 2 B = 274.5 MiB, and with 128 elements for 576, in the cache's own type, 61 MiB
     assert sizes(found, 4096) == ["274.50", "61.00"]
     assert found.needed(1, 4096) == 61 * 4096 * (576 + 128) * 2
-    assert "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells" in found.pool(PLENTY, 4096).words
+    assert "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells" in found.pool(PLENTY, 4096).log_lines
 
 
 def test_a_figure_of_one_name_is_of_one_thing() -> None:
-    def names(*runs: Kept) -> dict[str, int]:
+    def names(*runs: LayerCacheSpec) -> dict[str, int]:
         return {d.name: int(float(d.quantity)) for d in stored(*runs).pool(PLENTY, 256).details}
 
     # a token of one buffer: 3 layers of 2 heads x 64, K and V in f16
@@ -172,7 +176,7 @@ GIVEN = st.fixed_dictionaries(
 
 @given(RUNS, GIVEN, st.integers(1, 9), st.integers(1, 3000), st.integers(0, 700))
 def test_more_needs_no_less_and_never_less_than_the_ideal(
-    runs: list[Kept], given: dict[str, Any], batch: int, context: int, more: int
+    runs: list[LayerCacheSpec], given: dict[str, Any], batch: int, context: int, more: int
 ) -> None:
     found = stored(*runs, **given)
     needed = found.needed(batch, context)
@@ -186,14 +190,14 @@ def test_more_needs_no_less_and_never_less_than_the_ideal(
 
 @given(RUNS, GIVEN, st.integers(1, 4), st.integers(1, 3000), st.integers(-1, 9000))
 def test_what_a_memory_holds_fits_and_no_more(
-    runs: list[Kept], given: dict[str, Any], batch: int, context: int, slack: int
+    runs: list[LayerCacheSpec], given: dict[str, Any], batch: int, context: int, slack: int
 ) -> None:
     found = stored(*runs, **given)
     memory = found.needed(batch, context) + slack
     pool = found.pool(memory, context)
     streams = 1 if given["kv_unified"] else given["sequences"] or 1
     cells, rest = divmod(int(pool.tokens), streams)
-    if any(cached.grows == "context" for run in runs for cached in run.cached):
+    if any(cached.scales_with == "context" for run in runs for cached in run.cached):
         assert rest == cells % 256 == 0
         assert cells == 0 or found.needed(1, cells) <= memory
         assert found.needed(1, cells + 1) > memory
@@ -238,7 +242,7 @@ def test_k_and_v_of_two_types() -> None:
     found = stored(PLAIN, k="q8_0", v="f16")
     assert found.needed(1, 256) == 61 * 256 * (128 * 192 // 32 * 34 + 128 * 128 * 2)
     # 61 * 256 * 26,112 B = 388.875 MiB and 61 * 256 * 32,768 B = 488 MiB
-    assert found.pool(PLENTY, 256).words[1] == (
+    assert found.pool(PLENTY, 256).log_lines[1] == (
         "llama_kv_cache: size =  876.88 MiB (   256 cells,  61 layers,  1/1 seqs), "
         "K (q8_0):  388.88 MiB, V (f16):  488.00 MiB"
     )
@@ -298,7 +302,7 @@ def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any], mem
     shown = layout("llamacpp", kept(model.symbolic(gathered=False)), replace(F16, **given))
     assert shown.needed(3, 5000) == plain.needed(3, 5000)
     a, b = plain.pool(memory, 5000), shown.pool(memory, 5000)
-    assert (a.tokens, a.concurrency[:2], a.words) == (b.tokens, b.concurrency[:2], b.words)
+    assert (a.tokens, a.concurrency[:2], a.log_lines) == (b.tokens, b.concurrency[:2], b.log_lines)
     for figure in (b.tokens, *(detail.quantity for detail in b.details)):
         assert isinstance(figure, Quantity)
         assert evaluate(figure.formula.text, {s.name: s.value for s in figure.formula.symbols}) == figure
@@ -309,7 +313,7 @@ def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any], mem
     ("runs", "given", "why"),
     [
         ((), {}, "keeps no cache"),
-        ((Kept(2, ()),), {}, "keeps no cache"),
+        ((LayerCacheSpec(2, ()),), {}, "keeps no cache"),
         ((kv(2, 2, 64),), {"tp": 2}, "spreads layers over GPUs"),
         ((kv(2, 2, 64),), {"pp": 2}, "--pp has no effect"),
         ((kv(2, 2, 64),), {"engine_version": "b4000"}, "b4000"),
@@ -322,12 +326,16 @@ def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any], mem
         ((DEEPSEEK,), {"k": "q8_0"}, "latent as K alone"),
         ((kv(2, 2, 64), kv(2, 2, 64, Sliding(8)), kv(2, 2, 64, Sliding(9))), {}, "one window a model.* 8 and 9"),
         ((kv(2, 2, 64), kv(2, 2, 64, Chunked(4096))), {}, "chunks of 8,192 tokens alone, not 4,096"),
-        ((Kept(2, (Cached("pools", 1, 64),)),), {}, "stores pools is not known"),
-        ((Kept(2, (Cached("K and V", 2, 64, grows="source", role="kv"),)),), {"source": 9}, "keeps of a source"),
+        ((LayerCacheSpec(2, (CacheSpec("pools", 1, 64),)),), {}, "stores pools is not known"),
+        (
+            (LayerCacheSpec(2, (CacheSpec("K and V", 2, 64, scales_with="source", role="kv"),)),),
+            {"source": 9},
+            "keeps of a source",
+        ),
         ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "not known here"),
     ],
 )
-def test_what_is_refused(runs: tuple[Kept, ...], given: dict[str, Any], why: str) -> None:
+def test_what_is_refused(runs: tuple[LayerCacheSpec, ...], given: dict[str, Any], why: str) -> None:
     with pytest.raises(AttncalcError, match=why) as raised:
         stored(*runs, **given)
     assert raised.value.tip

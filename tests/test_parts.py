@@ -21,7 +21,7 @@ from attncalc import (
     load,
     params,
 )
-from attncalc.cost.parts import cache_dtype, compute_dtype
+from attncalc.cost.common import cache_dtype, compute_dtype
 
 HEADS = Grouped(4, 2, 8)
 
@@ -107,10 +107,10 @@ def test_a_kind_calls_itself_by_its_heads(kv_heads: int, label: str, tag: str, w
 
 def test_a_decode_step_remarks_on_what_is_not_computed_again() -> None:
     mla, cross = Latent(4, 16, 8, 4, 8), Cross(HEADS)
-    assert "absorbed" in mla.remarks(past=True)[0]
-    assert "expands" in mla.remarks(past=False)[0]
-    assert "encoder has run" in cross.remarks(past=True)[0]
-    assert cross.remarks(past=False) == ()
+    assert "absorbed" in mla.notes(past=True)[0]
+    assert "expands" in mla.notes(past=False)[0]
+    assert "encoder has run" in cross.notes(past=True)[0]
+    assert cross.notes(past=False) == ()
 
 
 def test_a_dtype_of_the_question_comes_before_the_models() -> None:

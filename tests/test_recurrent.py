@@ -13,7 +13,7 @@ from asking import Ask
 from layers import MHA, saved
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
-from attncalc.attention import Delta, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
+from attncalc.attention import GatedDeltaNet, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
 from attncalc.cost.kernels import Shape
 from attncalc.verify import need_torch
 
@@ -157,12 +157,12 @@ def formula_of_mamba2s_vectors(patch: Patch) -> None:
 
 @breaks("gdn", "params_conv")
 def formula_of_a_convolution(patch: Patch) -> None:
-    _wider(patch, Delta, "conv")
+    _wider(patch, GatedDeltaNet, "conv")
 
 
 @breaks("kda", "params_W_decay_a")
 def formula_of_a_low_rank(patch: Patch) -> None:
-    _wider(patch, Delta, "W_decay_a")
+    _wider(patch, GatedDeltaNet, "W_decay_a")
 
 
 @breaks("lightning", "params_W_gate")
@@ -222,7 +222,7 @@ def formula_of_mambas_state(patch: Patch) -> None:
 
 @breaks("gdn", "cache_prefill", "cache_decode")
 def formula_of_the_columns_kept(patch: Patch) -> None:
-    _wider_state(patch, Delta, "convolution")
+    _wider_state(patch, GatedDeltaNet, "convolution")
 
 
 @breaks("rglru", "cache_prefill", "cache_decode")
@@ -248,8 +248,8 @@ def formula_of_the_states_products(patch: Patch) -> None:
 
 @breaks("gdn", "flops_prefill_recurrence", "flops_decode_recurrence")
 def formula_of_the_delta_rule_without_the_reading_of_the_key(patch: Patch) -> None:
-    true = Delta.score_flops
-    patch.setattr(Delta, "score_flops", lambda self, run, mask: true(self, run, mask) * 2 // 3)
+    true = GatedDeltaNet.score_flops
+    patch.setattr(GatedDeltaNet, "score_flops", lambda self, run, mask: true(self, run, mask) * 2 // 3)
 
 
 @breaks("short", "flops_prefill_recurrence", "flops_decode_recurrence")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attncalc.attention import Delta, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
+from attncalc.attention import GatedDeltaNet, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
 from attncalc.errors import CannotCheckError
 from attncalc.verify import need_torch, need_transformers
 
@@ -112,7 +112,7 @@ def test_gated_delta_net(transformers: Any) -> None:
     parts |= {f"W_{n}.weight": rows for n, rows in zip(("q", "k", "v", "gate"), of_heads, strict=True)}
     beta, decay = theirs.in_proj_ba.weight.unflatten(0, (2, 2, 2)).unbind(1)
     parts |= {"W_beta.weight": beta, "W_decay.weight": decay, "dt_A": torch.cat((theirs.dt_bias, theirs.A_log))}
-    assert differs(Delta(4, 8, 12, 4, n_k_heads=2), parts, theirs) < 1e-5
+    assert differs(GatedDeltaNet(4, 8, 12, 4, n_k_heads=2), parts, theirs) < 1e-5
 
 
 def test_kimi_delta_attention(transformers: Any) -> None:
@@ -135,7 +135,7 @@ def test_kimi_delta_attention(transformers: Any) -> None:
         W_o="o_proj",
     )
     parts["dt_A"] = torch.cat((theirs.forget_gate.dt_bias, theirs.forget_gate.A_log.flatten()))
-    assert differs(Delta(4, 8, 8, 4, channel_decay=True, gate_rank=8), parts, theirs) < 1e-5
+    assert differs(GatedDeltaNet(4, 8, 8, 4, channel_decay=True, gate_rank=8), parts, theirs) < 1e-5
 
 
 def test_lightning_attention(transformers: Any) -> None:

@@ -14,13 +14,11 @@ from specs import CONTEXTS, models
 from attncalc import AttncalcError, Chunked, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, Workload, load
 from attncalc.attention.indexer import Indexer
 from attncalc.attention.span import Selected, Sliding
+from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kv_cache
-from attncalc.cost.fit import Question
 from attncalc.cost.flops import flops
-from attncalc.cost.roofline import Roofline, Step, roofline
-from attncalc.cost.served import Served
-from attncalc.engines.layouts import Settings
+from attncalc.engines.base import EngineArgs
 from attncalc.hardware import Gpu
 from attncalc.quantity import Ratio
 from attncalc.report.roofline import (
@@ -33,7 +31,9 @@ from attncalc.report.roofline import (
 )
 from attncalc.report.speed import served as told_to
 from attncalc.report.text import table_lines, wrapped
-from attncalc.stored import StoredDtype, StoredWeights
+from attncalc.serving.config import ServingConfig
+from attncalc.serving.fit import FitRequest
+from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import PER_SECOND, SECONDS, dtype, quotient
 
 PEAKS = st.integers(1, 10**6)
@@ -170,7 +170,7 @@ def test_weights_that_are_only_stored_narrow_say_so() -> None:
 
 
 def with_files(model: ModelSpec, of: str, size: int) -> ModelSpec:
-    return dataclasses.replace(model, stored=StoredWeights(1, 1, (StoredDtype(of, size, size),), size))
+    return dataclasses.replace(model, stored=CheckpointWeights(1, 1, (StoredDtype(of, size, size),), size))
 
 
 def test_quantised_files_are_read_and_multiplied_as_they_are() -> None:
@@ -189,28 +189,28 @@ def test_devices_that_share_a_context_read_their_share_of_it() -> None:
     """
     asked = Workload.decode(3, 1000)
     model = one_layer(Grouped(4, 2, 8))
-    whole, quarter = (decode(roofline(model, asked, slow(), served=Served(dcp=n))) for n in (1, 4))
+    whole, quarter = (decode(roofline(model, asked, slow(), served=ServingConfig(dcp=n))) for n in (1, 4))
     assert (whole.cache, quarter.cache) == (3 * 1000 * 64, 3 * 250 * 64)
     assert quarter.weights == whole.weights
     window = one_layer(Grouped(4, 2, 8, span=Sliding(100)))
-    assert decode(roofline(window, asked, slow(), served=Served(dcp=4))).cache == 3 * 100 * 64
+    assert decode(roofline(window, asked, slow(), served=ServingConfig(dcp=4))).cache == 3 * 100 * 64
     plain = Latent(1, 8, 4, 4, 4)
     picking = dataclasses.replace(
         plain, index_topk=30, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(30)
     )
     # 30 latents of 24 B and 100 keys of 12 B, halved
-    shared = roofline(one_layer(picking), Workload.decode(2, 100), slow(), served=Served(dcp=2))
+    shared = roofline(one_layer(picking), Workload.decode(2, 100), slow(), served=ServingConfig(dcp=2))
     assert decode(shared).cache == 2 * (30 * 24 + 100 * 12) // 2
 
 
 def test_k_and_v_are_read_in_their_own_dtypes() -> None:
     """A head of 32 in q8_0 has 34 B, in q4_0 18; where K and V have widths of their own too."""
-    served, asked = Served(kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("q4_0")), Workload.decode(3, 100)
+    served, asked = ServingConfig(kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("q4_0")), Workload.decode(3, 100)
     step = decode(roofline(one_layer(Grouped(4, 2, 32)), asked, slow(), served=served))
     assert step.cache == 3 * 100 * 2 * (34 + 18)
     apart = decode(roofline(one_layer(Grouped(4, 2, 32, d_v=64)), asked, slow(), served=served))
     assert apart.cache == 3 * 100 * 2 * (34 + 36)
-    alone = Served(kv_dtype_k=dtype("q8_0"))  # V in fp16, as the model
+    alone = ServingConfig(kv_dtype_k=dtype("q8_0"))  # V in fp16, as the model
     assert decode(roofline(one_layer(Grouped(4, 2, 32)), asked, slow(), served=alone)).cache == 3 * 100 * 2 * (34 + 64)
     symbols = {s.name: s.value for s in step.cache.formula.symbols}
     assert evaluate(step.cache.formula.text, symbols) == step.cache
@@ -222,11 +222,11 @@ def test_stages_work_on_a_micro_batch_each() -> None:
     are micro-batches of 1.
     """
     model, device = one_layer(Grouped(1, 1, 4)), slow(1000, 10)
-    found = roofline(model, Workload.decode(8, 1), device, served=Served(stages=4))
+    found = roofline(model, Workload.decode(8, 1), device, served=ServingConfig(stages=4))
     assert exactly(decode(found).seconds) == 16
     assert exactly(found.tokens_per_second) == Fraction(8, 16)
     assert exactly(decode(roofline(model, Workload.decode(8, 1), device)).seconds) == Fraction(256, 10)
-    few = roofline(model, Workload.decode(3, 1), device, served=Served(stages=4))
+    few = roofline(model, Workload.decode(3, 1), device, served=ServingConfig(stages=4))
     assert exactly(few.tokens_per_second) == 3 / Fraction(144, 10)
     notes = " ".join(roofline_notes(model, Workload.decode(8, 1), found))
     assert "4 stages: a decode step is at best one of as many micro-batches, of 2 sequences" in notes
@@ -234,14 +234,14 @@ def test_stages_work_on_a_micro_batch_each() -> None:
 
 def test_a_prefill_over_stages_shares_its_flops_and_cache() -> None:
     model, asked = one_layer(Grouped(1, 1, 4)), Workload.decode(8, 16)
-    one, four = (roofline(model, asked, slow(), served=Served(stages=n)).prefill for n in (1, 4))
+    one, four = (roofline(model, asked, slow(), served=ServingConfig(stages=n)).prefill for n in (1, 4))
     assert (four.flops, four.cache, four.weights) == (one.flops // 4, one.cache // 4, one.weights)
     assert exactly(four.by_compute) == exactly(one.by_compute) / 4
 
 
 def test_the_batch_at_the_ridge_is_as_many_for_each_stage() -> None:
     """10 sequences on one device, as above: 40 over 4 stages, and one less leaves a micro-batch bound by memory."""
-    model, served = one_layer(Grouped(1, 1, 4)), Served(stages=4)
+    model, served = one_layer(Grouped(1, 1, 4)), ServingConfig(stages=4)
     found = roofline(model, Workload.decode(1, 1), slow(100, 20), served=served)
     assert found.compute_bound_batch == 40
     for batch, bound in ((40, "compute"), (39, "memory")):
@@ -255,14 +255,14 @@ def test_no_way_to_cut_a_batch_over_stages_is_faster(
 ) -> None:
     """`cuts` micro-batches through equal stages: the largest passes all of them, and each stage works on all."""
     device, cuts = slow(peak, bandwidth), min(cuts, batch)
-    bound = roofline(model, Workload.decode(batch, context), device, served=Served(stages=stages))
+    bound = roofline(model, Workload.decode(batch, context), device, served=ServingConfig(stages=stages))
     sizes = [batch // cuts + (i < batch % cuts) for i in range(cuts)]
     of = {n: exactly(decode(roofline(model, Workload.decode(n, context), device)).seconds) for n in set(sizes)}
     assert exactly(decode(bound).seconds) <= max(of[sizes[0]], sum(of[n] for n in sizes) / stages)
 
 
 def test_drafted_tokens_leave_no_bound_of_tokens_per_second() -> None:
-    model, asked, served = load("llama3-8b"), Workload.decode(4, 1024), Served(drafts=3)
+    model, asked, served = load("llama3-8b"), Workload.decode(4, 1024), ServingConfig(drafts=3)
     found = roofline(model, asked, gpu("h100"), served=served)
     assert found.tokens_per_second is None
     assert decode(found).seconds == decode(roofline(model, asked, gpu("h100"))).seconds
@@ -274,11 +274,11 @@ def test_drafted_tokens_leave_no_bound_of_tokens_per_second() -> None:
 
 def test_what_an_engine_is_told_reaches_the_roofline() -> None:
     own, k = dtype("bf16"), dtype("q8_0")
-    told = Settings(own, own, kv_dtype_k=k, pp=2, dcp=4, speculative_tokens=3)
-    asked = Question(load("llama3-8b"), "vllm", told, 1, 4096, gpu=gpu("h100"), gpus=8)
-    assert told_to(asked) == Served(stages=2, dcp=4, kv_dtype_k=k, drafts=3)
-    spread = Question(load("llama3-8b"), "llamacpp", Settings(own, own), 1, 4096, gpu=gpu("h100"), gpus=3)
-    assert told_to(spread) == Served(stages=3)
+    told = EngineArgs(own, own, kv_dtype_k=k, pp=2, dcp=4, speculative_tokens=3)
+    asked = FitRequest(load("llama3-8b"), "vllm", told, 1, 4096, gpu=gpu("h100"), gpus=8)
+    assert told_to(asked) == ServingConfig(stages=2, dcp=4, kv_dtype_k=k, drafts=3)
+    spread = FitRequest(load("llama3-8b"), "llamacpp", EngineArgs(own, own), 1, 4096, gpu=gpu("h100"), gpus=3)
+    assert told_to(spread) == ServingConfig(stages=3)
 
 
 def test_figures_without_a_gpu_have_the_same_names_and_no_numbers() -> None:
@@ -378,7 +378,13 @@ def test_the_batch_at_the_ridge_is_the_least(model: ModelSpec, mlp: Mlp | None, 
 
 Q8, Q4 = dtype("q8_0"), dtype("q4_0")
 SERVED = st.sampled_from(
-    [Served(), Served(stages=3), Served(dcp=2, drafts=1), Served(2, 2, Q8, Q4), Served(kv_dtype_k=dtype("fp32"))]
+    [
+        ServingConfig(),
+        ServingConfig(stages=3),
+        ServingConfig(dcp=2, drafts=1),
+        ServingConfig(2, 2, Q8, Q4),
+        ServingConfig(kv_dtype_k=dtype("fp32")),
+    ]
 )
 PACKED = st.sampled_from([None, "fp8", "int8", "q4_0", "fp4"])
 
@@ -390,7 +396,7 @@ def test_every_formula_is_its_figure(
     context: int,
     peak: int,
     bandwidth: int,
-    served: Served,
+    served: ServingConfig,
     packed: str | None,
     files: bool,
 ) -> None:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from attncalc import AttncalcError, load
+from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
 from attncalc.config.safetensors import INDEX, LIMIT, stored_weights
-from attncalc.stored import BITS, StoredDtype, StoredWeights
 
 Tensors = dict[str, tuple[str, list[int]]]
 """By name: dtype and shape."""
@@ -62,7 +62,7 @@ def write_index(folder: Path, shards: object, metadata: object = None) -> None:
 
 # 2 * 3 elements of 2 bytes, and 5 of 4
 TWO: Tensors = {"a": ("BF16", [2, 3]), "b": ("F32", [5])}
-HELD = StoredWeights(1, 2, (StoredDtype("F32", 5, 20), StoredDtype("BF16", 6, 12)), 32)
+HELD = CheckpointWeights(1, 2, (StoredDtype("F32", 5, 20), StoredDtype("BF16", 6, 12)), 32)
 SHARDS = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
 BOTH: dict[str, Tensors] = {
     "model_00001_of_00002": {"a": ("BF16", [2, 3])},
@@ -104,7 +104,7 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path, with_index: bool) -> N
 def test_an_index_alone_gives_its_total(tmp_path: Path, total: float) -> None:
     write_index(tmp_path, SHARDS, {"total_size": total})
     found = stored_weights(tmp_path)
-    assert found == StoredWeights(2, 2, (), 32)
+    assert found == CheckpointWeights(2, 2, (), 32)
     assert isinstance(found.size, int)
     assert found.parameters is None
 
@@ -119,7 +119,7 @@ def test_what_git_or_a_cache_has_not_fetched_is_not_there(tmp_path: Path) -> Non
     write_index(tmp_path, SHARDS, {"total_size": 32})
     (tmp_path / SHARDS["a"]).write_text(POINTER)
     os.symlink(tmp_path / "blobs/none", tmp_path / SHARDS["b"])
-    assert stored_weights(tmp_path) == StoredWeights(2, 2, (), 32)
+    assert stored_weights(tmp_path) == CheckpointWeights(2, 2, (), 32)
     write(tmp_path, model=TWO)
     assert stored_weights(tmp_path) == HELD
 

@@ -12,36 +12,36 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, load
-from attncalc.attention import Delta, Lightning, Mamba2, ShortConvolution
-from attncalc.attention.kind import Cached
+from attncalc.attention import GatedDeltaNet, Lightning, Mamba2, ShortConvolution
+from attncalc.attention.kind import CacheSpec
 from attncalc.attention.span import Blocks
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kept
-from attncalc.cost.fit import Question
-from attncalc.cost.reserve import share
 from attncalc.engines import layout
-from attncalc.engines.kept import Kept, stages
-from attncalc.engines.layouts import Settings
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.pipeline import LayerCacheSpec, stages
 from attncalc.engines.sglang import SGLang
 from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.states import States
 from attncalc.quantity import Quantity
+from attncalc.serving.fit import FitRequest
+from attncalc.serving.reserve import share
 from attncalc.units import dtype
 
 GIB = 2**30
 MHA = Grouped(32, 8, 128)
 MLA = Latent(128, 512, 128, 64, 128, q_lora_rank=1536)
 DSA = Latent(64, 512, 192, 64, 256, q_lora_rank=2048, index_n_heads=32, index_head_dim=128, index_topk=2048)
-GDN = Delta(32, 128, 128, 4, n_k_heads=16)
+GDN = GatedDeltaNet(32, 128, 128, 4, n_k_heads=16)
 
 
-def told(kv: str = "bf16", model: str = "bf16", **more: Any) -> Settings:
-    return Settings(kv_dtype=dtype(kv), dtype=dtype(model), **more)
+def told(kv: str = "bf16", model: str = "bf16", **more: Any) -> EngineArgs:
+    return EngineArgs(kv_dtype=dtype(kv), dtype=dtype(model), **more)
 
 
-def of(*layers: tuple[int, Any], settings: Settings | None = None, **more: Any) -> SGLang:
+def of(*layers: tuple[int, Any], settings: EngineArgs | None = None, **more: Any) -> SGLang:
     """The layout of so many layers of each of these kinds."""
-    made = layout("sglang", [Kept(n, kind.cache()) for n, kind in layers], settings or told(**more))
+    made = layout("sglang", [LayerCacheSpec(n, kind.cache()) for n, kind in layers], settings or told(**more))
     assert isinstance(made, SGLang)
     return made
 
@@ -59,7 +59,7 @@ def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
     made = of((78, DSA), kv="fp8")
     found = made.pool(61_464 * 131_072, 4096)
     # (131,072 + 64) * 61,464 B = 7.507 GiB; the page is 64 because there is an indexer
-    assert found.words[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
+    assert found.log_lines[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
     assert found.details[0].quantity == 61_464
     assert "page size 64" in made.facts
 
@@ -71,7 +71,7 @@ def test_the_states_of_qwen3_5_have_a_slot_more() -> None:
     # 187 slots are 9 / 19 of the memory, the next slot is not
     memory = 187 * slot * 19 // 9 + 1
     found = made.pool(memory, 4096)
-    assert found.words[0] == (
+    assert found.log_lines[0] == (
         "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
     )
     # what is left holds tokens: 8 layers * 2 heads * 2 * 256 * 2 B = 16,384 B each
@@ -96,7 +96,7 @@ def test_tokens_are_whole_pages_of_what_the_memory_holds() -> None:
     assert found.blocks == 2048
     assert found.concurrency[:2] == (32_768, 4096)
     # (32,768 + 16) * 80 * 8 * 128 * 2 B = 5.0024 GiB each
-    assert found.words == (
+    assert found.log_lines == (
         "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 32768, K size: 5.00 GB, V size: 5.00 GB",
         "max_total_num_tokens=32768, ...",
     )
@@ -114,7 +114,7 @@ def test_a_page_is_one_token_unless_it_is_said() -> None:
 def test_keys_and_values_of_other_widths_are_told_apart() -> None:
     # 4 heads of K 192 and V 128: 1,536 B and 1,024 B a layer; (1,048,575 + 1) rows
     found = of((2, Grouped(8, 4, 192, 128))).pool(2 * 2560 * (2**20 - 1), 1)
-    assert "K size: 3.00 GB, V size: 2.00 GB" in found.words[0]
+    assert "K size: 3.00 GB, V size: 2.00 GB" in found.log_lines[0]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_fp4_has_a_scale_for_sixteen_elements(kind: Any, bytes_: int) -> None:
 def test_the_line_of_an_fp4_latent_leaves_out_its_scales() -> None:
     # (2^20 - 1 + 1) rows * 1,024 layers * 288 B = 288 GiB, without 36 B of scales
     found = of((1024, MLA), kv="fp4").pool((2**20 - 1) * 1024 * 324, 1)
-    assert found.words[0].endswith("#tokens: 1048575, KV size: 288.00 GB")
+    assert found.log_lines[0].endswith("#tokens: 1048575, KV size: 288.00 GB")
 
 
 def test_layers_that_share_keys_have_rows_all_the_same() -> None:
@@ -166,7 +166,7 @@ def test_no_more_run_at_once_than_was_said() -> None:
 def test_the_last_stages_take_the_layers_that_do_not_divide() -> None:
     # 11 over 4 stages: 2, 3, 3, 3
     assert stage_sizes(11, 4) == [2, 3, 3, 3]
-    runs = stages([Kept(4, MHA.cache()), Kept(7, GDN.cache())], 4, stage_sizes)
+    runs = stages([LayerCacheSpec(4, MHA.cache()), LayerCacheSpec(7, GDN.cache())], 4, stage_sizes)
     assert [[run.layers for run in stage] for stage in runs] == [[2], [2, 1], [3], [3]]
     assert of((11, MHA), pp=4).needed(1, 10) == 10 * 3 * 4096
     with pytest.raises(AttncalcError, match="there are 2 layers"):
@@ -190,7 +190,7 @@ def test_windows_have_four_fifths_of_the_tokens() -> None:
     }
     assert "swa-full-tokens-ratio 0.8" in made.facts
     # 5,005 rows of 24,576 B and 4,004 rows, for K and V each: 0.206 GiB in all
-    assert found.words == (
+    assert found.log_lines == (
         "Use sliding window memory pool. full_layer_tokens=5004, swa_layer_tokens=4003",
         "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5004, K size: 0.11 GB, V size: 0.11 GB",
         "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.09 GB",
@@ -343,7 +343,7 @@ def test_each_stage_has_the_slots_of_that_with_the_most_states() -> None:
     assert made.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
     # the other way round the second one has them: 19 GiB hold 10 GiB of tokens, 5 of K and 5 of V
     turned = of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
-    assert turned.words[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
+    assert turned.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
 
 
 def test_what_a_drafter_needs_is_found_at_once() -> None:
@@ -409,7 +409,7 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
     pool = shown.pool(needed, context)
     assert isinstance(figure, Quantity)
     assert figure == needed
-    assert pool.words == enough.words
+    assert pool.log_lines == enough.log_lines
     for each in (figure, pool.tokens, pool.concurrency, *(detail.quantity for detail in pool.details)):
         symbols = {symbol.name: symbol.value for symbol in each.formula.symbols}
         value = Fraction(*each[:2]) if isinstance(each, tuple) else Fraction(int(each))
@@ -451,7 +451,7 @@ def test_its_share_leaves_room_for_a_pass_and_for_graphs(
 
 def test_a_question_tells_it_what_the_attentions_are() -> None:
     # 1536 MiB for MLA instead of 58 * 8
-    asked = Question(load("deepseek-v3"), "sglang", told(tp=8), 1, 4096, gpu=gpu("h100-80gb"), gpus=8)
+    asked = FitRequest(load("deepseek-v3"), "sglang", told(tp=8), 1, 4096, gpu=gpu("h100-80gb"), gpus=8)
     assert asked.told().attentions == {"MLA"}
     memory = asked.gpu.memory // 2**20 if asked.gpu else 0
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
@@ -501,14 +501,14 @@ def test_it_says_what_it_has_no_layout_for(layers: list[tuple[int, Any]], more: 
 @pytest.mark.parametrize(
     ("cached", "says"),
     [
-        (Cached("memory", 1, 8), "for memory"),
-        (Cached("K and V", 2, 8, grows="source", role="kv"), "K and V of a source"),
-        (Cached("indexer keys", 1, 64, role="indexer"), "of 64 elements"),
+        (CacheSpec("memory", 1, 8), "for memory"),
+        (CacheSpec("K and V", 2, 8, scales_with="source", role="kv"), "K and V of a source"),
+        (CacheSpec("indexer keys", 1, 64, role="indexer"), "of 64 elements"),
     ],
 )
-def test_it_says_what_it_cannot_keep(cached: Cached, says: str) -> None:
+def test_it_says_what_it_cannot_keep(cached: CacheSpec, says: str) -> None:
     with pytest.raises(AttncalcError, match=says):
-        layout("sglang", [Kept(1, (*MHA.cache(), cached))], told())
+        layout("sglang", [LayerCacheSpec(1, (*MHA.cache(), cached))], told())
 
 
 def test_a_later_version_is_taken_to_be_like_this_one() -> None:

@@ -24,7 +24,7 @@ from attncalc import (
     load,
     params,
 )
-from attncalc.cost.growth import one_attention_layer, one_recurrent_layer
+from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
 from attncalc.cost.intensity import weights_read
 
 

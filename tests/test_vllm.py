@@ -11,41 +11,41 @@ from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncalc.attention import Cached, Sliding
+from attncalc.attention import CacheSpec, Sliding
 from attncalc.attention.span import Chunked
 from attncalc.config import load
 from attncalc.cost.cache import kept
 from attncalc.engines import layout
-from attncalc.engines.kept import Kept
-from attncalc.engines.layouts import Layout, Settings
-from attncalc.engines.vllm.versions import RELEASES, Behaviour, behaviour
+from attncalc.engines.base import CacheLayout, EngineArgs
+from attncalc.engines.pipeline import LayerCacheSpec
+from attncalc.engines.vllm.versions import RELEASES, VllmVersion, behaviour
 from attncalc.errors import AttncalcError
 from attncalc.units import dtype
 
 GIB = 2**30
 BF16 = dtype("bf16")
-KV = Cached("K and V", 2 * 8, 128, role="kv")
+KV = CacheSpec("K and V", 2 * 8, 128, role="kv")
 """8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B a token and layer in 16 bits."""
 
 
-def told(**given: Any) -> Settings:
-    return Settings(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
+def told(**given: Any) -> EngineArgs:
+    return EngineArgs(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
 
 
-def vllm(*runs: Kept, **given: Any) -> Layout:
+def vllm(*runs: LayerCacheSpec, **given: Any) -> CacheLayout:
     return layout("vllm", runs, told(**given))
 
 
-def figure(made: Layout, name: str, context: int = 4096, memory: int = GIB) -> int:
+def figure(made: CacheLayout, name: str, context: int = 4096, memory: int = GIB) -> int:
     return int(float(next(d.quantity for d in made.pool(memory, context).details if d.name == name)))
 
 
-def full(n: int, cached: Cached = KV) -> Kept:
-    return Kept(n, (cached,))
+def full(n: int, cached: CacheSpec = KV) -> LayerCacheSpec:
+    return LayerCacheSpec(n, (cached,))
 
 
-def window(n: int, size: int, cached: Cached = KV) -> Kept:
-    return Kept(n, (cached._replace(span=Sliding(size)),))
+def window(n: int, size: int, cached: CacheSpec = KV) -> LayerCacheSpec:
+    return LayerCacheSpec(n, (cached._replace(span=Sliding(size)),))
 
 
 def test_a_block_is_a_page_of_every_layer() -> None:
@@ -69,8 +69,8 @@ def test_fewer_kv_heads_than_devices_are_replicated() -> None:
     assert figure(made, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
 
 
-LATENT = Cached("latent", 1, 576, role="latent", rotary=64)
-INDEX = Cached("indexer keys", 1, 128, role="indexer")
+LATENT = CacheSpec("latent", 1, 576, role="latent", rotary=64)
+INDEX = CacheSpec("indexer keys", 1, 128, role="indexer")
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ INDEX = Cached("indexer keys", 1, 128, role="indexer")
         ((KV,), "fp4", 2 * 8 * (64 + 8)),
     ],
 )
-def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[Cached, ...], kv_dtype: str, bytes_per_token: int) -> None:
-    made = vllm(Kept(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
+def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[CacheSpec, ...], kv_dtype: str, bytes_per_token: int) -> None:
+    made = vllm(LayerCacheSpec(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
     assert figure(made, "kv_bytes_per_block") == 64 * bytes_per_token
 
 
 def test_mla_has_flashmlas_blocks_and_dcp_divides_its_tokens() -> None:
     # cdiv(cdiv(4,096, 8), 64) = 8 blocks on each of 8 devices
-    made = vllm(Kept(61, (LATENT,)), tp=8, dcp=8)
+    made = vllm(LayerCacheSpec(61, (LATENT,)), tp=8, dcp=8)
     assert figure(made, "kv_block_size") == 64
     assert figure(made, "kv_blocks_per_request") == 8
 
@@ -106,7 +106,7 @@ def test_windows_have_blocks_of_their_own() -> None:
     made = vllm(*[part for _ in range(10) for part in (window(5, 1024), full(1))], window(2, 1024))
     assert figure(made, "kv_groups") == 6 + 1
     assert figure(made, "kv_bytes_per_block") == 10 * 16 * 4096
-    assert "Add 8 padding layers, may waste at most 15.38% KV cache memory" in made.pool(GIB, 4096).words
+    assert "Add 8 padding layers, may waste at most 15.38% KV cache memory" in made.pool(GIB, 4096).log_lines
     # full: 131,072 / 16; a window: (1,023 + 2 x 8,192 in flight) / 16 and one more, since it may begin in a block
     assert figure(made, "kv_blocks_per_request", 131072) == 8192 + 6 * (-(-(1023 + 16384) // 16) + 1)
 
@@ -122,7 +122,7 @@ def test_a_short_context_is_all_within_the_window() -> None:
 
 
 def test_chunks_need_no_block_more() -> None:
-    made = vllm(Kept(3, (KV._replace(span=Chunked(8192)),)), full(1))
+    made = vllm(LayerCacheSpec(3, (KV._replace(span=Chunked(8192)),)), full(1))
     assert figure(made, "kv_blocks_per_request", 65536) == 4096 + 3 * ((8192 + 16384) // 16)
 
 
@@ -152,7 +152,7 @@ def test_without_the_hybrid_manager_windows_keep_every_token(given: dict[str, An
 
 def test_smaller_pages_take_more_tokens() -> None:
     # Gemma 4: windows of 16 heads x 256 and full layers of 4 heads x 512: half as wide, so twice the tokens
-    wide, narrow = Cached("K and V", 32, 256, role="kv"), Cached("K and V", 8, 512, role="kv")
+    wide, narrow = CacheSpec("K and V", 32, 256, role="kv"), CacheSpec("K and V", 8, 512, role="kv")
     made = vllm(window(5, 1024, wide), full(1, narrow), max_num_batched_tokens=8192)
     assert figure(made, "kv_bytes_per_block") == 16 * 32 * 256 * 2
     assert figure(made, "kv_blocks_per_request", 131072) == 131072 // 32 + 5 * (-(-(1023 + 16384) // 16) + 1)
@@ -160,18 +160,18 @@ def test_smaller_pages_take_more_tokens() -> None:
         vllm(window(5, 1024, wide), full(1, narrow), engine_version="0.11.2")
 
 
-CONVOLUTION = Cached("convolution", 8192, 4, grows="never", role="convolution")
-STATE = Cached("state", 32 * 128, 128, grows="never", dtype="fp32", role="state", asked="fp32")
-GDN = Kept(3, (CONVOLUTION, STATE), "GDN")
+CONVOLUTION = CacheSpec("convolution", 8192, 4, scales_with="never", role="convolution")
+STATE = CacheSpec("state", 32 * 128, 128, scales_with="never", dtype="fp32", role="state", requested_dtype="fp32")
+GDN = LayerCacheSpec(3, (CONVOLUTION, STATE), "GDN")
 """Qwen3.5-9B's: 8,192 x 3 x 2 B of convolution and 32 x 128 x 128 x 4 B of state: 2,146,304 B."""
-WIDE = Cached("K and V", 2 * 4, 256, role="kv")
+WIDE = CacheSpec("K and V", 2 * 4, 256, role="kv")
 
 
 def test_attention_s_blocks_grow_until_a_state_fits() -> None:
     # 2,146,304 B over 4,096 B a token is 524.0; the next multiple of 16 is 528, and 528 x 4,096 / 2,146,304 = 1.0076
     made = vllm(GDN, full(1, WIDE), engine_version="0.19.0", prefix_caching=False)
     assert figure(made, "kv_block_size") == 528
-    assert "Padding mamba page size by 0.76% to ensure" in made.pool(GIB, 4096).words[1]
+    assert "Padding mamba page size by 0.76% to ensure" in made.pool(GIB, 4096).log_lines[1]
     assert figure(made, "kv_blocks_per_request", 262144) == -(-262144 // 528) + 3 * 1
 
 
@@ -201,7 +201,7 @@ def test_drafted_tokens_widen_the_convolution() -> None:
 
 def test_a_state_has_the_dtype_that_the_model_asks_for_or_that_is_given() -> None:
     conv = 8192 * 3 * 2
-    quiet = Kept(3, (CONVOLUTION, STATE._replace(asked=None)), "GDN")
+    quiet = LayerCacheSpec(3, (CONVOLUTION, STATE._replace(requested_dtype=None)), "GDN")
     assert figure(vllm(GDN, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
     assert figure(vllm(quiet, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 2
     given = vllm(quiet, full(1, WIDE), mamba_ssm_cache_dtype=dtype("fp32"))
@@ -228,7 +228,7 @@ def test_before_0_11_each_stage_groups_its_own_layers() -> None:
 
 @pytest.mark.parametrize(("version", "layers"), [("0.16.0", 4), ("0.17.0", 2)])
 def test_layers_of_several_widths_once_cost_the_whole_model_on_each_stage(version: str, layers: int) -> None:
-    made = vllm(Kept(4, (LATENT, INDEX)), pp=2, engine_version=version)
+    made = vllm(LayerCacheSpec(4, (LATENT, INDEX)), pp=2, engine_version=version)
     assert figure(made, "kv_bytes_per_block") == layers * 64 * (1152 + 132)
 
 
@@ -240,15 +240,19 @@ def test_windows_once_had_the_kernels_smallest_block() -> None:
 
 
 def test_values_narrower_than_keys_were_stored_as_wide() -> None:
-    keys = (Cached("K", 8, 192, role="k"), Cached("V", 8, 128, role="v"))
-    assert figure(vllm(Kept(1, keys), engine_version="0.19.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 192) * 2
-    assert figure(vllm(Kept(1, keys), engine_version="0.20.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 128) * 2
+    keys = (CacheSpec("K", 8, 192, role="k"), CacheSpec("V", 8, 128, role="v"))
+    assert (
+        figure(vllm(LayerCacheSpec(1, keys), engine_version="0.19.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 192) * 2
+    )
+    assert (
+        figure(vllm(LayerCacheSpec(1, keys), engine_version="0.20.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 128) * 2
+    )
 
 
 def test_cross_attention_has_blocks_for_a_steps_tokens() -> None:
     # the encoder's 1,500 tokens are 94 blocks; from 0.13 max_num_batched_tokens, 2,048 here, are 128
-    across = KV._replace(grows="source")
-    runs = (Kept(32, (KV, across)),)
+    across = KV._replace(scales_with="source")
+    runs = (LayerCacheSpec(32, (KV, across)),)
     for version, blocks in (("0.12.0", 94), ("0.13.0", 128)):
         made = vllm(*runs, source=1500, max_num_batched_tokens=2048, engine_version=version)
         assert figure(made, "kv_blocks_per_request", 448) == 28 + blocks
@@ -267,14 +271,14 @@ def test_a_states_block_was_a_request_long_where_tokens_were_counted() -> None:
 
 
 def test_models_of_states_alone_cache_no_prefixes_by_default() -> None:
-    made = vllm(Kept(64, GDN.cached, "Mamba"), engine_version="0.33.0")
+    made = vllm(LayerCacheSpec(64, GDN.cached, "Mamba"), engine_version="0.33.0")
     assert figure(made, "kv_blocks_per_request", 2048) == 1
 
 
 def test_a_block_that_did_not_grow_is_not_announced() -> None:
-    small = Kept(3, (CONVOLUTION._replace(rows=8, width=3),), "short convolution")
-    assert not any("Setting" in line for line in vllm(small, full(1)).pool(GIB, 4096).words)
-    assert any("size to 16" in line for line in vllm(small, full(1), engine_version="0.17.1").pool(GIB, 4096).words)
+    small = LayerCacheSpec(3, (CONVOLUTION._replace(rows=8, width=3),), "short convolution")
+    assert not any("Setting" in line for line in vllm(small, full(1)).pool(GIB, 4096).log_lines)
+    assert any("size to 16" in line for line in vllm(small, full(1), engine_version="0.17.1").pool(GIB, 4096).log_lines)
 
 
 @pytest.mark.parametrize(
@@ -333,9 +337,9 @@ def test_what_tokens_mean_changed(version: str, tokens: int, concurrency: float)
 
 def test_v0_counts_blocks_on_both_sides() -> None:
     # deepseek-coder-6.7b, tp 2: 32 layers x 16 heads x 128: 4 MiB a block, of which 4 GiB of host memory hold 1,024
-    heads = Cached("K and V", 2 * 16, 128, role="kv")
+    heads = CacheSpec("K and V", 2 * 16, 128, role="kv")
     made = vllm(full(32, heads), engine_version="v0")
-    assert made.pool(507 * 4 * 2**20, 4096).words[0] == "# GPU blocks: 507, # CPU blocks: 1024"
+    assert made.pool(507 * 4 * 2**20, 4096).log_lines[0] == "# GPU blocks: 507, # CPU blocks: 1024"
 
 
 @pytest.mark.parametrize(
@@ -346,7 +350,7 @@ def test_v0_counts_blocks_on_both_sides() -> None:
     ],
 )
 def test_the_words_are_the_log_s(version: str, lines: list[str]) -> None:
-    assert list(vllm(full(32), engine_version=version).pool(GIB, 4096).words) == lines
+    assert list(vllm(full(32), engine_version=version).pool(GIB, 4096).log_lines) == lines
 
 
 @pytest.mark.parametrize(
@@ -366,27 +370,43 @@ def test_a_version_that_is_not_known_is_refused(text: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("runs", "given", "wrong"),
     [
-        ([Kept(2, ())], {}, "keeps no cache"),
-        ([Kept(1, (Cached("memory", 4, 4, grows="never"),))], {}, "layout of 'memory' is not known"),
+        ([LayerCacheSpec(2, ())], {}, "keeps no cache"),
+        ([LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))], {}, "layout of 'memory' is not known"),
         ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
-        ([Kept(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
+        ([LayerCacheSpec(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
         ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),
         ([full(1)], {"pp": 2}, "there are 1 layers"),
         ([window(1, 8), full(1)], {"dcp": 2}, "does not split a window"),
         ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "no layout of states"),
         ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "layers of one kind alone"),
-        ([Kept(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.19.0", "prefix_caching": True}, "not known"),
-        ([Kept(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.26.0"}, "not known"),
+        (
+            [LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)],
+            {"engine_version": "0.19.0", "prefix_caching": True},
+            "not known",
+        ),
+        ([LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.26.0"}, "not known"),
         ([GDN, full(1, WIDE)], {"engine_version": "0.11.0", "prefix_caching": True}, "caches no prefixes"),
-        ([Kept(3, GDN.cached, "KDA"), full(1)], {"engine_version": "0.16.0", "speculative_tokens": 1}, "no drafter"),
-        ([GDN, Kept(1, (LATENT,))], {"engine_version": "0.11.0"}, "does not bring states and latents together"),
-        ([full(1), Kept(1, ())], {"pp": 2}, "a stage would keep no cache"),
-        ([full(1), Kept(1, (KV._replace(grows="source"),))], {"engine_version": "0.10.1"}, "no cache for cross"),
-        ([Kept(1, (LATENT._replace(width=320), INDEX))], {"kv_dtype": dtype("fp8")}, "not of 320"),
+        (
+            [LayerCacheSpec(3, GDN.cached, "KDA"), full(1)],
+            {"engine_version": "0.16.0", "speculative_tokens": 1},
+            "no drafter",
+        ),
+        (
+            [GDN, LayerCacheSpec(1, (LATENT,))],
+            {"engine_version": "0.11.0"},
+            "does not bring states and latents together",
+        ),
+        ([full(1), LayerCacheSpec(1, ())], {"pp": 2}, "a stage would keep no cache"),
+        (
+            [full(1), LayerCacheSpec(1, (KV._replace(scales_with="source"),))],
+            {"engine_version": "0.10.1"},
+            "no cache for cross",
+        ),
+        ([LayerCacheSpec(1, (LATENT._replace(width=320), INDEX))], {"kv_dtype": dtype("fp8")}, "not of 320"),
         ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "here differently"),
     ],
 )
-def test_what_vllm_has_no_layout_for_is_refused(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:
+def test_what_vllm_has_no_layout_for_is_refused(runs: list[LayerCacheSpec], given: dict[str, Any], wrong: str) -> None:
     with pytest.raises(AttncalcError, match=wrong):
         vllm(*runs, **given)
 
@@ -417,12 +437,14 @@ def test_tokens_are_those_of_floats() -> None:
 @pytest.mark.parametrize(
     ("runs", "given", "wrong"),
     [
-        ([Kept(61, (LATENT,))], {"dcp": 8}, "does not divide --tp 1"),
-        ([Kept(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has none"),
+        ([LayerCacheSpec(61, (LATENT,))], {"dcp": 8}, "does not divide --tp 1"),
+        ([LayerCacheSpec(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has none"),
         ([full(32)], {"tp": 8, "dcp": 4, "n_kv_heads": 8}, "each of 8 KV heads is on 1 devices"),
     ],
 )
-def test_decode_context_parallelism_that_cannot_be(runs: list[Kept], given: dict[str, Any], wrong: str) -> None:
+def test_decode_context_parallelism_that_cannot_be(
+    runs: list[LayerCacheSpec], given: dict[str, Any], wrong: str
+) -> None:
     with pytest.raises(AttncalcError, match=wrong):
         vllm(*runs, **given)
 
@@ -439,10 +461,10 @@ def test_what_follows_a_version_is_left_out(text: str) -> None:
 
 def test_a_log_can_be_of_every_stretch_of_versions() -> None:
     """Each set of behaviours that any release has is one of those that a log without a version is held to."""
-    flags = [name for name, value in vars(Behaviour).items() if isinstance(value, property) and name != "name"]
+    flags = [name for name, value in vars(VllmVersion).items() if isinstance(value, property) and name != "name"]
 
     def signature(version: tuple[int, ...]) -> tuple[object, ...]:
-        one = Behaviour(version, v0=False)
+        one = VllmVersion(version, v0=False)
         return (*(getattr(one, name) for name in flags), one.window_block(32), one.keeps_by_chunk(drafting=True))
 
     held = {signature(behaviour(text).version) for text in RELEASES}
@@ -475,4 +497,4 @@ def test_the_printed_formulas_evaluate_to_the_figures(name: str, memory: int, co
         formula = each.formula
         assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(each))
     plain = layout("vllm", kept(model.plain()), told(tp=2, source=source)).pool(memory, context)
-    assert (int(plain.tokens), plain.words) == (int(pool.tokens), pool.words)
+    assert (int(plain.tokens), plain.log_lines) == (int(pool.tokens), pool.log_lines)

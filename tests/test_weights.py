@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.cost.intensity import weights_read
-from attncalc.cost.ledger import Question, ledger_of
 from attncalc.cost.params import params
-from attncalc.cost.reserve import FIXED, PEERS, parse_share, reserve, share
-from attncalc.cost.weights import bytes_read, multiplied_as, staged, weights
-from attncalc.engines import habits
-from attncalc.engines.kept import stage_sizes
-from attncalc.engines.layouts import Settings
-from attncalc.engines.serving import Limits
-from attncalc.stored import StoredDtype, StoredWeights
+from attncalc.engines import engine_defaults
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.defaults import Limits
+from attncalc.engines.pipeline import stage_sizes
+from attncalc.serving.memory_budget import FitRequest, memory_budget
+from attncalc.serving.reserve import FIXED, PEERS, parse_share, reserve, share
+from attncalc.serving.weights import bytes_read, multiplied_as, staged, weights
 from attncalc.units import GIB, dtype
 
 # Weights
@@ -99,7 +99,7 @@ def test_an_encoder_decoder_has_no_stages() -> None:
 
 
 def stored(model: ModelSpec, size: int) -> ModelSpec:
-    held = StoredWeights(1, 1, (StoredDtype("BF16", size // 2, size),), size)
+    held = CheckpointWeights(1, 1, (StoredDtype("BF16", size // 2, size),), size)
     return dataclasses.replace(model, stored=held)
 
 
@@ -129,7 +129,7 @@ def test_a_dtype_that_is_asked_for_goes_before_what_is_stored() -> None:
 def quantised(model: ModelSpec, size: int, of: str = "F8_E4M3") -> ModelSpec:
     """Its files, of which most is in that dtype."""
     held = (StoredDtype(of, size - 2, size - 2), StoredDtype("BF16", 1, 2))
-    return dataclasses.replace(model, stored=StoredWeights(1, 2, held, size))
+    return dataclasses.replace(model, stored=CheckpointWeights(1, 2, held, size))
 
 
 STEP = Workload.decode(1, 4096)
@@ -147,7 +147,7 @@ def test_a_step_reads_quantised_files_but_for_the_embedding() -> None:
     model = quantised(load("llama3-8b"), 8_000_000_000)
     assert weights(model).total == 8_000_000_000
     assert bytes_read(model, STEP) == 8_000_000_000 - 1_050_673_152
-    # over two devices: the ledger's bytes of one, less half the embedding
+    # over two devices: the budget's bytes of one, less half the embedding
     half = model.shard(2)
     assert bytes_read(half, STEP) == weights(half).total - 1_050_673_152 // 2
     # who asks for a dtype gets it
@@ -157,16 +157,16 @@ def test_a_step_reads_quantised_files_but_for_the_embedding() -> None:
 def test_a_step_reads_plain_files_element_by_element() -> None:
     # 4 bytes each: 8,030,261,248 parameters without the embedding's 525,336,576
     size = 4 * 8_030_261_248
-    held = StoredWeights(1, 1, (StoredDtype("F32", size // 4, size),), size)
+    held = CheckpointWeights(1, 1, (StoredDtype("F32", size // 4, size),), size)
     assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=held), STEP) == 4 * (8_030_261_248 - TABLE)
     # a picture tower's 10^9 elements more are in the files and in no decode step
-    more = StoredWeights(1, 1, (StoredDtype("BF16", 9_030_261_248, 18_060_522_496),), 18_060_522_496)
+    more = CheckpointWeights(1, 1, (StoredDtype("BF16", 9_030_261_248, 18_060_522_496),), 18_060_522_496)
     assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=more), STEP) == 2 * (8_030_261_248 - TABLE)
 
 
 def test_a_step_never_reads_more_of_files_than_without_them() -> None:
     """An index names no dtypes: its 40 GB are more than the model has, and are not all read."""
-    model = dataclasses.replace(load("llama3-8b"), stored=StoredWeights(4, 9, (), 40_000_000_000))
+    model = dataclasses.replace(load("llama3-8b"), stored=CheckpointWeights(4, 9, (), 40_000_000_000))
     assert bytes_read(model, STEP) == 2 * (8_030_261_248 - TABLE)
 
 
@@ -201,13 +201,13 @@ def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: 
 
 
 def test_a_question_takes_the_weights_as_released_unless_it_says_otherwise() -> None:
-    model, plain = load("gpt-oss-20b"), Settings(dtype("bf16"), dtype("bf16"))
-    asked = Question(model, "vllm", plain, 1, 100, gpu=gpu("h100-80gb"))
+    model, plain = load("gpt-oss-20b"), EngineArgs(dtype("bf16"), dtype("bf16"))
+    asked = FitRequest(model, "vllm", plain, 1, 100, gpu=gpu("h100-80gb"))
     assert asked.held_in == "mxfp4"
     assert dataclasses.replace(asked, weights_dtype="fp8").held_in == "fp8"
     assert dataclasses.replace(asked, dtype="fp16").held_in is None
     assert dataclasses.replace(asked, model=quantised(model, 10**9)).held_in is None
-    held = ledger_of(asked, model).weights
+    held = memory_budget(asked, model).weights
     assert held is not None
     assert held.total == weights(model, weights_dtype="mxfp4").total
 
@@ -238,10 +238,10 @@ def test_quantised_files_run_as_they_are_stored() -> None:
 # What an engine takes, and what it keeps back
 
 
-def found_on(memory: int, device: str = "", **given: Any) -> Settings:
-    """Settings on a GPU of that memory and name."""
+def found_on(memory: int, device: str = "", **given: Any) -> EngineArgs:
+    """EngineArgs on a GPU of that memory and name."""
     plain = dtype("bf16")
-    return Settings(plain, plain, device_memory=memory, device=device, **given)
+    return EngineArgs(plain, plain, device_memory=memory, device=device, **given)
 
 
 @pytest.mark.parametrize(
@@ -275,13 +275,13 @@ def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
 
 def test_one_pass_takes_as_much_as_the_engine_says() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
-    assert habits("vllm").limits(found_on(180 * GIB, "B200")) == Limits(16384, 1024)
-    assert habits("vllm").limits(found_on(79 * GIB, "H100")) == Limits(8192, 1024)
-    assert habits("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
+    assert engine_defaults("vllm").limits(found_on(180 * GIB, "B200")) == Limits(16384, 1024)
+    assert engine_defaults("vllm").limits(found_on(79 * GIB, "H100")) == Limits(8192, 1024)
+    assert engine_defaults("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
     told = found_on(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
-    assert habits("vllm").limits(told) == Limits(512, 7)
-    assert habits("sglang").limits(found_on(24 * GIB, "L4")).tokens == 4096
-    assert habits("llamacpp").limits(found_on(24 * GIB, "L4")) == Limits(512, 1)
+    assert engine_defaults("vllm").limits(told) == Limits(512, 7)
+    assert engine_defaults("sglang").limits(found_on(24 * GIB, "L4")).tokens == 4096
+    assert engine_defaults("llamacpp").limits(found_on(24 * GIB, "L4")) == Limits(512, 1)
 
 
 def test_the_ledger_is_near_a_public_profile_of_vllm() -> None:

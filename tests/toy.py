@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from attncalc import Full
-from attncalc.attention import Cached, Matrix, Span, Widths
+from attncalc.attention import CacheSpec, Matrix, Span, Widths
 from attncalc.workload import Mask, Run
 
 
@@ -22,18 +22,18 @@ class Recurrent:
     headline = "toy recurrence"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        return (Matrix("W", d_model, self.d_state, reads="queries"),)
+        return (Matrix("W", d_model, self.d_state, applied_to="queries"),)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 4 * run.new * self.d_state
 
-    def cache(self) -> tuple[Cached, ...]:
-        return (Cached("state", 1, self.d_state, grows="never", dtype="fp32"),)
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return (CacheSpec("state", 1, self.d_state, scales_with="never", dtype="fp32"),)
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(1, 1, self.d_state, self.d_state)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ()
 
     def with_span(self, span: Span) -> Recurrent:

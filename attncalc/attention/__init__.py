@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cross import Cross
 from .grouped import Grouped
-from .kind import SHAPES, Attention, Cached, Kind, Matrix, Widths, shaped
+from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, shaped
 from .latent import Latent
 from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from .blocks import BlockSparse
     from .compressed import Compressed
     from .differential import Differential
-    from .linear import Delta, Lightning, ShortConvolution
+    from .image_cross import ImageCross
+    from .linear import GatedDeltaNet, Lightning, ShortConvolution
     from .mamba import Mamba, Mamba2
-    from .pictures import ToPictures
-    from .recurrent import Absent, Recurrent
+    from .recurrent import NoAttention, Recurrent
     from .relative import Relative
     from .rglru import RgLru
     from .rwkv import Rwkv
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "BlockSparse": "blocks",
     "Compressed": "compressed",
-    "Delta": "linear",
+    "GatedDeltaNet": "linear",
     "Differential": "differential",
     "Lightning": "linear",
     "ShortConvolution": "linear",
     "Mamba": "mamba",
     "Mamba2": "mamba",
     "Relative": "relative",
-    "ToPictures": "pictures",
-    "Absent": "recurrent",
+    "ImageCross": "image_cross",
+    "NoAttention": "recurrent",
     "Recurrent": "recurrent",
     "RgLru": "rglru",
     "Rwkv": "rwkv",
@@ -77,18 +77,18 @@ KINDS: Mapping[str, type[Kind]] = _Kinds(
         "latent": "Latent",
         "differential": "Differential",
         "relative": "Relative",
-        "pictures": "ToPictures",
+        "pictures": "ImageCross",
         "block_sparse": "BlockSparse",
         "compressed": "Compressed",
         "mamba": "Mamba",
         "mamba2": "Mamba2",
-        "delta": "Delta",
+        "delta": "GatedDeltaNet",
         "lightning": "Lightning",
         "short_convolution": "ShortConvolution",
         "rglru": "RgLru",
         "rwkv": "Rwkv",
         "mlstm": "MLstm",
-        "none": "Absent",
+        "none": "NoAttention",
     }
 )
 """What the YAML key `attention` may name. A new kind is a file, and a line here and in _HOMES."""
@@ -97,17 +97,17 @@ __all__ = [
     "FULL",
     "KINDS",
     "SHAPES",
-    "Absent",
     "Attention",
     "BlockSparse",
-    "Cached",
+    "CacheSpec",
     "Chunked",
     "Compressed",
     "Cross",
-    "Delta",
     "Differential",
     "Full",
+    "GatedDeltaNet",
     "Grouped",
+    "ImageCross",
     "Kind",
     "Latent",
     "Lightning",
@@ -115,6 +115,7 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "Matrix",
+    "NoAttention",
     "Recurrent",
     "Relative",
     "RgLru",
@@ -122,7 +123,6 @@ __all__ = [
     "ShortConvolution",
     "Sliding",
     "Span",
-    "ToPictures",
     "Variant",
     "Widths",
     "pairs",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import term
+from ..quantity import documented
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import Cached, Matrix
+from .kind import CacheSpec, Matrix
 from .span import FULL, Blocks, Span, pairs
 
 
@@ -23,10 +23,10 @@ class BlockSparse(Grouped):
     Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
     """
 
-    index_n_heads: int = term("heads of the layer's own indexer", left_out="it has none")
-    index_head_dim: int = term("width of an indexer's head")
-    index_block_size: int = term("tokens of a block")
-    index_topk_blocks: int = term("blocks that the indexer picks for a query")
+    index_n_heads: int = documented("heads of the layer's own indexer", left_out="it has none")
+    index_head_dim: int = documented("width of an indexer's head")
+    index_block_size: int = documented("tokens of a block")
+    index_topk_blocks: int = documented("blocks that the indexer picks for a query")
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -60,10 +60,10 @@ class BlockSparse(Grouped):
         picking = 2 * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
         return picking + super().score_flops(run, mask)
 
-    def cache(self) -> tuple[Cached, ...]:
-        return (*super().cache(), Cached("indexer keys", 1, self.index_head_dim))
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return (*super().cache(), CacheSpec("indexer keys", 1, self.index_head_dim))
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ("The indexer scores every key and picks blocks; exact scores are both's, activations attention's.",)
 
     def facts(self) -> dict[str, Any]:

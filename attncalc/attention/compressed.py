@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import exact_div, minimum, term
+from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import Cached, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths
 from .span import FULL, Chosen, Pools, Span, pairs
 
 
@@ -64,15 +64,15 @@ class Compressed:
     through latents of o_lora_rank.
     """
 
-    n_heads: int = term("query heads")
-    d_head: int = term("width of a query and a key head")
-    q_lora_rank: int = term("width of the queries' latent")
-    o_groups: int = term("groups of heads in the output projection")
-    o_lora_rank: int = term("width of the output's latent, of each group")
-    compress_rate: int | None = term("tokens that are pooled into one key", left_out="no pools", default=None)
-    index_topk: int | None = term("keys that an indexer picks for a query", left_out="all of them", default=None)
-    index_n_heads: int | None = term("heads of the layer's own indexer", left_out="it has none", default=None)
-    index_head_dim: int | None = term("width of an indexer's head", default=None)
+    n_heads: int = documented("query heads")
+    d_head: int = documented("width of a query and a key head")
+    q_lora_rank: int = documented("width of the queries' latent")
+    o_groups: int = documented("groups of heads in the output projection")
+    o_lora_rank: int = documented("width of the output's latent, of each group")
+    compress_rate: int | None = documented("tokens that are pooled into one key", left_out="no pools", default=None)
+    index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
+    index_n_heads: int | None = documented("heads of the layer's own indexer", left_out="it has none", default=None)
+    index_head_dim: int | None = documented("width of an indexer's head", default=None)
     span: Span = FULL
 
     source = "DeepSeek-V4, transformers' modeling_deepseek_v4.py"
@@ -160,25 +160,25 @@ class Compressed:
     def _window(self) -> Span:
         return self.span.window if isinstance(self.span, WindowAndPools) else self.span
 
-    def cache(self) -> tuple[Cached, ...]:
-        window = Cached("K that is V too", 1, self.d_head, span=self._window)
+    def cache(self) -> tuple[CacheSpec, ...]:
+        window = CacheSpec("K that is V too", 1, self.d_head, span=self._window)
         if not self.compress_rate:  # transformers keeps the same tensor as K and as V
             return (window._replace(repeated=2),)
         kept = self._pools("pools", self.d_head)
         return (window, *kept, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
 
-    def _pools(self, name: str, width: int) -> tuple[Cached, ...]:
+    def _pools(self, name: str, width: int) -> tuple[CacheSpec, ...]:
         """Pooled keys, and the keys and gates of tokens that are not yet pooled, or will be once more."""
         size = self.compress_rate or 0
-        pooled = Cached(name, 1, width, span=Pools(size))
-        rest = Cached(f"{name}: tokens to come", 2 * self._parts, width, span=Rest(size))
-        again = Cached(f"{name}: tokens to come again", 2, width, span=LastPool(size))
+        pooled = CacheSpec(name, 1, width, span=Pools(size))
+        rest = CacheSpec(f"{name}: tokens to come", 2 * self._parts, width, span=Rest(size))
+        again = CacheSpec(f"{name}: tokens to come again", 2, width, span=LastPool(size))
         return (pooled, rest, again) if self.index_topk else (pooled, rest)
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, 1, self.d_head, self.d_head)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         if not self.compress_rate:
             return ()
         return ("Scores are the window's, the pools' and an indexer's, whose own activations are not counted.",)

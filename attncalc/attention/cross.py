@@ -1,7 +1,7 @@
 """Cross-attention: queries from one stack, keys and values from another's output.
 
 The score matrix is a rectangle of S queries by T_source keys, with no causal mask. K and V are made
-once, from the source, and kept: the cache grows with the source and not with what is generated.
+once, from the source, and kept: the cache scales_with with the source and not with what is generated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import Cached, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths
 from .span import FULL, Span
 
 
@@ -48,13 +48,13 @@ class Cross(NamedTuple):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return self.heads.score_flops(run, None)  # a rectangle, whatever the mask and the heads' own span
 
-    def cache(self) -> tuple[Cached, ...]:
-        return tuple(c._replace(grows="source", span=FULL) for c in self.heads.cache())
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return tuple(c._replace(scales_with="source", span=FULL) for c in self.heads.cache())
 
     def widths(self, run: Run | None = None) -> Widths:
         return self.heads.widths(run)._replace(together=False)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has run.",) if past else ()
 
     def with_span(self, span: Span) -> Cross:

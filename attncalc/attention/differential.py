@@ -47,5 +47,5 @@ class Differential(Grouped):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 2 * super().score_flops(run, mask)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ("Differential attention: the kernel runs twice, once for each half of a pair's values.",)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
-from ..quantity import exact_div, maximum, term
+from ..quantity import documented, exact_div, maximum
 from ..workload import Mask, Run
-from .kind import SHAPES, YES, Cached, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import SHAPES, YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
 from .span import FULL, Span, pairs
 
 
@@ -25,12 +25,12 @@ class Grouped:
     AttncalcError: n_kv_heads does not divide n_heads, or `bias` names no projection.
     """
 
-    n_heads: int = term("query heads")
-    n_kv_heads: int = term("key and value heads", left_out="n_heads")
-    d_head: int = term("width of a query and a key head", left_out="d_model / n_heads")
-    d_v: int | None = term("width of a value head", left_out="d_head", default=None)
+    n_heads: int = documented("query heads")
+    n_kv_heads: int = documented("key and value heads", left_out="n_heads")
+    d_head: int = documented("width of a query and a key head", left_out="d_model / n_heads")
+    d_v: int | None = documented("width of a value head", left_out="d_head", default=None)
     span: Span = FULL
-    bias: tuple[str, ...] = term(
+    bias: tuple[str, ...] = documented(
         "projections that have a bias: true for all, or a list of q, k, v, o",
         default=(),
         schema={
@@ -40,41 +40,41 @@ class Grouped:
             ]
         },
     )
-    fused: bool = term("q, k and v are one matrix", default=False, schema=YES)
-    qk_norm: Literal["head", "full"] | None = term(
+    fused: bool = documented("q, k and v are one matrix", default=False, schema=YES)
+    qk_norm: Literal["head", "full"] | None = documented(
         "norm on q and k: head = one gain of d_head for all heads, full = one over all heads' width",
         default=None,
         schema={"enum": ["head", "full"]},
     )
-    sinks: bool = term(
+    sinks: bool = documented(
         "a learned logit of every query head beside the keys' (gpt-oss)",
         default=False,
         schema=YES,
     )
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
-    shares_kv: bool = term(
+    shares_kv: bool = documented(
         "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
         default=False,
         schema=YES,
     )
-    v_from_k: bool = term(
+    v_from_k: bool = documented(
         "values are made by the keys' projection, and kept beside them: there is no W_v (Gemma 4's full layers)",
         default=False,
         schema=YES,
     )
-    d_input: int | None = term(
+    d_input: int | None = documented(
         "width of what q, k and v are made from (Zamba's layers: its input beside the embedding)",
         left_out="d_model",
         default=None,
     )
-    repeats_kv: bool = term(
+    repeats_kv: bool = documented(
         "transformers' own class caches K and V once for every query head (Falcon)",
         default=False,
         schema=YES,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
-    extra_states: tuple[Matrix, ...] = term(
+    extra_states: tuple[Matrix, ...] = documented(
         "what is kept beside K and V and does not grow, whole on every device, by name: [rows, columns] (Zaya)",
         default=(),
         schema=SHAPES,
@@ -185,26 +185,26 @@ class Grouped:
     def _qk_and_v(self) -> int:
         return 2 * self.d_head if self.d_v is None else self.d_head + self.d_v
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         if self.shares_kv:
             return ()
         repeated = exact_div(self.n_heads, self.n_kv_heads) if self.repeats_kv else 1
-        states = (Cached(m.name, m.rows, m.cols, grows="never") for m in self.extra_states)
+        states = (CacheSpec(m.name, m.rows, m.cols, scales_with="never") for m in self.extra_states)
         if self.d_v is None:
             return (
-                Cached("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"),
+                CacheSpec("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"),
                 *states,
             )
         return (
-            Cached("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="k"),
-            Cached("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated, role="v"),
+            CacheSpec("K", self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="k"),
+            CacheSpec("V", self.n_kv_heads, self.d_v, span=self.span, repeated=repeated, role="v"),
             *states,
         )
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=bool(self.gate))
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ()
 
     def with_span(self, span: Span) -> Grouped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..workload import Mask, Run
-from .kind import Cached, Matrix, Role
+from .kind import CacheSpec, Matrix, Role
 from .span import FULL, Pools, pairs
 
 
@@ -46,8 +46,8 @@ class Indexer(NamedTuple):
             scored = pairs(Pools(self.pool), run, mask)
         return 2 * self.n_heads * scored * (self.d_head + 1)
 
-    def cache(self) -> Cached:
+    def cache(self) -> CacheSpec:
         """Its keys, one a token; with pools also each token's gate and a mark."""
         width = self.d_head if self.pool is None else 2 * self.d_head + 1
         role: Role = "indexer" if self.pool is None else "other"
-        return Cached("indexer keys", 1, width, dtype=self.dtype, role=role)
+        return CacheSpec("indexer keys", 1, width, dtype=self.dtype, role=role)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ..quantity import COUNT, term
+from ..quantity import COUNT, documented
 from ..workload import Mask, Run
 from .span import FULL, Span
 
@@ -24,14 +24,14 @@ SHAPES: Mapping[str, Any] = {
 
 YES: Mapping[str, Any] = {"type": "boolean"}
 
-Reads = Literal["queries", "keys", "first"]
+AppliedTo = Literal["queries", "keys", "first"]
 Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", "other"]
 
 
 class Matrix(NamedTuple):
     """One named parameter tensor: `rows` x `cols` elements and `bias` more.
 
-    reads: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
+    applied_to: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
     from a source), the first of a sequence, or None for a vector that no matmul uses (a norm's gain, sinks).
     times: how often it multiplies each of them: one matrix for all heads.
     """
@@ -40,7 +40,7 @@ class Matrix(NamedTuple):
     rows: int
     cols: int = 1
     bias: int = 0
-    reads: Reads | None = None
+    applied_to: AppliedTo | None = None
     times: int = 1
 
     @property
@@ -59,14 +59,14 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
-def shaped(shapes: Mapping[str, Sequence[int]], reads: Reads | None = None) -> tuple[Matrix, ...]:
+def shaped(shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None) -> tuple[Matrix, ...]:
     """The tensors of those shapes, by name: the first length the rows, all others together the columns."""
-    return tuple(Matrix(name, shape[0], math.prod(shape[1:]), reads=reads) for name, shape in shapes.items())
+    return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
 
 
 def gate() -> Any:
     """The field of a gate on the output."""
-    return term(
+    return documented(
         "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
         default=False,
         schema={"anyOf": [YES, {"type": "string", "enum": ["head"]}]},
@@ -75,7 +75,7 @@ def gate() -> Any:
 
 def state_dtype() -> Any:
     """The field of what a model's config asks of serving engines."""
-    return term(
+    return documented(
         "dtype that serving engines are asked to keep the state in (mamba_ssm_dtype)",
         left_out="the engine's own choice",
         default=None,
@@ -85,41 +85,43 @@ def state_dtype() -> Any:
 
 def extra_vectors() -> Any:
     """The field of what has elements and multiplies nothing."""
-    return term("elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None)
+    return documented(
+        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
+    )
 
 
 def extra_projections() -> Any:
     """The field of matrices that a kind has no name for."""
-    return term(
+    return documented(
         "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
         default=(),
         schema=SHAPES,
     )
 
 
-class Cached(NamedTuple):
+class CacheSpec(NamedTuple):
     """Something a layer keeps for later tokens, as `rows` of `width` elements.
 
-    grows: with the context (that many rows a token, for the tokens its span keeps), with the source
+    scales_with: with the context (that many rows a token, for the tokens its span keeps), with the source
     (rows a source token), or never (rows in all: a recurrent state).
     dtype: the dtype a state insists on; None for the cache's own. repeated: how often transformers' own
     class stores each row (Falcon's: once a query head); other engines store it once.
     role: what engines tell apart: K and V in one or apart, MLA's latent, an indexer's keys, a convolution's
     last tokens (as many as its width), a state; other: what no serving engine's layout is known for here.
-    rotary: how many of a latent's elements are the rotary key. asked: the dtype that the model's config
+    rotary: how many of a latent's elements are the rotary key. requested_dtype: the dtype that the model's config
     asks serving engines to keep a state in.
     """
 
     name: str
     rows: int
     width: int
-    grows: Literal["context", "source", "never"] = "context"
+    scales_with: Literal["context", "source", "never"] = "context"
     span: Span = FULL
     dtype: str | None = None
     repeated: int = 1
     role: Role = "other"
     rotary: int = 0
-    asked: str | None = None
+    requested_dtype: str | None = None
 
 
 class Widths(NamedTuple):
@@ -171,13 +173,13 @@ class Attention(Protocol):
         mask None: the dense rectangle of S x T pairs, what a kernel that skips nothing computes.
         """
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         """What it keeps for later tokens; () for nothing."""
 
     def widths(self, run: Run | None = None) -> Widths:
         """The tensors around the attention kernel; of `run`, where a past changes them (MLA)."""
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         """What a reader of its FLOPs and activations must know, with tokens in the past or without."""
 
     def with_span(self, span: Span) -> Attention:

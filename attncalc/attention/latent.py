@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
-from ..quantity import COUNT, exact_div, minimum, term
+from ..quantity import COUNT, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
-from .kind import YES, Cached, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
 from .span import FULL, Selected, Span, pairs
 
 
@@ -30,28 +30,30 @@ class Latent:
     AttncalcError: an indexer with a part missing.
     """
 
-    n_heads: int = term("query heads")
-    kv_lora_rank: int = term("width of the cached latent of K and V")
-    d_nope: int = term("width of a head's part without position (qk_nope_head_dim)")
-    d_rope: int = term(
+    n_heads: int = documented("query heads")
+    kv_lora_rank: int = documented("width of the cached latent of K and V")
+    d_nope: int = documented("width of a head's part without position (qk_nope_head_dim)")
+    d_rope: int = documented(
         "width of the rotary part, shared by all heads as a key (qk_rope_head_dim)",
         schema={**COUNT, "minimum": 0},
     )
-    d_v: int = term("width of a value head (v_head_dim)")
-    q_lora_rank: int | None = term("width of the queries' latent", left_out="queries are not compressed", default=None)
+    d_v: int = documented("width of a value head (v_head_dim)")
+    q_lora_rank: int | None = documented(
+        "width of the queries' latent", left_out="queries are not compressed", default=None
+    )
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
-    shares_kv: bool = term(
+    shares_kv: bool = documented(
         "reads the latents of an earlier layer: has no W_kv_a, and keeps none (Mistral Large 4)",
         default=False,
         schema=YES,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
-    index_topk: int | None = term("keys that an indexer picks for a query", left_out="all of them", default=None)
-    index_n_heads: int | None = term("heads of the layer's own indexer", left_out="it has none", default=None)
-    index_head_dim: int | None = term("width of an indexer's head", default=None)
-    index_kpool: int | None = term("tokens that the indexer picks together", default=None)
-    index_dtype: Literal["fp32"] | None = term(
+    index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
+    index_n_heads: int | None = documented("heads of the layer's own indexer", left_out="it has none", default=None)
+    index_head_dim: int | None = documented("width of an indexer's head", default=None)
+    index_kpool: int | None = documented("tokens that the indexer picks together", default=None)
+    index_dtype: Literal["fp32"] | None = documented(
         "dtype that the indexer's keys are kept in", left_out="the cache's", default=None, schema={"enum": ["fp32"]}
     )
     span: Span = FULL
@@ -163,9 +165,9 @@ class Latent:
         again = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
         return minimum(absorbed, expanded + again)
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         width = self.kv_lora_rank + self.d_rope
-        latent = Cached("latent and rotary key", 1, width, span=self.span, role="latent", rotary=self.d_rope)
+        latent = CacheSpec("latent and rotary key", 1, width, span=self.span, role="latent", rotary=self.d_rope)
         return (*(() if self.shares_kv else (latent,)), *((self.indexer.cache(),) if self.indexer else ()))
 
     def widths(self, run: Run | None = None) -> Widths:
@@ -176,7 +178,7 @@ class Latent:
         extra = latent + self.n_heads * self.d_nope
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=bool(self.gate))
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         if past:
             kv_b = "MLA's up-projection of the latent (W_kv_b) is absorbed: all heads read the latent itself."
         else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import term
+from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import YES, Cached, Matrix, state_dtype
+from .kind import YES, CacheSpec, Matrix, state_dtype
 from .recurrent import Recurrent, convolution, projection, share
 
 
 @dataclass(frozen=True)
-class Delta(Recurrent):
+class GatedDeltaNet(Recurrent):
     """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
 
     n_k_heads heads of queries and keys are shared by the n_heads heads of values. Channel-wise decay and
@@ -21,13 +21,13 @@ class Delta(Recurrent):
     state is fp32.
     """
 
-    n_heads: int = term("heads of values, each with a state")
-    d_head: int = term("width of a query and a key head")
-    d_v: int = term("width of a value head")
-    d_conv: int = term("width of the convolution")
-    n_k_heads: int | None = term("heads of queries and keys", left_out="n_heads", default=None)
-    channel_decay: bool = term("a decay for each channel of a key (KDA)", default=False, schema=YES)
-    gate_rank: int | None = term("rank of the decay's and the gate's matrices", left_out="full", default=None)
+    n_heads: int = documented("heads of values, each with a state")
+    d_head: int = documented("width of a query and a key head")
+    d_v: int = documented("width of a value head")
+    d_conv: int = documented("width of the convolution")
+    n_k_heads: int | None = documented("heads of queries and keys", left_out="n_heads", default=None)
+    channel_decay: bool = documented("a decay for each channel of a key (KDA)", default=False, schema=YES)
+    gate_rank: int | None = documented("rank of the decay's and the gate's matrices", left_out="full", default=None)
     state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
@@ -88,16 +88,24 @@ class Delta(Recurrent):
         # a key reads its state, the difference is written, a query reads: three multiply-adds an element
         return 6 * run.new * self.n_heads * self.d_head * self.d_v
 
-    def cache(self) -> tuple[Cached, ...]:
-        asked = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 where nobody says otherwise
+    def cache(self) -> tuple[CacheSpec, ...]:
+        requested = (
+            "fp32" if self.channel_decay else self.state_dtype
+        )  # KDA's state is fp32 where nobody says otherwise
         return (
-            Cached("convolution", 2 * self.keys + self.values, self.d_conv, grows="never", role="convolution"),
-            Cached(
-                "state", self.n_heads * self.d_head, self.d_v, grows="never", dtype="fp32", role="state", asked=asked
+            CacheSpec("convolution", 2 * self.keys + self.values, self.d_conv, scales_with="never", role="convolution"),
+            CacheSpec(
+                "state",
+                self.n_heads * self.d_head,
+                self.d_v,
+                scales_with="never",
+                dtype="fp32",
+                role="state",
+                requested_dtype=requested,
             ),
         )
 
-    def shard(self, tp: int) -> Delta:
+    def shard(self, tp: int) -> GatedDeltaNet:
         keys = None if self.n_k_heads is None else share(self.n_k_heads, tp, "heads")
         return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"), n_k_heads=keys)
 
@@ -110,8 +118,8 @@ class Lightning(Recurrent):
     modeling_minimax.py, whose state is in the model's dtype.
     """
 
-    n_heads: int = term("heads, each with a state")
-    d_head: int = term("width of a head")
+    n_heads: int = documented("heads, each with a state")
+    d_head: int = documented("width of a head")
 
     name = "lightning"
     source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
@@ -137,8 +145,8 @@ class Lightning(Recurrent):
         # the state is updated and read out, a multiply-add an element each
         return 4 * run.new * self.n_heads * self.d_head * self.d_head
 
-    def cache(self) -> tuple[Cached, ...]:
-        return (Cached("state", self.n_heads * self.d_head, self.d_head, grows="never", role="state"),)
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, scales_with="never", role="state"),)
 
     def shard(self, tp: int) -> Lightning:
         return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))
@@ -151,9 +159,9 @@ class ShortConvolution(Recurrent):
     Source: transformers' modeling_lfm2.py (Lfm2ShortConv).
     """
 
-    d_inner: int = term("channels of the convolution")
-    d_conv: int = term("width of the convolution")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
+    d_inner: int = documented("channels of the convolution")
+    d_conv: int = documented("width of the convolution")
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
 
     name = "short convolution"
     words = "short convolutions"
@@ -173,8 +181,8 @@ class ShortConvolution(Recurrent):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0 * run.new
 
-    def cache(self) -> tuple[Cached, ...]:
-        return (Cached("convolution", self.d_inner, self.d_conv, grows="never", role="convolution"),)
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return (CacheSpec("convolution", self.d_inner, self.d_conv, scales_with="never", role="convolution"),)
 
     def shard(self, tp: int) -> ShortConvolution:
         return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import term
+from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import YES, Cached, Matrix, state_dtype
+from .kind import YES, CacheSpec, Matrix, state_dtype
 from .recurrent import Recurrent, convolution, projection, share
 
 
@@ -18,13 +18,13 @@ class Mamba(Recurrent):
     Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py. The state is fp32.
     """
 
-    d_inner: int = term("channels of the state-space layer")
-    d_state: int = term("width of a channel's or head's state")
-    d_conv: int = term("width of the convolution")
-    dt_rank: int = term("rank of the step size's projection")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
-    proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
-    dt_norms: bool = term("norms on the step size, B and C (Jamba)", default=False, schema=YES)
+    d_inner: int = documented("channels of the state-space layer")
+    d_state: int = documented("width of a channel's or head's state")
+    d_conv: int = documented("width of the convolution")
+    dt_rank: int = documented("rank of the step size's projection")
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
+    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=YES)
+    dt_norms: bool = documented("norms on the step size, B and C (Jamba)", default=False, schema=YES)
     state_dtype: str | None = state_dtype()
 
     name = "Mamba"
@@ -52,11 +52,17 @@ class Mamba(Recurrent):
         # the state is updated and read out, a multiply-add an element each
         return 4 * run.new * self.d_inner * self.d_state
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            Cached("convolution", self.d_inner, self.d_conv, grows="never", role="convolution"),
-            Cached(
-                "state", self.d_inner, self.d_state, grows="never", dtype="fp32", role="state", asked=self.state_dtype
+            CacheSpec("convolution", self.d_inner, self.d_conv, scales_with="never", role="convolution"),
+            CacheSpec(
+                "state",
+                self.d_inner,
+                self.d_state,
+                scales_with="never",
+                dtype="fp32",
+                role="state",
+                requested_dtype=self.state_dtype,
             ),
         )
 
@@ -71,14 +77,14 @@ class Mamba2(Recurrent):
     Source: Dao and Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py. The state is fp32.
     """
 
-    n_heads: int = term("heads of the state-space layer")
-    d_head: int = term("channels of a head")
-    d_state: int = term("width of a channel's or head's state")
-    d_conv: int = term("width of the convolution")
-    n_groups: int = term("groups that share B and C")
-    conv_bias: bool = term("the convolution has a bias", default=False, schema=YES)
-    proj_bias: bool = term("the projections in and out have biases", default=False, schema=YES)
-    inner_norm: bool = term("a gated norm before the projection out", default=False, schema=YES)
+    n_heads: int = documented("heads of the state-space layer")
+    d_head: int = documented("channels of a head")
+    d_state: int = documented("width of a channel's or head's state")
+    d_conv: int = documented("width of the convolution")
+    n_groups: int = documented("groups that share B and C")
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
+    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=YES)
+    inner_norm: bool = documented("a gated norm before the projection out", default=False, schema=YES)
     state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"
@@ -112,11 +118,17 @@ class Mamba2(Recurrent):
         # the state is updated and read out, a multiply-add an element each
         return 4 * run.new * self.d_inner * self.d_state
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            Cached("convolution", self.channels, self.d_conv, grows="never", role="convolution"),
-            Cached(
-                "state", self.d_inner, self.d_state, grows="never", dtype="fp32", role="state", asked=self.state_dtype
+            CacheSpec("convolution", self.channels, self.d_conv, scales_with="never", role="convolution"),
+            CacheSpec(
+                "state",
+                self.d_inner,
+                self.d_state,
+                scales_with="never",
+                dtype="fp32",
+                role="state",
+                requested_dtype=self.state_dtype,
             ),
         )
 

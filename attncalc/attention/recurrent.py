@@ -1,4 +1,4 @@
-"""What recurrent kinds share: a state in place of a cache that grows, and one token after another."""
+"""What recurrent kinds share: a state in place of a cache that scales_with, and one token after another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from ..errors import AttncalcError
 from ..quantity import Quantity, exact_div
 from ..workload import Mask, Run
-from .kind import Cached, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
@@ -52,7 +52,7 @@ class Recurrent:
         """There is no attention kernel, and so no heads of keys."""
         return Widths(0, 0, 0, 0)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return (f"{self.label}: FLOPs of the recurrent form, token by token; a chunked form does more.",)
 
     def with_span(self: R, span: Span) -> R:
@@ -86,7 +86,7 @@ def share(whole: int, tp: int, what: str) -> int:
 
 
 @dataclass(frozen=True)
-class Absent(Recurrent):
+class NoAttention(Recurrent):
     """No attention: a layer that is an MLP alone (Nemotron-H)."""
 
     name = "none"
@@ -103,11 +103,11 @@ class Absent(Recurrent):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return ()
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ()
 
-    def shard(self, tp: int) -> Absent:
+    def shard(self, tp: int) -> NoAttention:
         return self

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..quantity import term
+from ..quantity import documented
 from .grouped import Grouped
-from .kind import Cached, Matrix
+from .kind import CacheSpec, Matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class Relative(Grouped):
     Source: transformers' modeling_inkling.py (InklingAttention, InklingShortConvolution).
     """
 
-    d_rel: int = term("width of a head's part that makes the bias of distances")
-    rel_extent: int = term("distances that have a bias")
-    d_conv: int = term("width of the convolution")
-    layer_channels: int = term("channels of a layer's other convolutions, whose states stand beside K and V")
+    d_rel: int = documented("width of a head's part that makes the bias of distances")
+    rel_extent: int = documented("distances that have a bias")
+    d_conv: int = documented("width of the convolution")
+    layer_channels: int = documented("channels of a layer's other convolutions, whose states stand beside K and V")
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -49,9 +49,9 @@ class Relative(Grouped):
             Matrix("conv", self._channels, self.d_conv),
         )
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         channels = self._channels + self.layer_channels
-        return (*super().cache(), Cached("convolutions", channels, self.d_conv, grows="never", dtype="fp32"))
+        return (*super().cache(), CacheSpec("convolutions", channels, self.d_conv, scales_with="never", dtype="fp32"))
 
     def facts(self) -> dict[str, Any]:
         own = ("d_rel", "rel_extent", "d_conv", "layer_channels")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import exact_div, term
+from ..quantity import documented, exact_div
 from ..workload import Mask, Run
-from .kind import Cached, Matrix
+from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, convolution, projection, share
 
 
@@ -19,9 +19,9 @@ class RgLru(Recurrent):
     the convolution the d_conv - 1 columns are kept that the next token needs.
     """
 
-    d_inner: int = term("channels of the recurrent layer")
-    n_heads: int = term("blocks of a gate's matrix")
-    d_conv: int = term("width of the convolution")
+    d_inner: int = documented("channels of the recurrent layer")
+    n_heads: int = documented("blocks of a gate's matrix")
+    d_conv: int = documented("width of the convolution")
 
     name = "RG-LRU"
     words = "RG-LRU layers"
@@ -46,10 +46,10 @@ class RgLru(Recurrent):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0 * run.new  # the state is updated and read element by element
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            Cached("convolution", self.d_inner, self.d_conv - 1, grows="never"),
-            Cached("state", self.d_inner, 1, grows="never", dtype="fp32"),
+            CacheSpec("convolution", self.d_inner, self.d_conv - 1, scales_with="never"),
+            CacheSpec("state", self.d_inner, 1, scales_with="never", dtype="fp32"),
         )
 
     def shard(self, tp: int) -> RgLru:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import term
+from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import Cached, Matrix
+from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, projection, share
 from .span import Span
 
@@ -23,7 +23,7 @@ class Rwkv(Recurrent):
     fp32. Beside them the last token is kept, once for this mixing and once for the MLP's.
     """
 
-    d_inner: int = term("channels of the recurrent layer")
+    d_inner: int = documented("channels of the recurrent layer")
 
     name = "RWKV"
     words = "RWKV time mixing"
@@ -55,10 +55,10 @@ class Rwkv(Recurrent):
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0 * run.new  # the state is updated and read element by element
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            Cached("last token", 2, self.d_inner, grows="never"),
-            Cached("state", 3, self.d_inner, grows="never", dtype="fp32"),
+            CacheSpec("last token", 2, self.d_inner, scales_with="never"),
+            CacheSpec("state", 3, self.d_inner, scales_with="never", dtype="fp32"),
         )
 
     def shard(self, tp: int) -> Rwkv:

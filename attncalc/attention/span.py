@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import AttncalcError
-from ..quantity import exact_div, minimum, term
+from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
 
 
@@ -94,7 +94,7 @@ class Sliding(_Narrow):
     A bidirectional mask makes it |i - j| < window. Source: Mistral 7B, arXiv:2310.06825, section 2.
     """
 
-    window: int = term("tokens of the sliding window, the query's own included", symbol="W")
+    window: int = documented("tokens of the sliding window, the query's own included", symbol="W")
 
     @property
     def reach(self) -> int:
@@ -125,7 +125,7 @@ class Chunked(_Narrow):
     Source: Llama 4's attention_chunk_size, transformers' masking_utils.py.
     """
 
-    chunk: int = term("tokens of an attention chunk", symbol="C")
+    chunk: int = documented("tokens of an attention chunk", symbol="C")
 
     @property
     def reach(self) -> int:
@@ -168,8 +168,8 @@ class Selected(Chosen):
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
     """
 
-    topk: int = term("keys that the indexer picks for a query", symbol="index_topk")
-    pool: int | None = term("tokens that the indexer picks together", symbol="index_kpool", default=None)
+    topk: int = documented("keys that the indexer picks for a query", symbol="index_topk")
+    pool: int | None = documented("tokens that the indexer picks together", symbol="index_kpool", default=None)
 
     @property
     def label(self) -> str:
@@ -199,8 +199,8 @@ class Blocks(Chosen):
     Source: transformers' modeling_minimax_m3_vl.py (MiniMax-M3).
     """
 
-    block: int = term("tokens of a block", symbol="index_block_size")
-    topk: int = term("blocks that the indexer picks for a query", symbol="index_topk_blocks")
+    block: int = documented("tokens of a block", symbol="index_block_size")
+    topk: int = documented("blocks that the indexer picks for a query", symbol="index_topk_blocks")
 
     @property
     def label(self) -> str:
@@ -223,8 +223,8 @@ class Blocks(Chosen):
 class Pools(Chosen):
     """Whole pools of `size` tokens before a query, each counted once: all of them, or the `topk` picked."""
 
-    size: int = term("tokens of a pool", symbol="size")
-    topk: int | None = term("pools that an indexer picks for a query", symbol="index_topk", default=None)
+    size: int = documented("tokens of a pool", symbol="size")
+    topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
     label = "pools"
     words = "pools of tokens"
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ..errors import AttncalcError
-from ..units import parse_count, shown
+from ..units import parse_count, truncate
 from .cross import Cross
 from .grouped import Grouped
 from .kind import Attention
@@ -28,7 +28,7 @@ class Variant(NamedTuple):
         if name in ("gqa", "mla") and number:
             return cls(name, parse_count(number, f"--attention {name}"))
         raise AttncalcError(
-            f"--attention: there is no '{shown(text)}'",
+            f"--attention: there is no '{truncate(text)}'",
             "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
         )
 

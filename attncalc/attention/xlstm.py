@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import term
+from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import Cached, Matrix
+from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, projection, share
 
 
@@ -19,9 +19,9 @@ class MLstm(Recurrent):
     whose cache holds the states in the model's dtype.
     """
 
-    n_heads: int = term("heads, each with a state")
-    d_head: int = term("width of a query and a key head")
-    d_v: int = term("width of a value head")
+    n_heads: int = documented("heads, each with a state")
+    d_head: int = documented("width of a query and a key head")
+    d_v: int = documented("width of a value head")
 
     name = "mLSTM"
     source = "Beck et al. 2024, arXiv:2405.04517 (xLSTM)"
@@ -51,11 +51,11 @@ class MLstm(Recurrent):
         # a key and its value are added to the memory, a query reads it and the normaliser
         return run.new * self.n_heads * (4 * self.d_head * self.d_v + 2 * self.d_head)
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            Cached("memory", self.n_heads * self.d_head, self.d_v, grows="never"),
-            Cached("normaliser", self.n_heads, self.d_head, grows="never"),
-            Cached("largest exponent", self.n_heads, 1, grows="never"),
+            CacheSpec("memory", self.n_heads * self.d_head, self.d_v, scales_with="never"),
+            CacheSpec("normaliser", self.n_heads, self.d_head, scales_with="never"),
+            CacheSpec("largest exponent", self.n_heads, 1, scales_with="never"),
         )
 
     def shard(self, tp: int) -> MLstm:

@@ -15,7 +15,7 @@ import typer.main
 
 from .. import __version__
 from ..errors import AttncalcError, did_you_mean
-from ..units import shown
+from ..units import truncate
 
 COMMANDS = {
     "kv": "The KV cache: in all, by sequence, by token.",
@@ -42,7 +42,7 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             hint = did_you_mean(cmd_name, COMMANDS)
-            raise AttncalcError(f"there is no command '{shown(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
+            raise AttncalcError(f"there is no command '{truncate(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
         return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -121,7 +121,7 @@ def _words(error: Exception) -> tuple[str, str, int]:
         return error.message, error.tip, error.code
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
-    return shown(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is", 2
+    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is", 2
 
 
 def _refused(message: str, tip: str, code: int = 2) -> int:

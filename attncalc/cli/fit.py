@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from ..cost.fit import Question
-from ..engines import habits
-from ..engines.layouts import Settings
+from ..engines import engine_defaults
+from ..engines.base import EngineArgs
 from ..errors import AttncalcError
+from ..serving.fit import FitRequest
 from ..units import dtype as dtype_of
-from ..units import shown
+from ..units import truncate
 from . import COMMANDS, command_app
 from . import options as o
 from . import serving as s
@@ -71,9 +71,9 @@ def fit(
     force: o.Force = False,
 ) -> None:
     log = s.read_vllm_log(vllm_log)
-    told = s.Told(log)  # an option goes before what the log says
+    told = s.LogOverrides(log)  # an option goes before what the log says
     if log and engine != "vllm":
-        raise AttncalcError(f"--engine {shown(engine)} with --vllm-log", "the log is vLLM's: leave the engine out")
+        raise AttncalcError(f"--engine {truncate(engine)} with --vllm-log", "the log is vLLM's: leave the engine out")
     logged = log.model if log and not preset else None
     spec = o.read_model(model or logged, preset, attention=attention, assume_grouped=assume_grouped)
     only_gpu = {"--weights-dtype": weights_dtype}
@@ -82,7 +82,7 @@ def fit(
         only_gpu |= {"--gpus": gpus, "--gpu-memory-utilization": gpu_memory_utilization, "--reserve": reserve}
         place = s.place_of_log(tp, pp, {"--kv-memory": kv_memory, "--gpu": gpu, **only_gpu})
     else:
-        spread = engine != "all" and habits(engine).spreads
+        spread = engine != "all" and engine_defaults(engine).spreads
         place = s.read_place(kv_memory, gpu, gpus, tp, pp, gpu_memory_utilization, reserve, only_gpu, spread=spread)
     dtype, context = told("dtype", dtype), told("context", context)
     kept = s.cache_dtype(told("kv_dtype", kv_dtype))
@@ -90,7 +90,7 @@ def fit(
         spec, batch=batch, context=context, source=source_context, in_dtype=dtype, kv_dtype=kept and kept.name
     )
     own = dtype_of(asked.dtype or spec.dtype, compute=True)
-    settings = Settings(
+    args = EngineArgs(
         kv_dtype=kept or own,
         dtype=own,
         kv_dtype_k=s.cache_dtype(kv_dtype_k),
@@ -122,10 +122,10 @@ def fit(
         source=asked.source,
         swap_space=s.gibibytes(told("swap_space", swap_space), "--swap-space"),
     )
-    question = Question(
+    question = FitRequest(
         model=spec,
         engine=engine,
-        settings=settings,
+        args=args,
         batch=asked.batch,
         context=asked.context,
         kv_memory=place.kv_memory,

@@ -11,7 +11,7 @@ from ..config import load
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..report.report import Report
-from ..units import dtype, parse_count, shown
+from ..units import dtype, parse_count, truncate
 from ..workload import Given, Mask, Workload
 
 DEFAULT_CONTEXT = 512
@@ -118,7 +118,7 @@ def read_model(
 ) -> ModelSpec:
     """The model asked for, with its attention exchanged and sharded as asked. AttncalcError: none, or two."""
     if model is not None and preset is not None and model != preset:
-        raise AttncalcError(f"two models: '{shown(model)}' and --preset '{shown(preset)}'", "name one of them")
+        raise AttncalcError(f"two models: '{truncate(model)}' and --preset '{truncate(preset)}'", "name one of them")
     name = preset if model is None else model
     if name is None:
         raise AttncalcError("no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them")
@@ -158,14 +158,14 @@ def read_workload(
         tokens = parse_count(context, "--context")
     before = parse_count(past, "--past") if past.strip() != "0" else 0
     if before and phase != "prefill":
-        raise AttncalcError(f"--past has no effect on '{shown(phase)}'", "give it with '--phase prefill'")
+        raise AttncalcError(f"--past has no effect on '{truncate(phase)}'", "give it with '--phase prefill'")
     if phase == "prefill":
         return Workload.prefill(sequences, tokens, past=before, **given)
     if phase == "decode":
         return Workload.decode(sequences, tokens, **given)
     if phase == "train":
         return Workload.train(sequences, tokens, **given)
-    raise AttncalcError(f"there is no phase '{shown(phase)}'", "known: prefill, decode, train")
+    raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
 
 
 def _assumed(model: ModelSpec, context: str | None, lengths: str | None, source: str | None) -> tuple[str, ...]:
@@ -208,5 +208,5 @@ def show(
     from ..report.write import write
 
     if as_json and form not in (None, "json"):
-        raise AttncalcError(f"--json and --format {shown(form)} do not agree", "give one of them")
+        raise AttncalcError(f"--json and --format {truncate(form)} do not agree", "give one of them")
     write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

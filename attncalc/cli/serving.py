@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ..cost.reserve import Share, parse_share
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..units import DType, dtype, parse_bytes, parse_count, shown
+from ..serving.reserve import Share, parse_share
+from ..units import DType, dtype, parse_bytes, parse_count, truncate
 
 if TYPE_CHECKING:
     from ..engines.vllm.log import Log
@@ -143,7 +143,7 @@ def read_vllm_log(path: Path | None) -> Log | None:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         why = (error.strerror or "cannot be read").lower()
-        raise AttncalcError(f"{shown(path)}: {why}", "name a file with what vLLM printed when it started") from None
+        raise AttncalcError(f"{truncate(path)}: {why}", "name a file with what vLLM printed when it started") from None
     return read_log(data.decode("utf-8", "replace"), str(path))
 
 
@@ -155,7 +155,7 @@ def place_of_log(tp: Text, pp: Text, elsewhere: dict[str, Text]) -> Place:
     return Place(None, None, 1, parse_count(tp or "1", "--tp"), parse_count(pp or "1", "--pp"), None, None)
 
 
-class Told:
+class LogOverrides:
     """What a log told of a setting where no option says it."""
 
     def __init__(self, log: Log | None) -> None:
@@ -194,7 +194,7 @@ def ratio(text: Text, option: str) -> Text:
     """A number above zero, as text: exact. AttncalcError: for anything else."""
     if text is None or (re.fullmatch(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", text, re.ASCII) and float(text)):
         return text
-    raise AttncalcError(f"{option}: '{shown(text)}' is not a number above zero", "write 0.8")
+    raise AttncalcError(f"{option}: '{truncate(text)}' is not a number above zero", "write 0.8")
 
 
 def gibibytes(text: Text, option: str) -> int | None:

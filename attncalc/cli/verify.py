@@ -12,7 +12,7 @@ from ..check import Verified
 from ..config import LIMIT, config_of, load, preset_names
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
-from ..units import parse_count, shown
+from ..units import parse_count, truncate
 from . import COMMANDS, command_app
 from . import options as o
 
@@ -172,7 +172,9 @@ def _refuse(against: str, named: bool, others: list[str]) -> None:
     """AttncalcError: no such library to hold figures against, no model, or an option that changes the model."""
     if against != "transformers":
         hint = did_you_mean(against, ["transformers"])
-        raise AttncalcError(f"--against {shown(against)}: there is no such library here", f"{hint}known: transformers")
+        raise AttncalcError(
+            f"--against {truncate(against)}: there is no such library here", f"{hint}known: transformers"
+        )
     if not named:
         raise AttncalcError("--against without a model", "name a config.json, or a folder that holds one")
     if others:
@@ -197,7 +199,7 @@ def _held_against(
     config = config_of(name)
     if config is None:
         raise AttncalcError(
-            f"--against transformers: '{shown(name)}' has no config.json to build a class from",
+            f"--against transformers: '{truncate(name)}' has no config.json to build a class from",
             "give the model's config.json, a folder that holds it, or org/name on the hub",
         )
     from ..verify import need_transformers

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
-from ..units import shown
+from ..units import truncate
 from .build import build
 from .document import Document
 from .presets import compiled_presets, preset_names, preset_text
@@ -89,10 +89,10 @@ def _find(model: str) -> Found:
     try:
         with path.open("rb") as file:
             folder = path.parent if Path(model).is_dir() else None
-            return Found(shown(name), shown(path, 200), file.read(LIMIT + 1), folder=folder)
+            return Found(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder)
     except OSError as error:
         raise AttncalcError(
-            f"{shown(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
+            f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
 
 
@@ -139,7 +139,7 @@ def _file(model: str) -> tuple[Path, str]:
         if model and path.exists():
             return path, path.resolve().parent.name if path.name == "config.json" else path.stem
     except PermissionError:
-        raise AttncalcError(f"{shown(model)}: permission denied", "check the path") from None
+        raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # a name too long, or with a NUL in it
         pass
     from .hub import config_file, is_repo
@@ -147,7 +147,7 @@ def _file(model: str) -> tuple[Path, str]:
     if is_repo(model):
         return config_file(model), model.partition("/")[2]
     hint = did_you_mean(model, preset_names())
-    raise AttncalcError(f"no preset named '{shown(model)}', and no such file", f"{hint}{_TIP}")
+    raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
 
 
 def _in_folder(folder: Path) -> Path:
@@ -157,7 +157,7 @@ def _in_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     several = f"{len(found)} model files" if found else "no config.json and no model file"
-    raise AttncalcError(f"{shown(folder)}: a folder with {several} in it", "name a .yaml or config.json file")
+    raise AttncalcError(f"{truncate(folder)}: a folder with {several} in it", "name a .yaml or config.json file")
 
 
 __all__ = ["config_of", "load", "model_file", "preset_names", "preset_text"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
-from ..units import shown
+from ..units import truncate
 
 Path = tuple[str | int, ...]
 
@@ -21,5 +21,5 @@ class Document(NamedTuple):
         """An error at `path`: 'file:line: key: message'."""
         line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1)
         key = ".".join(str(part) for part in path)
-        where = f"{self.file}:{line}: {shown(key)}" if key else f"{self.file}:{line}"
+        where = f"{self.file}:{line}: {truncate(key)}" if key else f"{self.file}:{line}"
         return AttncalcError(f"{where}: {message}", tip)

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import KNOWN, SHARE, Gpu
 from ..quantity import COUNT
-from ..units import shown
+from ..units import truncate
 from .document import Document
 from .presets import presets_folder
 
@@ -54,7 +54,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         pass
     others = [alias for data in known.values() for alias in data.get("aliases", ())]
     hint = did_you_mean(plain, [*known, *others])
-    raise AttncalcError(f"no GPU named '{shown(word)}', and no such file", f"{hint}{_TIP}")
+    raise AttncalcError(f"no GPU named '{truncate(word)}', and no such file", f"{hint}{_TIP}")
 
 
 @cache
@@ -87,7 +87,7 @@ def _data(name: str) -> dict[str, Any]:
 def _from_file(path: Path) -> Gpu:
     with path.open("rb") as file:
         content = file.read(LIMIT + 1)
-    name = shown(path, 200)
+    name = truncate(path, 200)
     if len(content) > LIMIT:
         raise AttncalcError(f"{name}: longer than {LIMIT:,} bytes", "a GPU's file has a few dozen lines")
     from .schema import check

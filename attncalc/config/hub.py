@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 
 from ..errors import AttncalcError
-from ..units import shown
+from ..units import truncate
 
 FILE = "config.json"
 HUB = "https://huggingface.co"
@@ -44,7 +44,7 @@ def config_file(repo: str) -> Path:
     """
     name, _, revision = repo.partition("@")
     if not is_repo(repo):
-        raise AttncalcError(f"'{shown(repo)}' is no repository's name", "write org/name, or org/name@revision")
+        raise AttncalcError(f"'{truncate(repo)}' is no repository's name", "write org/name, or org/name@revision")
     return _cached(name, revision or "main") or _downloaded(repo, name, revision or None)
 
 
@@ -126,10 +126,10 @@ def _unanswered(repo: str, name: str, error: BaseException) -> AttncalcError:
         return AttncalcError(f"{repo}: {_hub()} answered {status}", f"try again later, {_OR_PATH}")
     if isinstance(error, OSError) and error.strerror:
         return AttncalcError(
-            f"{repo}: cannot be kept in {shown(_cache(), 200)}: {error.strerror.lower()}",
+            f"{repo}: cannot be kept in {truncate(_cache(), 200)}: {error.strerror.lower()}",
             f"HF_HOME names another folder for the cache; {_OR_PATH}",
         )
-    reason = shown(str(error) or type(error).__name__, 80)
+    reason = truncate(str(error) or type(error).__name__, 80)
     return AttncalcError(
         f"{repo}: not in the local cache, and {_hub()} cannot be reached: {reason}",
         f"check the connection and HF_ENDPOINT, {_OR_PATH}",
@@ -147,7 +147,7 @@ def _is_offline() -> bool:
 
 
 def _hub() -> str:
-    return shown((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"), 80)
+    return truncate((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"), 80)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
-from ..units import shown
+from ..units import truncate
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ def preset_text(name: str) -> str:
     """A preset's file as it is written. AttncalcError: there is none of that name."""
     if name not in preset_names():
         hint = did_you_mean(name, preset_names())
-        raise AttncalcError(f"no preset named '{shown(name)}'", f"{hint}'attncalc presets' lists them all")
+        raise AttncalcError(f"no preset named '{truncate(name)}'", f"{hint}'attncalc presets' lists them all")
     return (presets_folder() / f"{name}.yaml").read_text(encoding="utf-8")
 
 

@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from ..checkpoint import BITS, CheckpointWeights, StoredDtype
 from ..errors import AttncalcError
-from ..stored import BITS, StoredDtype, StoredWeights
-from ..units import count, shown
+from ..units import count, truncate
 
 INDEX = "model.safetensors.index.json"
 LIMIT = 100_000_000
@@ -42,7 +42,7 @@ class _Index(NamedTuple):
     total_size: int | None
 
 
-def stored_weights(folder: Path) -> StoredWeights | None:
+def stored_weights(folder: Path) -> CheckpointWeights | None:
     """The weights that the files of `folder` hold; None where it has none.
 
     Its index names the files; without one they are `model*.safetensors`, or else all but adapters.
@@ -55,7 +55,7 @@ def stored_weights(folder: Path) -> StoredWeights | None:
         return _sum(folder, files, index)
     if index is None or index.total_size is None:
         return None
-    return StoredWeights(len(set(index.shards.values())), len(index.shards), (), index.total_size)
+    return CheckpointWeights(len(set(index.shards.values())), len(index.shards), (), index.total_size)
 
 
 def _files(folder: Path, index: _Index | None) -> list[str]:
@@ -90,8 +90,8 @@ def _complete(folder: Path, wanted: set[str], here: set[str], by: str) -> list[s
     missing = sorted(wanted - here)
     if missing:
         raise AttncalcError(
-            f"{shown(folder, 200)}: {count(len(missing))} of the {count(len(wanted))} files that {by} "
-            f"not there, as {shown(missing[0], 80)}",
+            f"{truncate(folder, 200)}: {count(len(missing))} of the {count(len(wanted))} files that {by} "
+            f"not there, as {truncate(missing[0], 80)}",
             _FETCH,
         )
     return sorted(wanted)
@@ -108,15 +108,16 @@ def _is_fetched(path: Path) -> bool:
         raise _unreadable(path, error) from None
 
 
-def _sum(folder: Path, files: list[str], index: _Index | None) -> StoredWeights:
+def _sum(folder: Path, files: list[str], index: _Index | None) -> CheckpointWeights:
     """What `files` hold together, each tensor once. AttncalcError: two of them have the same one."""
     home: dict[str, str] = {}
     elements: dict[str, int] = {}
     for name in files:
         for tensor, (dtype, held, _) in _header(folder / name).items():
             if tensor in home:
+                other = truncate(home[tensor], 80)
                 raise AttncalcError(
-                    f"{shown(folder / name, 200)}: tensor '{shown(tensor, 80)}' is in {shown(home[tensor], 80)} too",
+                    f"{truncate(folder / name, 200)}: tensor '{truncate(tensor, 80)}' is in {other} too",
                     "keep one model's files in the folder: which of them would be loaded cannot be told",
                 )
             home[tensor] = name
@@ -125,12 +126,12 @@ def _sum(folder: Path, files: list[str], index: _Index | None) -> StoredWeights:
         for tensor, name in index.shards.items():
             if home.get(tensor) != name:
                 raise AttncalcError(
-                    f"{shown(folder / INDEX, 200)}: tensor '{shown(tensor, 80)}' is not in {shown(name, 80)}",
+                    f"{truncate(folder / INDEX, 200)}: tensor '{truncate(tensor, 80)}' is not in {truncate(name, 80)}",
                     "index and files are not of one release: fetch them again",
                 )
     by_dtype = [StoredDtype(dtype, held, held * BITS[dtype] // 8) for dtype, held in elements.items()]
     by_dtype.sort(key=lambda each: (-each.size, each.name))
-    return StoredWeights(len(files), len(home), tuple(by_dtype), sum(each.size for each in by_dtype))
+    return CheckpointWeights(len(files), len(home), tuple(by_dtype), sum(each.size for each in by_dtype))
 
 
 def _header(path: Path) -> dict[str, _Tensor]:
@@ -147,7 +148,7 @@ def _header(path: Path) -> dict[str, _Tensor]:
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offsets):
         if tensor.offsets[0] != end:
-            raise _broken(path, f"tensor '{shown(name, 80)}' does not start where the one before it ends")
+            raise _broken(path, f"tensor '{truncate(name, 80)}' does not start where the one before it ends")
         end = tensor.offsets[1]
     if start + end != size:
         kind = "shorter" if size < start + end else "longer"
@@ -169,19 +170,19 @@ def _tensor(path: Path, name: str, said: Any) -> _Tensor:
     """One tensor as the header describes it. AttncalcError: its dtype, shape and place do not agree."""
     known = said if isinstance(said, dict) else {}
     dtype, shape, offsets = known.get("dtype"), _sizes(known.get("shape")), _sizes(known.get("data_offsets"))
-    of = f"tensor '{shown(name, 80)}'"
+    of = f"tensor '{truncate(name, 80)}'"
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(dtype, str):
         raise _broken(path, f"{of} has no dtype, shape and data_offsets as the format wants them")
     if dtype not in BITS:
         raise AttncalcError(
-            f"{shown(path, 200)}: {of} has the dtype '{shown(dtype)}', which is not known",
+            f"{truncate(path, 200)}: {of} has the dtype '{truncate(dtype)}', which is not known",
             f"known: {', '.join(BITS)}",
         )
     elements = math.prod(shape)
     if elements * BITS[dtype] != 8 * (offsets[1] - offsets[0]):
         raise _broken(
             path,
-            f"{of}: {shown(shape)} in {dtype} does not fill the {count(offsets[1] - offsets[0])} bytes it has",
+            f"{of}: {truncate(shape)} in {dtype} does not fill the {count(offsets[1] - offsets[0])} bytes it has",
         )
     return _Tensor(dtype, elements, (offsets[0], offsets[1]))
 
@@ -212,7 +213,7 @@ def _index(path: Path) -> _Index | None:
     if isinstance(total, float) and total.is_integer():  # some writers divide before they write
         total = int(total)
     if total is not None and (type(total) is not int or total < 0):
-        raise _broken(path, f"its total_size is '{shown(total)}', not a number of bytes")
+        raise _broken(path, f"its total_size is '{truncate(total)}', not a number of bytes")
     return _Index(shards, total)
 
 
@@ -240,8 +241,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _broken(path: Path, what: str) -> AttncalcError:
-    return AttncalcError(f"{shown(path, 200)}: {what}", _AGAIN)
+    return AttncalcError(f"{truncate(path, 200)}: {what}", _AGAIN)
 
 
 def _unreadable(path: Path, error: OSError) -> AttncalcError:
-    return AttncalcError(f"{shown(path, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path")
+    return AttncalcError(f"{truncate(path, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path")

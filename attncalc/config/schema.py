@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import did_you_mean
-from ..units import shown
+from ..units import truncate
 from .document import Document, Path
 from .presets import presets_folder
 
@@ -65,9 +65,9 @@ def _check(document: Document, path: Path, value: Any, schema: Schema) -> None:
 
 def _check_number(document: Document, path: Path, value: int, schema: Schema, tip: str) -> None:
     if value < schema.get("minimum", value):
-        raise document.error(path, f"{shown(value)} is below {schema['minimum']}", tip)
+        raise document.error(path, f"{truncate(value)} is below {schema['minimum']}", tip)
     if value > schema.get("maximum", value):
-        raise document.error(path, f"{shown(value)} is above {schema['maximum']:,}", tip)
+        raise document.error(path, f"{truncate(value)} is above {schema['maximum']:,}", tip)
 
 
 def _check_text(document: Document, path: Path, value: str, schema: Schema, tip: str) -> None:
@@ -118,7 +118,7 @@ def _shown(value: Any) -> str:
     """A value as the file has it."""
     if value is None:
         return "nothing"
-    return str(value).lower() if isinstance(value, bool) else f"'{shown(value)}'"
+    return str(value).lower() if isinstance(value, bool) else f"'{truncate(value)}'"
 
 
 def _some(keys: Mapping[str, Any]) -> str:

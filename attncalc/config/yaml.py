@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from ..errors import AttncalcError
-from ..units import shown
+from ..units import truncate
 from .document import Document, Path
 
 DEEPEST = 20
@@ -30,7 +30,7 @@ def read(content: bytes, file: str) -> Document:
         where = f"{file}:{mark.line + 1}" if mark else file
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
         raise AttncalcError(
-            f"{where}: not YAML: {shown(problem, 80)}", "compare with 'attncalc presets show gpt2'"
+            f"{where}: not YAML: {truncate(problem, 80)}", "compare with 'attncalc presets show gpt2'"
         ) from None
     if root is None:
         raise AttncalcError(f"{file}: empty", "'attncalc presets show gpt2' prints an example")
@@ -72,7 +72,7 @@ def _plain(node: yaml.Node, path: Path, file: str, lines: dict[Path, int]) -> An
             raise AttncalcError(f"{file}:{key_line}: a key that is not a word", "write 'key: value'")
         key = key_node.value
         if key in found:
-            raise AttncalcError(f"{file}:{key_line}: {shown(key)}: given twice", "keep one of them")
+            raise AttncalcError(f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of them")
         lines[(*path, key)] = key_line
         found[key] = _plain(value_node, (*path, key), file, lines)
     return found
@@ -87,7 +87,7 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
     # YAML 1.1 reads 0777 as 511 and 1:30 as 90: a number is decimal here, or refused.
     if (value is None and node.value) or (type(value) is int and value and not plain):
         raise AttncalcError(
-            f"{file}:{line}: '{shown(node.value)}' cannot be read as a value",
+            f"{file}:{line}: '{truncate(node.value)}' cannot be read as a value",
             "write a number, a word or true/false",
         )
     return value

@@ -8,8 +8,8 @@ from ..attention import Attention, refuse_past
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
 from ..workload import Run, Workload
+from .common import compute_dtype, group_name
 from .kernels import Machine, Moment, Shape, peaks
-from .parts import compute_dtype, group_name
 
 
 class LayerActivations(NamedTuple):

@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from ..attention import Variant
 from ..engines import Engine, engine
-from ..engines.kept import Kept
+from ..engines.pipeline import LayerCacheSpec
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import DType
 from ..workload import Workload
-from .parts import Part, cache_dtype, group_name, sum_of
+from .common import Part, cache_dtype, group_name, sum_of
 
 
 class LayerCache(NamedTuple):
     """What the layers of one group keep, in bytes, in all of them together.
 
-    context, source, state: by what it grows with (the tokens, the source, nothing). one_layer: all
+    context, source, state: by what it scales_with with (the tokens, the source, nothing). one_layer: all
     three in one layer. one_token: what one more token of one sequence adds to one layer.
     """
 
@@ -80,10 +80,10 @@ def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity
     return _total(_groups(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)))
 
 
-def kept(model: ModelSpec) -> tuple[Kept, ...]:
+def kept(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
     """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
     return tuple(
-        Kept(int(layers.count), layers.cache() if stack.keeps_cache else (), layers.attention.label)
+        LayerCacheSpec(int(layers.count), layers.cache() if stack.keeps_cache else (), layers.attention.label)
         for stack in model.stacks
         if stack.reads == "target"
         for layers in stack.layers
@@ -102,8 +102,8 @@ def _layer_cache(
 ) -> LayerCache:
     kept = layers.cache() if stack.keeps_cache else ()
     one = {
-        grows: total(store.layer_bytes(c, workload, stored) for c in kept if c.grows == grows)
-        for grows in ("context", "source", "never")
+        scales_with: total(store.layer_bytes(c, workload, stored) for c in kept if c.scales_with == scales_with)
+        for scales_with in ("context", "source", "never")
     }
     return LayerCache(
         group,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity
 from ..workload import Run, Workload
+from .common import Part, group_name, sum_named, sum_of
 from .params import matmul_weights
-from .parts import Part, group_name, sum_named, sum_of
 
 TRAIN_RULE = "training = 3 x the forward pass: a matmul's backward takes two products, nothing is recomputed"
 
@@ -125,12 +125,14 @@ def query_tokens(stack: Stack, workload: Workload) -> int:
 def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
     """FLOPs of one layer's attention projections; 2 a weight and token."""
     tokens = query_tokens(stack, workload)
-    found = 2 * tokens * sum(m.multiplied for m in layers.attention.matrices(stack.d_model, stack.d_model) if m.reads)
+    found = (
+        2 * tokens * sum(m.multiplied for m in layers.attention.matrices(stack.d_model, stack.d_model) if m.applied_to)
+    )
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
         source = query_tokens(model.stacks[0], workload)  # keys and values are made once, with the encoder's output
-        found += 2 * tokens * sum(m.weights for m in matrices if m.reads == "queries")
-        found += 2 * source * sum(m.weights for m in matrices if m.reads == "keys")
+        found += 2 * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
+        found += 2 * source * sum(m.weights for m in matrices if m.applied_to == "keys")
     return found
 
 
@@ -182,5 +184,5 @@ def _head(model: ModelSpec, workload: Workload) -> int:
 
 def _outside(model: ModelSpec, workload: Workload) -> int:
     """FLOPs of the matrices before the first layer and after the last, the head's aside."""
-    once = sum(m.weights for m in model.extra if m.reads == "first")
+    once = sum(m.weights for m in model.extra if m.applied_to == "first")
     return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - once) + once)

@@ -9,8 +9,8 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache import kv_cache
+from .common import Part, compute_dtype, group_name, sum_named, sum_of
 from .flops import flops
-from .parts import Part, compute_dtype, group_name, sum_named, sum_of
 
 
 class Intensity(NamedTuple):
@@ -59,7 +59,7 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     outside = int(stack.final_norm) + int(stack.embedding_norm)
     if outside:
         parts.append(Part("norms", quantity(outside * stack.norm_vectors * stack.d_model)))
-    around = sum(m.params for m in symbols.extra if m.reads)
+    around = sum(m.params for m in symbols.extra if m.applied_to)
     if around:
         parts.append(Part("outside", quantity(around)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
@@ -84,7 +84,7 @@ def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -
     read = sum(m.params for m in layers.attention.matrices(stack.d_model, stack.d_model))
     if layers.cross:  # keys and values of the source are in the cache already
         cross = layers.cross.matrices(stack.d_model, model.d_source)
-        read += sum(m.params for m in cross if m.reads != "keys")
+        read += sum(m.params for m in cross if m.applied_to != "keys")
     if layers.mlp:
         touched = experts_read(layers.mlp, workload.batch)
         read += sum(m.params for m in (*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..attention import Matrix
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
-from .parts import Part, group_name, sum_named, sum_of
+from .common import Part, group_name, sum_named, sum_of
 
 
 class LayerParams(NamedTuple):
@@ -100,7 +100,7 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
     router = total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
     held, used = (layers.mlp.held, layers.mlp.used) if layers.mlp else (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
-    more = total(m.params for m in (*shared, *(m for m in layers.extra if m.reads)))
+    more = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
     count = 0 if layers.shares_weights else layers.count
     named = [*((m.name, m) for m in own), *((f"cross {m.name}", m) for m in cross)]
     return LayerParams(
@@ -114,13 +114,13 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
         mlp=quantity(count * (router + held * expert + more)),
         mlp_active=quantity(count * (router + used * expert + more)),
         norm=quantity(count * (layers.norms * stack.norm_vectors * stack.d_model)),
-        other=quantity(count * total(m.params for m in layers.extra if not m.reads)),
+        other=quantity(count * total(m.params for m in layers.extra if not m.applied_to)),
     )
 
 
 def matmul_weights(matrices: tuple[Matrix, ...]) -> int:
     """Weights of those matrices that multiply tokens; biases, norms and sinks are none."""
-    return sum(m.weights for m in matrices if m.reads)
+    return sum(m.weights for m in matrices if m.applied_to)
 
 
 def embedding_params(model: ModelSpec) -> Quantity:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..attention import Cached
+from ..attention import CacheSpec
 from ..errors import AttncalcError, did_you_mean
-from ..units import DType, shown
+from ..units import DType, truncate
 from ..workload import Workload
 from . import ideal, transformers
 
 if TYPE_CHECKING:
-    from .kept import Kept
-    from .layouts import Layout, Settings
-    from .serving import Habits
+    from .base import CacheLayout, EngineArgs
+    from .defaults import EngineDefaults
+    from .pipeline import LayerCacheSpec
 
 
 class Engine(Protocol):
@@ -23,10 +23,10 @@ class Engine(Protocol):
 
     NAME: str
 
-    def layer_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Bytes that one layer keeps of `cached` for the whole batch."""
 
-    def token_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Bytes that one more token of one sequence adds to what a layer keeps."""
 
 
@@ -41,7 +41,7 @@ def engine(name: str) -> Engine:
         )
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES)
-        raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(ENGINES)}")
+        raise AttncalcError(f"there is no engine '{truncate(name)}' here", f"{hint}known: {', '.join(ENGINES)}")
     return ENGINES[name]
 
 
@@ -52,23 +52,23 @@ SERVING = {
     "transformers": ".unpaged.transformers",
     "ideal": ".unpaged.ideal",
 }
-"""The engines that say what fits, each a module with `layout` and `HABITS`, imported when it is asked."""
+"""The engines that say what fits, each a module with `layout` and `DEFAULTS`, imported when it is asked."""
 
 
-def layout(name: str, kept: Sequence[Kept], settings: Settings) -> Layout:
+def layout(name: str, kept: Sequence[LayerCacheSpec], args: EngineArgs) -> CacheLayout:
     """How the engine of that name stores those layers. AttncalcError: there is none, or it cannot store them."""
-    made: Layout = _serving(name).layout(kept, settings)
+    made: CacheLayout = _serving(name).layout(kept, args)
     return made
 
 
-def habits(name: str) -> Habits:
+def engine_defaults(name: str) -> EngineDefaults:
     """What the engine of that name does where nobody has said. AttncalcError: there is none."""
-    found: Habits = _serving(name).HABITS
+    found: EngineDefaults = _serving(name).DEFAULTS
     return found
 
 
 def _serving(name: str) -> Any:
     if name not in SERVING:
         hint = did_you_mean(name, SERVING)
-        raise AttncalcError(f"there is no engine '{shown(name)}' here", f"{hint}known: {', '.join(SERVING)}")
+        raise AttncalcError(f"there is no engine '{truncate(name)}' here", f"{hint}known: {', '.join(SERVING)}")
     return import_module(SERVING[name], __name__)

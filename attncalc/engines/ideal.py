@@ -6,7 +6,7 @@ real engine keeps at least about this much (transformers' own cache one token le
 
 from __future__ import annotations
 
-from ..attention import Cached
+from ..attention import CacheSpec
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
@@ -14,26 +14,26 @@ from ..workload import Workload
 NAME = "ideal"
 
 
-def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one layer keeps of `cached` for the whole batch."""
     row = _token(cached, kv_dtype)
-    if cached.grows == "never":
+    if cached.scales_with == "never":
         return workload.batch * row
-    if cached.grows == "source":
+    if cached.scales_with == "source":
         return workload.batch * (workload.source or 0) * row
     kept = [run.sequences * cached.span.kept(run.context) for run in workload.runs]
     return (kept[0] if len(kept) == 1 else total(kept)) * row
 
 
-def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one more token of one sequence adds to what a layer keeps; 0 once its span is full."""
     now, then = int(workload.context), int(workload.context) + 1
-    if cached.grows != "context" or cached.span.kept(then) <= cached.span.kept(now):
+    if cached.scales_with != "context" or cached.span.kept(then) <= cached.span.kept(now):
         return quantity(0)
     return _token(cached, kv_dtype)
 
 
-def _token(cached: Cached, kv_dtype: DType) -> int:
+def _token(cached: CacheSpec, kv_dtype: DType) -> int:
     """Bytes of one token's rows, or of a state."""
     if cached.dtype:
         return cached.rows * dtype(cached.dtype).row_bytes(cached.width, "state_bytes")

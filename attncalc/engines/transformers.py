@@ -7,7 +7,7 @@ lengths of a ragged batch are padded to the longest.
 
 from __future__ import annotations
 
-from ..attention import FULL, Cached
+from ..attention import FULL, CacheSpec
 from ..quantity import minimum, quantity
 from ..units import DType
 from ..workload import Workload
@@ -16,23 +16,23 @@ from . import ideal
 NAME = "transformers"
 
 
-def layer_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one layer keeps of `cached` for the whole batch."""
     cached = stored(cached)
-    if cached.grows != "context" or cached.span.reach is None:
+    if cached.scales_with != "context" or cached.span.reach is None:
         return ideal.layer_bytes(cached, workload, kv_dtype)
     one = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
     return workload.batch * minimum(workload.context, cached.span.reach - 1) * one
 
 
-def token_bytes(cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one more token of one sequence adds to what a layer keeps."""
     cached = stored(cached)
-    if cached.grows == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
+    if cached.scales_with == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
         return quantity(0)
     return ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
 
 
-def stored(cached: Cached) -> Cached:
+def stored(cached: CacheSpec) -> CacheSpec:
     """What the class itself stores: Falcon's repeats K and V for every query head."""
     return cached._replace(rows=cached.rows * cached.repeated, repeated=1) if cached.repeated != 1 else cached

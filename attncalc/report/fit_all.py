@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..cost.fit import Fit, Question, fit, min_gpus
-from ..cost.fixes import fixes
-from ..engines import SERVING, habits
+from ..engines import SERVING, engine_defaults
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..serving.fit import Fit, FitRequest, fit, min_gpus
+from ..serving.suggestions import suggestions
 from ..units import BYTES
 from ..workload import Workload
+from .budget import detail_figures, fit_figures, limit, part_figures
 from .fit import asked_facts, engine_facts, fit_notes, more_of, place, workload_of
-from .ledger import detail_figures, fit_figures, limit, part_figures
 from .report import LABEL, Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .speed import speed
 from .text import WIDTH, table_lines
@@ -29,21 +29,21 @@ class Answer(NamedTuple):
     refused: str | None = None
 
 
-def fit_all_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
+def fit_all_report(request: FitRequest, assumed: tuple[str, ...] = ()) -> Report:
     """What fits with each engine; the figures of the whole are those of the first that has an answer.
 
     It fits where one engine says so. AttncalcError: no engine has an answer.
     """
-    answers = [_answer(asked.of(name)) for name in SERVING]
+    answers = [_answer(request.of(name)) for name in SERVING]
     found = [(answer, answer.found) for answer in answers if answer.found]
     if not found:
         raise AttncalcError(f"no engine has an answer: {answers[0].refused}", "ask one engine: --engine vllm")
     (leading, first), *_ = found
-    model, workload = asked.model.shard(asked.settings.tp), workload_of(asked, assumed)
-    bounds, said = speed(first.asked, model, workload), _verdict([each for _, each in found])
+    model, workload = request.model.shard(request.args.tp), workload_of(request, assumed)
+    bounds, said = speed(first.request, model, workload), _verdict([each for _, each in found])
     return Report(
         "fit",
-        heading(asked.model, f"every engine on {place(asked)}", *asked_facts(asked, asked.model, workload)),
+        heading(request.model, f"every engine on {place(request)}", *asked_facts(request, request.model, workload)),
         model.facts(),
         workload_facts(model, workload, leading.engine),
         (*leading.figures, *bounds.figures),
@@ -52,26 +52,26 @@ def fit_all_report(asked: Question, assumed: tuple[str, ...] = ()) -> Report:
         tuple(dict.fromkeys((*_notes(answers, model, workload), *bounds.notes))),
         (*part_figures(first), *bounds.parts),
         {
-            **more_of(first, said, fixes(first)),
+            **more_of(first, said, suggestions(first)),
             "fits": any(each.fits for _, each in found),
             "roofline": bounds.more,
         },
     )
 
 
-def _answer(asked: Question) -> Answer:
+def _answer(request: FitRequest) -> Answer:
     try:
-        found = fit(asked)
+        found = fit(request)
     except AttncalcError as error:
-        return Answer(asked.engine, refused=error.message)
-    figures = fit_figures(found, min_gpus(asked), asked.engine)
-    return Answer(asked.engine, found, figures, detail_figures(found, figures, asked.engine))
+        return Answer(request.engine, refused=error.message)
+    figures = fit_figures(found, min_gpus(request), request.engine)
+    return Answer(request.engine, found, figures, detail_figures(found, figures, request.engine))
 
 
 def _layer(answer: Answer) -> tuple[dict[str, Any], tuple[Figure, ...]]:
     if answer.found:
         return engine_facts(answer.found), (*answer.figures, *answer.details)
-    nothing: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "words": []}
+    nothing: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "log_lines": []}
     return {"name": answer.engine, **nothing, "refused": answer.refused}, ()
 
 
@@ -81,7 +81,7 @@ def _table(found: Sequence[tuple[Answer, Fit]]) -> Table:
     memory = unit_column("KV\nmemory", [each["kv_memory"].whole for each in by_name], BYTES)
     one = unit_column("one\nsequence", [each["kv_bytes_per_sequence"].whole for each in by_name], BYTES)
     columns: list[tuple[Column, list[str]]] = [
-        (Column("", "left"), [habits(answer.engine).title for answer, _ in found]),
+        (Column("", "left"), [engine_defaults(answer.engine).title for answer, _ in found]),
         (Column("bytes", "left"), [each.layout.bound for _, each in found]),
         one,
         (Column("tokens"), [each["kv_tokens"].human for each in by_name]),
@@ -100,7 +100,10 @@ def _made(columns: Sequence[tuple[Column, list[str]]]) -> Table:
 
 def _verdict(found: Sequence[Fit]) -> str:
     """'FITS with vLLM and ideal; DOES NOT FIT with transformers.'"""
-    names = {fits: [habits(each.asked.engine).title for each in found if each.fits == fits] for fits in (True, False)}
+    names = {
+        fits: [engine_defaults(each.request.engine).title for each in found if each.fits == fits]
+        for fits in (True, False)
+    }
     words = {True: "FITS with", False: "DOES NOT FIT with"}
     return "; ".join(f"{words[fits]} {', '.join(who)}" for fits, who in names.items() if who) + "."
 
@@ -111,11 +114,15 @@ def _notes(answers: Sequence[Answer], model: ModelSpec, workload: Workload) -> l
     for answer in answers:
         if answer.found:
             for note in fit_notes(answer.found, model, workload):
-                notes.setdefault(note, []).append(habits(answer.engine).title)
+                notes.setdefault(note, []).append(engine_defaults(answer.engine).title)
     everyone = sum(answer.found is not None for answer in answers)
     said = [note if len(who) == everyone else f"{', '.join(who)}: {note}" for note, who in notes.items()]
     return [
         "bytes lower: what a later token needs at the least; reserved: what the engine sets aside.",
-        *(f"{habits(answer.engine).title} has no answer: {answer.refused}." for answer in answers if answer.refused),
+        *(
+            f"{engine_defaults(answer.engine).title} has no answer: {answer.refused}."
+            for answer in answers
+            if answer.refused
+        ),
         *said,
     ]

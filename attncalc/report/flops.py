@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..cost.crossover import Growth, OneLayer, crossover, growth, one_attention_layer, one_recurrent_layer
 from ..cost.flops import Flops, LayerFlops, flops
-from ..cost.growth import Growth, OneLayer, crossover, growth, one_attention_layer, one_recurrent_layer
 from ..model import ModelSpec
 from ..quantity import Quantity
 from ..units import FLOP, NO_UNIT, TOKENS, count
@@ -90,7 +90,7 @@ def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
 
 def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
     return (
-        Figure("growth_total", "twice the context: total grows by", grown.total, NO_UNIT, QUOTIENT),
+        Figure("growth_total", "twice the context: total scales_with by", grown.total, NO_UNIT, QUOTIENT),
         Figure("growth_attention_scores", "twice the context: scores grow by", grown.scores, NO_UNIT, QUOTIENT),
         Figure(
             "scores_overtake_context",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
+from ..cost.common import cache_dtype, compute_dtype
 from ..cost.params import params
-from ..cost.parts import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
 from ..units import BYTES, NO_UNIT, count
 from ..workload import Workload
+from .checkpoint import stored_figure
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import kv_notes
 from .report import (
@@ -27,7 +28,6 @@ from .report import (
     unit_column,
     workload_facts,
 )
-from .stored import stored_figure
 
 
 def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:

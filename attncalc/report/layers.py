@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..attention import Attention
-from ..cost.parts import group_name
+from ..cost.common import group_name
 from ..model import Layers, ModelSpec
 from ..workload import Run
 

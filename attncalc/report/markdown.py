@@ -15,7 +15,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     if explain:
         blocks += ["\n".join(("```text", *lines, "```")) for lines in workings(report)]
     blocks += [f"> {_escaped(note)}" for note in report.notes]
-    blocks += [_table(table) for table in report.closing]
+    blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 
 

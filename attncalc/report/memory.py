@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..cost.activations import LayerActivations, activations
+from ..cost.common import compute_dtype
 from ..cost.kernels import KERNELS, Live
-from ..cost.parts import compute_dtype
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..units import BYTES, NO_UNIT, count, exact, human

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..attention import FULL
 from ..cost.cache import KVCache, kv_cache
-from ..cost.parts import cache_dtype
+from ..cost.common import cache_dtype
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, ratio
 from ..units import BYTES, PARAMS, count, human
 from ..workload import Workload
+from .checkpoint import stored_notes
 from .layers import attends, kv_heads
 from .report import times
-from .stored import stored_notes
 
 if TYPE_CHECKING:
     from ..cost.activations import LayerActivations
@@ -100,7 +100,7 @@ def _remarks(model: ModelSpec, past: bool, *, attending: bool = False) -> list[s
     kinds = [kind for _, layers in model.groups() for kind in layers.attentions]
     if attending:
         kinds = [kind for kind in kinds if kind.widths().n_heads]
-    return list(dict.fromkeys(remark for kind in kinds for remark in kind.remarks(past)))
+    return list(dict.fromkeys(remark for kind in kinds for remark in kind.notes(past)))
 
 
 def kv_notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _kept_notes(model: ModelSpec, engine: str) -> list[str]:
     if sharing and model.main.keeps_cache:
         notes.append(f"{sharing} of {model.main.n_layers} layers read an earlier layer's K and V, and keep none.")
     kept = [cached for g in layers for cached in g.cache()]
-    states = dict.fromkeys(cached.dtype for cached in kept if cached.dtype and cached.grows == "never")
+    states = dict.fromkeys(cached.dtype for cached in kept if cached.dtype and cached.scales_with == "never")
     if states:
         notes.append(f"Recurrent states are kept in {' and '.join(states)} whatever the cache's dtype.")
     if engine == "transformers":

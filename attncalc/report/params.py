@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ..cost.common import Part, sum_of
 from ..cost.params import LayerParams, Params, params
-from ..cost.parts import Part, sum_of
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
 from ..units import NO_UNIT, PARAMS, count
 from ..workload import Workload
+from .checkpoint import stored_figures, stored_table
 from .layers import attention_source, is_hybrid, layer_facts, spans
 from .notes import params_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
-from .stored import stored_figures, stored_table
 
 _PARTS = (("mlp", "MLP"), ("embedding", "embedding"), ("head", "head"), ("norm", "norms"), ("other", "other"))
 _SOURCES = {

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from ..check import Check
-from ..cost.parts import cache_dtype, compute_dtype
+from ..cost.common import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
 from ..units import column, count, exact, human, quotient
@@ -105,7 +105,7 @@ class Report(NamedTuple):
 
     parts: what only an explanation shows: the parts that a figure's formula names. more: what JSON says
     of this command alone, by key; checks: what was compared, for those who read rows.
-    closing: tables that stand after the notes, as an engine's own words do.
+    footer: tables that stand after the notes, as an engine's own words do.
     """
 
     command: str
@@ -119,7 +119,7 @@ class Report(NamedTuple):
     parts: tuple[Figure, ...] = ()
     more: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
-    closing: tuple[Table, ...] = ()
+    footer: tuple[Table, ...] = ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:

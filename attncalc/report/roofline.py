@@ -9,13 +9,13 @@ import dataclasses
 from typing import Any
 
 from ..attention.span import Pools
-from ..cost.roofline import Roofline, Step, roofline
-from ..cost.served import ALONE, Served
-from ..cost.weights import bytes_read
 from ..errors import AttncalcError
 from ..hardware import RUNS_IN, Gpu
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, Ratio
+from ..serving.config import ALONE, ServingConfig
+from ..serving.roofline import Roofline, Step, roofline
+from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .compare import variants
@@ -170,7 +170,7 @@ def roofline_variants(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    served: Served = ALONE,
+    served: ServingConfig = ALONE,
 ) -> tuple[tuple[Table, ...], Compared]:
     """A decode step of the model as MHA, GQA as released, MQA and MLA on that GPU; as released marked.
 

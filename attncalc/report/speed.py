@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..cost.fit import Question
-from ..cost.roofline import roofline
-from ..cost.served import Served
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..serving.config import ServingConfig
+from ..serving.fit import FitRequest
+from ..serving.roofline import roofline
 from ..workload import Workload
 from .report import Figure, Table
 from .roofline import (
@@ -38,16 +38,16 @@ class Speed(NamedTuple):
     more: dict[str, Any] | None = None
 
 
-def speed(asked: Question, model: ModelSpec, workload: Workload) -> Speed:
+def speed(request: FitRequest, model: ModelSpec, workload: Workload) -> Speed:
     """How fast that GPU can be at best; figures without numbers, and why, where nothing says."""
-    if asked.gpu is None:
+    if request.gpu is None:
         return Speed(roofline_figures(None))
-    dtype, runs = asked.held_in, served(asked)
+    dtype, runs = request.held_in, served(request)
     try:
-        found = roofline(model, workload, asked.gpu, weights_dtype=dtype, served=runs)
+        found = roofline(model, workload, request.gpu, weights_dtype=dtype, served=runs)
     except AttncalcError as error:
         return Speed(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
-    compared, layers = roofline_variants(model, workload, asked.gpu, weights_dtype=dtype, served=runs)
+    compared, layers = roofline_variants(model, workload, request.gpu, weights_dtype=dtype, served=runs)
     return Speed(
         roofline_figures(found),
         tuple(part._replace(source=part.source or WILLIAMS) for part in roofline_parts(found)),
@@ -57,11 +57,11 @@ def speed(asked: Question, model: ModelSpec, workload: Workload) -> Speed:
     )
 
 
-def served(asked: Question) -> Served:
+def served(request: FitRequest) -> ServingConfig:
     """What the engine was told that its speed depends on."""
-    told = asked.settings
-    return Served(
-        stages=asked.gpus if asked.spread else told.pp,
+    told = request.args
+    return ServingConfig(
+        stages=request.gpus if request.spread else told.pp,
         dcp=told.dcp,
         kv_dtype_k=told.kv_dtype_k,
         kv_dtype_v=told.kv_dtype_v,

@@ -34,7 +34,7 @@ def render(report: Report, *, explain: bool = False) -> None:
         console.print()
         for line in wrapped(note):
             console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
-    for table in report.closing:
+    for table in report.footer:
         console.print()
         _print_table(console, table)
 

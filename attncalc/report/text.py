@@ -18,7 +18,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     else:
         blocks += ["\n".join(table_lines(table)) for table in report.tables]
     blocks += ["\n".join(wrapped(note, "  ")) for note in report.notes]
-    blocks += ["\n".join(table_lines(table)) for table in report.closing]
+    blocks += ["\n".join(table_lines(table)) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..check import Check
-from ..cost.ledger import Question
-from ..cost.logged import Compared, compare
 from ..engines.vllm.log import Log
+from ..serving.log_check import Compared, compare
+from ..serving.memory_budget import FitRequest
 from ..units import BYTES, count, human
 from .fit import fit_report
 from .report import LABEL, Column, Report, Table
@@ -16,19 +16,19 @@ _TAKEN = {
 }
 
 
-def log_report(asked: Question, log: Log, assumed: tuple[str, ...] = ()) -> Report:
+def log_report(request: FitRequest, log: Log, assumed: tuple[str, ...] = ()) -> Report:
     """What the log printed, beside what its memory and settings give; `more["agrees"]` says whether all does.
 
-    asked: without a memory. AttncalcError: the log names neither a memory nor blocks to start from.
+    request: without a memory. AttncalcError: the log names neither a memory nor blocks to start from.
     """
-    found = compare(asked, log)
-    report = fit_report(found.asked, assumed)
+    found = compare(request, log)
+    report = fit_report(found.request, assumed)
     return report._replace(
         tables=(_table(found), *report.tables[:2], _verdict(found)),
         notes=(*_notes(found, log), *report.notes),
         checks=found.checks,
         more={**report.more, "agrees": found.agrees, "checks": [check.facts() for check in found.checks]},
-        closing=(),  # the log has spoken
+        footer=(),  # the log has spoken
     )
 
 
@@ -59,16 +59,16 @@ def _verdict(found: Compared) -> Table:
 
 
 def _notes(found: Compared, log: Log) -> list[str]:
-    notes, asked = [], found.asked
+    notes, request = [], found.request
     if found.guessed:
-        version = asked.settings.engine_version
+        version = request.args.engine_version
         notes.append(f"The log names no version: {version} is taken, {_TAKEN[found.agrees]}.")
     if log.starts > 1:
         notes.append(f"The log has {log.starts} starts: this is of the last.")
     if found.agrees:
         return notes
     if log.model:
-        notes.append(f"The log is of '{log.model}'; this is of {asked.model.title}.")
-    if len(log.available) < asked.devices:
+        notes.append(f"The log is of '{log.model}'; this is of {request.model.title}.")
+    if len(log.available) < request.devices:
         notes.append("The log has one rank's memory; the rank with the least decides how many blocks there are.")
     return [*notes, "A setting that the log does not name may differ: an option says it, and goes before the log."]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..errors import AttncalcError
-from ..units import shown
+from ..units import truncate
 from .notes import WARNING
 from .report import Report
 
@@ -23,7 +23,7 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
     """
     chosen = form or _BY_SUFFIX.get(output.suffix.lower() if output else "", "table")
     if chosen not in FORMATS:
-        raise AttncalcError(f"there is no format '{shown(chosen)}'", f"known: {', '.join(FORMATS)}")
+        raise AttncalcError(f"there is no format '{truncate(chosen)}'", f"known: {', '.join(FORMATS)}")
     if output is None and not force and chosen == "table" and sys.stdout.isatty():
         from .table import render as print_table
 
@@ -83,7 +83,7 @@ def save(text: str, output: Path, *, force: bool) -> None:
     target = Path(os.path.realpath(output))
     try:
         if target.exists() and not target.is_file():
-            raise AttncalcError(f"{shown(output)}: not a file that can be written", "name a new file after -o")
+            raise AttncalcError(f"{truncate(output)}: not a file that can be written", "name a new file after -o")
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
         try:
@@ -97,10 +97,10 @@ def save(text: str, output: Path, *, force: bool) -> None:
         finally:
             Path(temporary).unlink(missing_ok=True)
     except FileExistsError:
-        raise AttncalcError(f"{shown(output)}: is there already", "--force overwrites it") from None
+        raise AttncalcError(f"{truncate(output)}: is there already", "--force overwrites it") from None
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or "cannot be written").lower()
-        raise AttncalcError(f"{shown(output)}: {why}", "name a file in a folder you can write to") from None
+        raise AttncalcError(f"{truncate(output)}: {why}", "name a file in a folder you can write to") from None
 
 
 def _umask() -> int:

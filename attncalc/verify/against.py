@@ -10,9 +10,9 @@ import torch
 
 from ..check import Check, Verified
 from ..cost.cache import kv_cache
+from ..cost.common import compute_dtype, group_name
 from ..cost.flops import projections, scores
 from ..cost.params import params
-from ..cost.parts import compute_dtype, group_name
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, count

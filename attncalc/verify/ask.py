@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..cost.parts import compute_dtype
+from ..cost.common import compute_dtype
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
-from ..units import count, dtype, shown
+from ..units import count, dtype, truncate
 from ..workload import Workload
 from .device import DTYPES, Device
 from .kernels import BACKENDS
@@ -80,7 +80,7 @@ def known_dtype(given: str) -> str:
     except AttncalcError:
         name = ""
     if name not in DTYPES:
-        raise AttncalcError(f"no layer runs in '{shown(given)}'", f"known: {', '.join(DTYPES)}")
+        raise AttncalcError(f"no layer runs in '{truncate(given)}'", f"known: {', '.join(DTYPES)}")
     return name
 
 
@@ -89,5 +89,5 @@ def _kernels(given: str, device: Device) -> tuple[str, ...]:
         return KERNELS[device.kind]
     if given not in BACKENDS:
         hint = did_you_mean(given, BACKENDS)
-        raise AttncalcError(f"there is no kernel '{shown(given)}'", f"{hint}known: all, {', '.join(BACKENDS)}")
+        raise AttncalcError(f"there is no kernel '{truncate(given)}'", f"{hint}known: all, {', '.join(BACKENDS)}")
     return (given,)

@@ -24,7 +24,7 @@ from .plan import STEPS, Plan, decode, prefill
 from .subject import Layer, Subject, attend_by
 
 MOST_PAIRS = 16_384
-"""Tokens whose pairs are counted one by one: their matrix grows with the square."""
+"""Tokens whose pairs are counted one by one: their matrix scales_with with the square."""
 
 
 def parameters(layer: Layer, symbols: Subject) -> Iterator[Check]:
@@ -177,7 +177,7 @@ def projections(subject: Subject, queries: int, keys: int) -> int:
     """FLOPs of the projections of so many tokens, and of so many that keys are made from."""
     matrices = subject.kind.matrices(subject.stack.d_model, subject.d_source)
     of = {"queries": queries, "keys": keys}
-    return sum(2 * of[m.reads] * m.weights for m in matrices if m.reads)
+    return sum(2 * of[m.applied_to] * m.weights for m in matrices if m.applied_to)
 
 
 def counted(run: Callable[[], Tensor]) -> int:

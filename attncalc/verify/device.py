@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..cost.kernels import Machine
 from ..errors import AttncalcError, CannotCheckError
-from ..units import shown
+from ..units import truncate
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -81,7 +81,7 @@ def find(asked: str) -> Device:
     AttncalcError: for another name. CannotCheckError: there is no such device here.
     """
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", asked):
-        raise AttncalcError(f"there is no device '{shown(asked)}'", "known: auto, cpu, cuda, cuda:1, mps")
+        raise AttncalcError(f"there is no device '{truncate(asked)}'", "known: auto, cpu, cuda, cuda:1, mps")
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if asked == "auto":
         asked = "cuda" if has_cuda else "mps" if has_mps else "cpu"
@@ -127,7 +127,7 @@ def settled(device: Device, seed: int) -> Iterator[torch.Generator]:
 
 def _no_room(device: Device, error: Exception) -> CannotCheckError:
     return CannotCheckError(
-        f"{device.name} ran out of memory: {shown(str(error).splitlines()[0], 100)}",
+        f"{device.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
         "a shorter --context, or another device",
     )
 

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 class Ran(NamedTuple):
     """What one forward pass kept, in bytes, and its calls of attention modules in order.
 
-    cached: whether it returned a cache at all. context, source, state: by what it grows with.
+    cached: whether it returned a cache at all. context, source, state: by what it scales_with with.
     """
 
     cached: bool
@@ -63,8 +63,8 @@ def forward(theirs: Theirs, units: Sequence[Unit], batch: int, tokens: int, sour
                 hook.remove()
     kept = [out[name] for name in ("past_key_values", "cache_params", "state") if out.get(name) is not None]
     bytes_of = {"context": 0, "source": 0, "state": 0}
-    for grows, tensor in _tensors(kept, "state" if "state" in out else "context", set()):
-        bytes_of[grows] += tensor.numel() * tensor.element_size()
+    for scales_with, tensor in _tensors(kept, "state" if "state" in out else "context", set()):
+        bytes_of[scales_with] += tensor.numel() * tensor.element_size()
     return Ran(bool(kept), **bytes_of, calls=tuple(calls))
 
 
@@ -121,21 +121,21 @@ def _inputs(theirs: Theirs, batch: int, tokens: int, source: int | None) -> dict
     return {"input_ids": ids}
 
 
-def _tensors(found: object, grows: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(found: object, scales_with: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a cache, each once, with what they grow with."""
     if id(found) in seen:
         return
     seen.add(id(found))
     if isinstance(found, Tensor):
         if found.dim() > 1:  # others are lengths and positions
-            yield grows, found
+            yield scales_with, found
     elif isinstance(found, (list, tuple)):
         for part in found:
-            yield from _tensors(part, grows, seen)
+            yield from _tensors(part, scales_with, seen)
     elif isinstance(found, dict) or type(found).__module__.startswith("transformers."):
         parts = found if isinstance(found, dict) else vars(found)
         for name, part in parts.items():
             if name == "config":
                 continue
-            of = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else grows
+            of = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else scales_with
             yield from _tensors(part, of, seen)

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, normalize, silu, softplus
 
-from ..attention import Delta, Lightning, MLstm, Rwkv
+from ..attention import GatedDeltaNet, Lightning, MLstm, Rwkv
 from .states import EPS, Convolution, Gain, RecurrentLayer, State, project
 
 
 class DeltaLayer(RecurrentLayer):
     """A key takes out of its state what it finds there, before its value is put in; decayed by head or by channel."""
 
-    def __init__(self, kind: Delta, d_model: int) -> None:
+    def __init__(self, kind: GatedDeltaNet, d_model: int) -> None:
         super().__init__()
         self.kind, self.n_k_heads = kind, kind.n_k_heads or kind.n_heads
         keys, values = self.n_k_heads * kind.d_head, kind.n_heads * kind.d_v

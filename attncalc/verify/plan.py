@@ -175,7 +175,7 @@ def needs(model: ModelSpec, asked: Asked, copies: int = 1) -> Needs:
 def _of_tokens(subject: Subject, workload: Workload) -> int:
     """Bytes of a recurrent layer's tokens on their way: in fp32 four times what its widest projection makes of them."""
     d_model = int(subject.stack.d_model)
-    widest = max(int(m.cols) for m in subject.kind.matrices(d_model, d_model) if m.reads)
+    widest = max(int(m.cols) for m in subject.kind.matrices(d_model, d_model) if m.applied_to)
     return workload.batch * workload.new * (d_model + 4 * widest) * 4
 
 

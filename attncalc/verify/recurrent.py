@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu, softplus
 
-from ..attention import Delta, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
+from ..attention import GatedDeltaNet, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
 from ..errors import CannotCheckError
 from .linear import DeltaLayer, LightningLayer, MLstmLayer, RwkvLayer
 from .states import EPS, Convolution, Gain, RecurrentLayer, State, project
@@ -153,7 +153,7 @@ class RgLruLayer(RecurrentLayer):
 LAYERS: dict[type[Recurrent], Callable[[Any, int], RecurrentLayer]] = {
     Mamba: MambaLayer,
     Mamba2: Mamba2Layer,
-    Delta: DeltaLayer,
+    GatedDeltaNet: DeltaLayer,
     Lightning: LightningLayer,
     ShortConvolution: ShortConvolutionLayer,
     RgLru: RgLruLayer,

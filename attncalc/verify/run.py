@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import Absent, Grouped
+from ..attention import Grouped, NoAttention
 from ..check import Check, Timing, Verified
 from ..cost.cache import kv_cache
+from ..cost.common import group_name
 from ..cost.params import params
-from ..cost.parts import group_name
 from ..model import ModelSpec
 from ..units import BYTES, PARAMS
 from . import counts, memory, timing
@@ -42,7 +42,7 @@ def verify_model(model: ModelSpec, asked: Asked, device: Device, *, timed: bool,
     with settled(device, asked.seed) as random:
         plan = planned(model, asked, device)
         skipped = [*plan.shrunk, *plan.skipped]
-        absent = [group_name(model, *of) for of in model.groups() if isinstance(of[1].attention, Absent)]
+        absent = [group_name(model, *of) for of in model.groups() if isinstance(of[1].attention, NoAttention)]
         skipped += [f"{name}: these layers have no attention to check." for name in absent]
         known = memory.predicted(model, plan, device.machine)
         most = timing.ceiling(device, asked.torch_dtype) if timed else None

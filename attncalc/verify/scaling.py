@@ -1,4 +1,4 @@
-"""Time and memory of a layer over doubling contexts: what grows with the tokens, what with their square."""
+"""Time and memory of a layer over doubling contexts: what scales_with with the tokens, what with their square."""
 
 from __future__ import annotations
 

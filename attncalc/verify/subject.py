@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..attention import FULL, Absent, Attention, Cross, Grouped
-from ..cost.parts import group_name
+from ..attention import FULL, Attention, Cross, Grouped, NoAttention
+from ..cost.common import group_name
 from ..model import ModelSpec, Stack
 from ..workload import Mask, Workload
 from .caches import Cache
@@ -91,7 +91,7 @@ def subjects(model: ModelSpec) -> tuple[Subject, ...]:
     for stack, layers in model.groups():
         group = group_name(model, stack, layers)
         for kind in layers.attentions:
-            if isinstance(kind, Absent):
+            if isinstance(kind, NoAttention):
                 continue
             d_source = model.d_source if kind is layers.cross else stack.d_model
             key = (kind, stack.name, d_source)

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..errors import CannotCheckError
 from ..model import Head
-from ..units import shown
+from ..units import truncate
 
 ATTENTION = re.compile(r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$")
 """How the classes call what stands in a layer as its attention."""
@@ -65,7 +65,7 @@ class Theirs:
             except CannotCheckError:
                 raise
             except Exception as error:  # another library's, of any kind
-                what = f"model_type '{shown(str(config.get('model_type')))}'"
+                what = f"model_type '{truncate(str(config.get('model_type')))}'"
                 raise CannotCheckError(f"{what}: transformers cannot build it: {line(error)}") from None
         self.model.eval()
         self.has_towers = any(re.search(r"(language|text)_model\.", name) for name, _ in self.model.named_parameters())
@@ -172,14 +172,16 @@ def _built(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> 
 
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
-        raise CannotCheckError(f"transformers {transformers.__version__} has no model_type '{shown(str(kind))}'")
+        raise CannotCheckError(f"transformers {transformers.__version__} has no model_type '{truncate(str(kind))}'")
     own = CONFIG_MAPPING[kind].from_dict(dict(config))
     named: Any = getattr(transformers, str((config.get("architectures") or [""])[0]), None)
     if not isinstance(named, type) or not issubclass(named, transformers.PreTrainedModel):
         named = _by_type(own, head)
     if named is None:
         what = "language model" if head else "model"
-        raise CannotCheckError(f"transformers {transformers.__version__} has no {what} of '{shown(str(kind))}' alone")
+        raise CannotCheckError(
+            f"transformers {transformers.__version__} has no {what} of '{truncate(str(kind))}' alone"
+        )
     with torch.device("meta"):
         model: nn.Module = named._from_config(own, dtype=dtype, attn_implementation="eager")
     return model.to(dtype)
@@ -210,4 +212,4 @@ def quiet() -> Iterator[None]:
 
 def line(error: Exception) -> str:
     """An error in one line."""
-    return shown(f"{type(error).__name__}: {error}".split("\n")[0], 200)
+    return truncate(f"{type(error).__name__}: {error}".split("\n")[0], 200)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import AttncalcError, did_you_mean
-from ...units import shown
+from ...units import truncate
 from .fields import ConfigClass, Fields, config_classes
 
 TIP = "'attncalc presets families' lists what is read; --assume-grouped reads it as plain grouped attention"
@@ -83,7 +83,7 @@ def _variant(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]
     other = next((other for ending, other in rules.get("variants", {}).items() if named.endswith(ending)), None)
     found = rules if other is None else _merged(other)
     if "refused" in found:
-        raise AttncalcError(f"architectures {shown(named)} is not modelled: {found['refused']}", TIP)
+        raise AttncalcError(f"architectures {truncate(named)} is not modelled: {found['refused']}", TIP)
     return found
 
 
@@ -106,7 +106,7 @@ def _inside(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     default = kind.inside.get(part)
     if part in kind.fixed and said not in (None, default, name):
         raise AttncalcError(
-            f"{part}.model_type '{shown(str(said))}': the class of {name} makes it a {default}", "correct the config"
+            f"{part}.model_type '{truncate(str(said))}': the class of {name} makes it a {default}", "correct the config"
         )
     inner = str(default if part in kind.fixed else said or default)
     own = _read(inner, f"{part}.model_type")
@@ -145,7 +145,7 @@ def _read(name: str, where: str) -> dict[str, Any]:
     rules = _rules(name)
     if rules is None:
         hint = "" if name in config_classes() else did_you_mean(name, families())
-        raise AttncalcError(f"{where} '{shown(name)}' is not modelled", hint + TIP)
+        raise AttncalcError(f"{where} '{truncate(name)}' is not modelled", hint + TIP)
     if "refused" in rules:
         raise AttncalcError(f"{where} '{name}' is not modelled: {rules['refused']}", TIP)
     return rules

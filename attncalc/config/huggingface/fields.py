@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 
 
 class ConfigClass(NamedTuple):
@@ -59,7 +59,7 @@ class Fields(Mapping[str, Any]):
         for name, value in given.items():
             own = kind.synonyms.get(name, name)
             if own in self.given and self.given[own] != value:
-                said = f"{written[own]} {shown(repr(self.given[own]))} and {name} {shown(repr(value))}"
+                said = f"{written[own]} {truncate(repr(self.given[own]))} and {name} {truncate(repr(value))}"
                 raise AttncalcError(f"{said} contradict each other", "keep one of them")
             self.given[own] = value
             written[own] = name

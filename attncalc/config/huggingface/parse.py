@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 
 TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
@@ -19,7 +19,7 @@ def fields(content: bytes, file: str) -> dict[str, Any]:
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise AttncalcError(f"{file}: {shown(twice)}: given twice", "keep one of them")
+            raise AttncalcError(f"{file}: {truncate(twice)}: given twice", "keep one of them")
         return found
 
     try:

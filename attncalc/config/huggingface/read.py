@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from ...attention import KINDS, Recurrent
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 from ..document import Document
 from ..keys import MOST_LAYERS, is_layer_key, is_stack_key, keys_of_layer
 from .families import TIP, Family, architecture, family_of, listed
 from .fields import Fields, version
 from .layers import Layer, laid_out
-from .odd import refuse_odd
 from .rules import kinds_of, names_in, value_of
-from .unread import unread
+from .unused_fields import unread
+from .validate import refuse_odd
 
 NOT_KEYS = (
     "like",
@@ -63,7 +63,7 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
             return Document(file, {**data, **_assumption(family, left)}, {})
         for key in left:
             holder = family.fields if key in family.fields.given else family.source or family.fields
-            value = shown(repr(holder.given[key]))
+            value = truncate(repr(holder.given[key]))
             raise AttncalcError(f"{key} {value}: not modelled for {family.name}", TIP)
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
@@ -72,8 +72,8 @@ def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_gr
 
 def _assumption(family: Family, unread: Sequence[str]) -> dict[str, Any]:
     """The keys that mark every figure as resting on an assumption, and what was not looked at."""
-    assumed = f"model_type '{shown(family.name)}' read as plain grouped attention"
-    left = f" Not looked at: {shown(', '.join(unread), 300)}." if unread else ""
+    assumed = f"model_type '{truncate(family.name)}' read as plain grouped attention"
+    left = f" Not looked at: {truncate(', '.join(unread), 300)}." if unread else ""
     return {"assumed": assumed + "." + left}
 
 
@@ -88,7 +88,7 @@ def _data(family: Family) -> dict[str, Any]:
                 **{key: fields[key] for key in names_in(requirement)},
                 **{key: (fields.around or fields)[key] for key in around},
             }
-            read = ", ".join(f"{key} {shown(repr(value))}" for key, value in said.items())
+            read = ", ".join(f"{key} {truncate(repr(value))}" for key, value in said.items())
             raise AttncalcError(f"{read}: not modelled for {name}", TIP)
     top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and not _of_layer(key)}
     for key, value in _head(rules, fields).items():
@@ -150,19 +150,19 @@ def _title(family: Family, title: str) -> str:
     """What the file calls itself, where that is org/name and not a path on somebody's machine."""
     said = str((family.fields.around or family.fields).given.get("_name_or_path") or "")
     named = said.count("/") == 1 and not said.startswith((".", "/"))
-    return shown(said) if named else title or family.name
+    return truncate(said) if named else title or family.name
 
 
 def _source(family: Family) -> str:
     if family.assumed:
-        return f"its config.json, whose model_type '{shown(family.name)}' is not known"
+        return f"its config.json, whose model_type '{truncate(family.name)}' is not known"
     return f"its config.json, read as transformers {version()}'s {family.name}"
 
 
 def _n_layers(value: Any) -> int:
     if type(value) is not int or not 1 <= value <= MOST_LAYERS:
         raise AttncalcError(
-            f"{shown(repr(value))} layers", f"the number of layers is a whole number from 1 to {MOST_LAYERS:,}"
+            f"{truncate(repr(value))} layers", f"the number of layers is a whole number from 1 to {MOST_LAYERS:,}"
         )
     return value
 
@@ -200,7 +200,9 @@ def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str
         for kind in names:
             if kind not in rules["kinds"]:
                 allowed = ", ".join(rules["kinds"])
-                raise AttncalcError(f"layer {i}: '{shown(kind)}' is not a layer that is modelled", f"known: {allowed}")
+                raise AttncalcError(
+                    f"layer {i}: '{truncate(kind)}' is not a layer that is modelled", f"known: {allowed}"
+                )
             overlaid.update(rules["kinds"][kind] or {})
         values = {key: value_of(overlaid[key], own, i=i) for key in _relevant(overlaid, own, i)}
         for key in ("window", "chunk"):
@@ -244,7 +246,7 @@ def _dtype(fields: Fields) -> str:
     name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
     known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
     if name not in known:
-        raise AttncalcError(f"dtype '{shown(name)}' is not modelled", f"known: {', '.join(known)}")
+        raise AttncalcError(f"dtype '{truncate(name)}' is not modelled", f"known: {', '.join(known)}")
     return known[name]
 
 
@@ -274,7 +276,7 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if not any(f.given.get(key) for f in (outer, fields) for key in DTYPE_FIELDS):
         yield "The config names no dtype: bf16 is taken."
     if further := fields.given.get("num_nextn_predict_layers"):
-        yield f"Layers that predict further tokens ({shown(further)}, MTP) are not counted."
+        yield f"Layers that predict further tokens ({truncate(further)}, MTP) are not counted."
     if outer.given.get("quantization_config"):
         packed = _released(fields)
         what = "Experts" if packed and packed.key == "experts_dtype" else "Weights"
@@ -284,7 +286,7 @@ def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if rules.get("mask") == "bidirectional" and not named:
         yield "The config names no class (architectures): the base model is counted, without a task's head."
     if _is_other_head(rules, named):
-        yield f"The head of {shown(named)} is not counted."
+        yield f"The head of {truncate(named)} is not counted."
     towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if outer.given.get(key)]
     if towers:
         yield f"The {' and '.join(towers)} tower is not counted."

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 from .fields import Fields
 
 FUNCTIONS: dict[str, Any] = {
@@ -53,7 +53,7 @@ def value_of(rule: Any, fields: Fields, **known: Any) -> Any:
     try:
         return eval(_compiled(rule[1:]), names)
     except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError, OverflowError):
-        read = ", ".join(f"{name} {shown(repr(fields[name]))}" for name in dict.fromkeys(names.read))
+        read = ", ".join(f"{name} {truncate(repr(fields[name]))}" for name in dict.fromkeys(names.read))
         raise AttncalcError(
             f"cannot make anything of {read or rule}", "the config lacks a field, or one is not what its class expects"
         ) from None

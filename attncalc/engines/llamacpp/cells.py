@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...quantity import Quantity, Ratio, ceil_div, minimum, most, named, quantity, ratio, symbol
 from ...search import first
 from ...units import BYTES, NO_UNIT, DType, count
-from ..layouts import Bound, Detail, Pool
+from ..base import Bound, Detail, Pool
 
 VERSION, FORK = "0.3.36", "ik"
 """What --engine-version may be: llama-cpp-python's version, or the fork ik_llama.cpp."""
@@ -36,7 +36,7 @@ class Buffer(NamedTuple):
     window: bool = False
 
     @property
-    def shown(self) -> int:
+    def printed_bytes(self) -> int:
         """`cell` under its name, so that buffers may use one symbol for different numbers; an int stays plain."""
         if not isinstance(self.cell, Quantity):
             return self.cell
@@ -100,7 +100,7 @@ class LlamaCpp:
         return self._streams(sequences) * self._bytes(base, window) + sequences * self._state
 
     def pool(self, memory: int, context: int) -> Pool:
-        """What the memory holds. tokens: the largest n_ctx (-c) for the sequences given. words: of a start
+        """What the memory holds. tokens: the largest n_ctx (-c) for the sequences given. log_lines: of a start
         with so many sequences of `context` tokens, on all GPUs.
         """
         memory = symbol("kv_memory", memory, "bytes for the cache")
@@ -170,7 +170,7 @@ class LlamaCpp:
         """Bytes of one stream."""
         if len(self.buffers) == 1 and not self.buffers[0].window:
             return base * self.buffers[0].cell
-        return sum((window if b.window else base) * b.shown for b in self.buffers)
+        return sum((window if b.window else base) * b.printed_bytes for b in self.buffers)
 
     def _n_ctx(self, memory: int) -> int:
         """The most cells, of all streams, that fit with the windows' cells and the states."""

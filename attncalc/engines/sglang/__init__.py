@@ -13,12 +13,12 @@ from fractions import Fraction
 
 from ...quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
 from ...units import BYTES, GIB, TOKENS
-from ..kept import Kept
-from ..layouts import Bound, Detail, Pool, Settings
+from ..base import Bound, Detail, EngineArgs, Pool
+from ..pipeline import LayerCacheSpec
+from .args import DEFAULTS as DEFAULTS
+from .args import SETTINGS, facts, notes, understood
 from .pools import Pools, Stage, read
 from .states import States
-from .told import HABITS as HABITS
-from .told import SETTINGS, facts, notes, understood
 
 NAME = "sglang"
 EVICTION = 128
@@ -82,7 +82,7 @@ class SGLang:
             tokens=quantity(tokens),
             concurrency=self._concurrency(quantity(tokens), windows, slots, context),
             details=tuple(self._details(stage, windows, slots)),
-            words=(*words, f"max_total_num_tokens={int(tokens)}, ..."),
+            log_lines=(*words, f"max_total_num_tokens={int(tokens)}, ..."),
         )
 
     def _used(self) -> list[int]:
@@ -217,23 +217,23 @@ class SGLang:
         return f"{label}KV Cache is allocated. dtype: torch.{self.dtype}, #tokens: {tokens}, {sizes}"
 
 
-def layout(kept: Sequence[Kept], settings: Settings) -> SGLang:
+def layout(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> SGLang:
     """SGLang's pools for those layers. AttncalcError: a setting is not SGLang's, or it cannot store them."""
-    settings.only(NAME, SETTINGS)
-    pools = read(kept, settings)
-    told = understood(pools, settings)
+    args.only(NAME, SETTINGS)
+    pools = read(kept, args)
+    told = understood(pools, args)
     return SGLang(
         pools=pools,
         states=told.states,
         page=told.page,
         share=told.share,
-        draft=settings.speculative_layers,
-        ahead=settings.speculative_tokens,
+        draft=args.speculative_layers,
+        ahead=args.speculative_tokens,
         most=told.most,
-        dtype=TORCH[settings.kv_dtype.name],
+        dtype=TORCH[args.kv_dtype.name],
         version=told.version,
         facts=tuple(facts(pools, told)),
-        notes=tuple(notes(kept, pools, settings, told)),
+        notes=tuple(notes(kept, pools, args, told)),
     )
 
 

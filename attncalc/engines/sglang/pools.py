@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...attention import Cached, Chunked, Full, Sliding
+from ...attention import CacheSpec, Chunked, Full, Sliding
 from ...attention.span import Selected
 from ...errors import AttncalcError
 from ...quantity import Quantity, named, symbol
 from ...units import DType, dtype
-from ..kept import Kept, gathered, stages, summed
-from ..layouts import Settings
+from ..base import EngineArgs
+from ..pipeline import LayerCacheSpec, gathered, stages, summed
 
 SCALED = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
@@ -78,7 +78,7 @@ class Pools(NamedTuple):
     stages: tuple[Stage, ...]
 
 
-def read(kept: Sequence[Kept], settings: Settings) -> Pools:
+def read(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> Pools:
     """Those layers as SGLang has them. AttncalcError: it has no pool for them, or none is known here."""
     everything = [cached for run in kept for cached in run.cached]
     for cached in everything:
@@ -89,30 +89,30 @@ def read(kept: Sequence[Kept], settings: Settings) -> Pools:
             "SGLang: no layer keeps keys or a latent", "its token pool is sized by them: choose another engine"
         )
     windows = {cached.span for cached in keys if isinstance(cached.span, (Sliding, Chunked))}
-    states = [cached for cached in everything if cached.grows == "never"]
-    two = bool(windows) and settings.model_type in {None, *WINDOWED} and not settings.disable_hybrid_swa_memory
+    states = [cached for cached in everything if cached.scales_with == "never"]
+    two = bool(windows) and args.model_type in {None, *WINDOWED} and not args.disable_hybrid_swa_memory
     if two and (states or all(cached.span.reach is not None for cached in keys)):
-        if settings.model_type is not None:
+        if args.model_type is not None:
             beside = "beside states" if states else "without full attention"
             raise AttncalcError(f"SGLang: a pool of windows {beside} is not known here", _ALONE)
         two = False
     if two and len(windows) > 1:
         raise AttncalcError("SGLang: its pool of windows has one window, these layers have several", _ALONE)
     dsa = next((cached for cached in everything if cached.role == "indexer"), None)
-    _can_store(keys, settings, dsa, two)
+    _can_store(keys, args, dsa, two)
     if two and not all(any(c.role in KEYS for c in run.cached) for run in kept):
         raise AttncalcError(
             "SGLang: layers without keys of their own have rows too, and of which of the two pools is not known",
             "choose another engine",
         )
     return Pools(
-        full=_row(kept, settings, dsa is not None, two, windowed=False),
-        swa=_row(kept, settings, False, two, windowed=True) if two else None,
+        full=_row(kept, args, dsa is not None, two, windowed=False),
+        swa=_row(kept, args, False, two, windowed=True) if two else None,
         indexer=0 if dsa is None else dsa.width + dsa.width // SCALED * 4,
         window=_before(next(iter(windows))) if two else 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
-        stages=tuple(_stage(part, settings, two, bool(states)) for part in stages(kept, settings.pp, stage_sizes)),
+        stages=tuple(_stage(part, args, two, bool(states)) for part in stages(kept, args.pp, stage_sizes)),
     )
 
 
@@ -129,14 +129,14 @@ def stage_sizes(layers: int, pp: int) -> list[int]:
     return [(layers + stage) // pp for stage in range(pp)]
 
 
-def _known(cached: Cached) -> None:
+def _known(cached: CacheSpec) -> None:
     """AttncalcError: what no pool of SGLang's is known for."""
     what = None
     if cached.role == "other":
         what = cached.name
-    elif cached.grows == "source":
+    elif cached.scales_with == "source":
         what = f"{cached.name} of a source"
-    elif cached.grows == "context" and not isinstance(cached.span, _spans(cached)):
+    elif cached.scales_with == "context" and not isinstance(cached.span, _spans(cached)):
         what = f"{cached.name} of {cached.span.words}"
     elif cached.role == "indexer" and int(cached.width) != SCALED:
         what = f"indexer keys of {int(cached.width)} elements (SGLang's have {SCALED})"
@@ -144,17 +144,17 @@ def _known(cached: Cached) -> None:
         raise AttncalcError(f"SGLang: no layout is known here for {what}", "choose another engine with --engine")
 
 
-def _spans(cached: Cached) -> tuple[type, ...]:
+def _spans(cached: CacheSpec) -> tuple[type, ...]:
     """The spans that its pools are known for: an indexer picks among latents alone."""
     return (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
 
 
-def _can_store(keys: Sequence[Cached], settings: Settings, dsa: Cached | None, two: bool) -> None:
+def _can_store(keys: Sequence[CacheSpec], args: EngineArgs, dsa: CacheSpec | None, two: bool) -> None:
     """AttncalcError: SGLang has no such dtype, or not for these layers."""
-    kv = settings.kv_dtype
-    if kv.name not in {"bf16", "fp8", "fp4", settings.dtype.name} or settings.dtype.group is not None:
+    kv = args.kv_dtype
+    if kv.name not in {"bf16", "fp8", "fp4", args.dtype.name} or args.dtype.group is not None:
         raise AttncalcError(
-            f"SGLang has no cache in {kv.name} for a model in {settings.dtype.name}",
+            f"SGLang has no cache in {kv.name} for a model in {args.dtype.name}",
             "its --kv-cache-dtype: auto (the model's own), bf16, fp8_e4m3, fp8_e5m2 or fp4",
         )
     if dsa and kv.name not in {"bf16", "fp8"}:
@@ -167,10 +167,10 @@ def _can_store(keys: Sequence[Cached], settings: Settings, dsa: Cached | None, t
         )
 
 
-def _row(kept: Sequence[Kept], settings: Settings, dsa: bool, two: bool, *, windowed: bool) -> Row:
+def _row(kept: Sequence[LayerCacheSpec], args: EngineArgs, dsa: bool, two: bool, *, windowed: bool) -> Row:
     """The row of a pool. AttncalcError: its layers' differ, where SGLang has one size for all."""
     rows = [
-        _row_of(mine, settings.kv_dtype, dsa)
+        _row_of(mine, args.kv_dtype, dsa)
         for run in kept
         if (mine := [c for c in run.cached if c.role in KEYS and _windowed(c, two) == windowed])
     ]
@@ -183,7 +183,7 @@ def _row(kept: Sequence[Kept], settings: Settings, dsa: bool, two: bool, *, wind
     return rows[0]
 
 
-def _row_of(mine: Sequence[Cached], kv: DType, dsa: bool) -> Row:
+def _row_of(mine: Sequence[CacheSpec], kv: DType, dsa: bool) -> Row:
     first = mine[0]
     if first.role == "latent":
         if dsa and kv.name == "fp8":  # fp8 latent with fp32 scales, the rotary key in bf16
@@ -202,7 +202,7 @@ def _row_of(mine: Sequence[Cached], kv: DType, dsa: bool) -> Row:
     return Row(total, k, int(total) - k, False)
 
 
-def _windowed(cached: Cached, two: bool) -> bool:
+def _windowed(cached: CacheSpec, two: bool) -> bool:
     return two and isinstance(cached.span, (Sliding, Chunked))
 
 
@@ -211,7 +211,7 @@ def _before(span: Sliding | Chunked) -> int:
     return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
 
 
-def _stage(part: Sequence[Kept], settings: Settings, two: bool, states: bool) -> Stage:
+def _stage(part: Sequence[LayerCacheSpec], args: EngineArgs, two: bool, states: bool) -> Stage:
     """What one pipeline stage has. Without states every layer has its rows, in hybrids those with keys."""
     full = swa = indexers = 0
     for run in part:
@@ -225,29 +225,29 @@ def _stage(part: Sequence[Kept], settings: Settings, two: bool, states: bool) ->
         full,
         swa,
         indexers,
-        _slot(part, "convolution", settings),
-        _slot(part, "state", settings),
+        _slot(part, "convolution", args),
+        _slot(part, "state", args),
     )
 
 
-def _slot(part: Sequence[Kept], role: str, settings: Settings) -> int:
+def _slot(part: Sequence[LayerCacheSpec], role: str, args: EngineArgs) -> int:
     """Bytes of a slot: the states of that role in all layers of a stage."""
 
-    def one(run: Kept) -> int:
-        return sum(_state(c, settings) for c in run.cached if c.role == role)
+    def one(run: LayerCacheSpec) -> int:
+        return sum(_state(c, args) for c in run.cached if c.role == role)
 
     found = summed(gathered(part), one, f"{role}_bytes", f"bytes of a {role}")
     return named(found, f"{role}_slot", f"bytes of a slot, {role}s") if isinstance(found, Quantity) else found
 
 
-def _state(cached: Cached, settings: Settings) -> int:
+def _state(cached: CacheSpec, args: EngineArgs) -> int:
     """Bytes of a layer's state; of a convolution its inputs before the newest, in bf16 whatever the model is in.
 
     Source: SGLang's mamba2_state_dtype and Mamba2StateShape (configs/mamba_utils.py).
     """
     if cached.role == "convolution":
         return cached.rows * (cached.width - 1) * _bytes(cached.width, "convolution_bytes", dtype("bf16"))
-    kept_in = settings.mamba_ssm_cache_dtype or dtype(cached.asked or "fp32")
+    kept_in = args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32")
     return cached.rows * cached.width * _bytes(cached.width, "state_bytes", kept_in)
 
 

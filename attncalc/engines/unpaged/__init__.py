@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...attention import Cached
+from ...attention import CacheSpec
 from ...errors import AttncalcError
 from ...quantity import named, quantity, ratio, symbol
 from ...units import BYTES, DType, count
 from ...workload import Workload
-from ..kept import Kept, summed
-from ..layouts import Bound, Detail, Pool, Settings
+from ..base import Bound, Detail, EngineArgs, Pool
+from ..pipeline import LayerCacheSpec, summed
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Unpaged:
     something. source_tokens: of an encoder's side.
     """
 
-    stages: tuple[tuple[Kept, ...], ...]
+    stages: tuple[tuple[LayerCacheSpec, ...], ...]
     kv_dtype: DType
     source_tokens: int | None
-    one: Callable[[Cached, Workload, DType], int]
+    one: Callable[[CacheSpec, Workload, DType], int]
     source: str
     bound: Bound = "lower"
     facts: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Unpaged:
     def _most(self, asked: Workload) -> int:
         return max((self._stage(runs, asked) for runs in self.stages), key=int)
 
-    def _stage(self, runs: Sequence[Kept], asked: Workload) -> int:
+    def _stage(self, runs: Sequence[LayerCacheSpec], asked: Workload) -> int:
         return summed(
             runs,
             lambda run: sum(self.one(cached, asked, self.kv_dtype) for cached in run.cached),
@@ -67,10 +67,10 @@ class Unpaged:
         )
 
 
-def check(kept: Sequence[Kept], settings: Settings) -> None:
+def check(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
     """AttncalcError: the layers keep nothing, or something of a source whose tokens were not given."""
     everything = [cached for run in kept for cached in run.cached]
     if not everything:
         raise AttncalcError("this model keeps no cache", "an encoder sees all its tokens at once: ask for its memory")
-    if settings.source is None and any(cached.grows == "source" for cached in everything):
+    if args.source is None and any(cached.scales_with == "source" for cached in everything):
         raise AttncalcError("this model keeps a cache of its source", "give the source's tokens: --source-context N")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..base import EngineArgs
+from ..defaults import EngineDefaults, Limits
 from ..ideal import NAME, layer_bytes
-from ..kept import Kept, gathered, stages
-from ..layouts import Settings
-from ..serving import Habits, Limits
+from ..pipeline import LayerCacheSpec, gathered, stages
 from . import Unpaged, check
 
-HABITS = Habits("ideal", lambda settings: Limits(1, 1), keeps_back="nothing")
+DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), keeps_back="nothing")
 
 
-def layout(kept: Sequence[Kept], settings: Settings) -> Unpaged:
+def layout(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> Unpaged:
     """The least that those layers keep. AttncalcError: a setting of another engine, or they keep nothing."""
-    settings.only(NAME, frozenset({"pp"}))
-    check(kept, settings)
-    runs = tuple(gathered(stage) for stage in stages(kept, settings.pp))
-    return Unpaged(runs, settings.kv_dtype, settings.source, layer_bytes, "the tokens that a layer's span can reach")
+    args.only(NAME, frozenset({"pp"}))
+    check(kept, args)
+    runs = tuple(gathered(stage) for stage in stages(kept, args.pp))
+    return Unpaged(runs, args.kv_dtype, args.source, layer_bytes, "the tokens that a layer's span can reach")

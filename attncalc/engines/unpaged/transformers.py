@@ -7,56 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...attention import Cached
+from ...attention import CacheSpec
 from ...errors import AttncalcError, did_you_mean
 from ...quantity import Quantity, ceil_div, minimum, symbol
-from ...units import DType, shown
+from ...units import DType, truncate
 from ...workload import Workload
 from .. import ideal
-from ..kept import Kept, gathered, words
-from ..layouts import Settings
-from ..serving import Habits, Limits
+from ..base import EngineArgs
+from ..defaults import EngineDefaults, Limits
+from ..pipeline import LayerCacheSpec, gathered, words
 from ..transformers import NAME, layer_bytes, stored
 from . import Unpaged, check
 
-HABITS = Habits("transformers", lambda settings: Limits(1, 1), whole_prompts=True)
+DEFAULTS = EngineDefaults("transformers", lambda args: Limits(1, 1), whole_prompts=True)
 VERSION = "5.23.0"
 IMPLEMENTATIONS = ("dynamic", "static", "quantized")
 GROUP, BITS, RESIDUAL = 64, 4, 128
 """QuantizedLayer's own: elements that share a scale, bits of an element, tokens of the residual."""
 
 
-def layout(kept: Sequence[Kept], settings: Settings) -> Unpaged:
+def layout(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> Unpaged:
     """Hugging Face's own caches, by cache_implementation: dynamic (the default), static or quantized.
 
     kv_dtype is the model's own there; fp8 is QuantizedCache's backend of that name. Source: transformers
     5.23.0, cache_utils.py. AttncalcError: another cache, another version, or layers that it cannot hold.
     """
-    settings.only(NAME, frozenset({"cache_implementation", "residual_length", "engine_version"}))
-    if settings.engine_version not in (None, VERSION):
+    args.only(NAME, frozenset({"cache_implementation", "residual_length", "engine_version"}))
+    if args.engine_version not in (None, VERSION):
         raise AttncalcError(
-            f"--engine-version {shown(settings.engine_version)}: the caches of transformers {VERSION} are known here",
+            f"--engine-version {truncate(args.engine_version)}: the caches of transformers {VERSION} are known here",
             "leave it out",
         )
-    check(kept, settings)
-    name = settings.cache_implementation or "dynamic"
+    check(kept, args)
+    name = args.cache_implementation or "dynamic"
     if name not in IMPLEMENTATIONS:
         raise AttncalcError(
-            f"--cache-implementation {shown(name)}: its bytes on the device are not known here",
+            f"--cache-implementation {truncate(name)}: its bytes on the device are not known here",
             f"{did_you_mean(name, IMPLEMENTATIONS)}known: {', '.join(IMPLEMENTATIONS)}",
         )
-    if settings.residual_length is not None and (name != "quantized" or settings.kv_dtype.name == "fp8"):
+    if args.residual_length is not None and (name != "quantized" or args.kv_dtype.name == "fp8"):
         raise AttncalcError("--residual-length is of groups of 4-bit elements", "add --cache-implementation quantized")
     made = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}[name]
-    return made(gathered(kept), settings)
+    return made(gathered(kept), args)
 
 
-def _dynamic(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
-    _plain(settings)
+def _dynamic(runs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> Unpaged:
+    _plain(args)
     return Unpaged(
         (runs,),
-        settings.kv_dtype,
-        settings.source,
+        args.kv_dtype,
+        args.source,
         layer_bytes,
         "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
         version=VERSION,
@@ -65,18 +65,18 @@ def _dynamic(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
     )
 
 
-def _static(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
-    _plain(settings)
+def _static(runs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> Unpaged:
+    _plain(args)
     for run in runs:
-        if any(cached.role == "other" and cached.grows == "context" for cached in run.cached):
+        if any(cached.role == "other" and cached.scales_with == "context" for cached in run.cached):
             raise AttncalcError(
                 f"StaticCache: no layout is known here for layers that keep {words(run)}",
                 "ask without --cache-implementation static",
             )
     return Unpaged(
         (runs,),
-        settings.kv_dtype,
-        settings.source,
+        args.kv_dtype,
+        args.source,
         lambda cached, asked, kv_dtype: ideal.layer_bytes(stored(cached), asked, kv_dtype),
         "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
         "reserved",
@@ -85,32 +85,32 @@ def _static(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
     )
 
 
-def _quantized(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
+def _quantized(runs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> Unpaged:
     for run in runs:
-        if any(c.grows != "context" or c.span.reach is not None or c.role not in _QUANTIZED for c in run.cached):
+        if any(c.scales_with != "context" or c.span.reach is not None or c.role not in _QUANTIZED for c in run.cached):
             raise AttncalcError(
                 f"QuantizedCache is for full attention alone; layers here keep {words(run)}",
                 "ask without --cache-implementation quantized",
             )
     source = "transformers, cache_utils.py: QuantizedCache, "
     copied = "A step makes one layer's K and V whole again at a time; that is not counted."
-    if settings.kv_dtype.name == "fp8":
+    if args.kv_dtype.name == "fp8":
         return Unpaged(
             (runs,),
-            settings.kv_dtype,
-            settings.source,
+            args.kv_dtype,
+            args.source,
             layer_bytes,
             source + "Fp8QuantizedLayer",
             version=VERSION,
             facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
             notes=(copied, "Two fp32 scales a layer, 8 B, are not counted."),
         )
-    _plain(settings)
-    residual = RESIDUAL if settings.residual_length is None else settings.residual_length
+    _plain(args)
+    residual = RESIDUAL if args.residual_length is None else args.residual_length
     return Unpaged(
         (runs,),
-        settings.kv_dtype,
-        settings.source,
+        args.kv_dtype,
+        args.source,
         lambda cached, asked, kv_dtype: _in_groups(cached, asked, kv_dtype, residual),
         source + "QuantizedLayer (backends quanto and hqq)",
         version=VERSION,
@@ -122,16 +122,16 @@ def _quantized(runs: tuple[Kept, ...], settings: Settings) -> Unpaged:
 _QUANTIZED = ("kv", "k", "v", "latent")
 
 
-def _plain(settings: Settings) -> None:
+def _plain(args: EngineArgs) -> None:
     """AttncalcError: a dtype that K and V of a model cannot have."""
-    if settings.kv_dtype.group is not None or settings.kv_dtype.name == "fp8":
+    if args.kv_dtype.group is not None or args.kv_dtype.name == "fp8":
         raise AttncalcError(
-            f"--kv-dtype {settings.kv_dtype.name}: this cache has the model's own dtype",
+            f"--kv-dtype {args.kv_dtype.name}: this cache has the model's own dtype",
             "leave it out; --cache-implementation quantized keeps 4 bits, with --kv-dtype fp8 8 bits",
         )
 
 
-def _in_groups(cached: Cached, workload: Workload, kv_dtype: DType, residual: int) -> int:
+def _in_groups(cached: CacheSpec, workload: Workload, kv_dtype: DType, residual: int) -> int:
     """Bytes that one layer of QuantizedCache keeps at the most.
 
     The first call's tokens are quantised, then up to residual_length - 1 wait as they came.

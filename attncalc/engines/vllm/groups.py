@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import AttncalcError
-from .pages import Spec
-from .versions import Behaviour
+from .pages import LayerSpec
+from .versions import VllmVersion
 
 
 class Group(NamedTuple):
@@ -18,10 +18,10 @@ class Group(NamedTuple):
     """
 
     layers: tuple[int, ...]
-    specs: tuple[Spec, ...]
+    specs: tuple[LayerSpec, ...]
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> LayerSpec:
         """That of its first layer, which stands for the tokens that it keeps."""
         return self.specs[0]
 
@@ -33,7 +33,9 @@ class Padding(NamedTuple):
     layers: int
 
 
-def grouped(specs: Sequence[Spec], does: Behaviour, *, promote: bool) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
+def grouped(
+    specs: Sequence[LayerSpec], does: VllmVersion, *, promote: bool
+) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
     """The groups of layers with those specs, in the model's order, and the layers that padding adds.
 
     promote: windows and chunks keep every token (--disable-hybrid-kv-cache-manager, and old versions).
@@ -65,7 +67,7 @@ def grouped(specs: Sequence[Spec], does: Behaviour, *, promote: bool) -> tuple[t
     return tuple(groups), tuple(added)
 
 
-def _group_size(counts: Sequence[int], does: Behaviour) -> int:
+def _group_size(counts: Sequence[int], does: VllmVersion) -> int:
     """Layers of a group: as many as the rarest kind has, or the commonest where they are about as many."""
     least, most = min(counts), max(counts)
     if does.most_padding:
@@ -75,7 +77,7 @@ def _group_size(counts: Sequence[int], does: Behaviour) -> int:
     return least
 
 
-def _promoted(specs: Sequence[Spec], does: Behaviour, promote: bool) -> list[Spec]:
+def _promoted(specs: Sequence[LayerSpec], does: VllmVersion, promote: bool) -> list[LayerSpec]:
     """Windows and chunks as full attention, where they are not grouped apart and another layer is full."""
     if not any(s.kind == "full" for s in specs):
         return list(specs)
@@ -85,14 +87,14 @@ def _promoted(specs: Sequence[Spec], does: Behaviour, promote: bool) -> list[Spe
     return [s._replace(kind="full", reach=None, block_size=block) if s.kind in narrow else s for s in specs]
 
 
-def _one_type(specs: Sequence[Spec]) -> bool:
+def _one_type(specs: Sequence[LayerSpec]) -> bool:
     """All layers need the same number of tokens, whatever their widths."""
     if len({int(s.block_size) for s in specs}) > 1:
         return False
     return all(s.full for s in specs) or (len({(s.kind, s.reach) for s in specs}) == 1 and specs[0].kind != "mamba")
 
 
-def _unified(specs: Sequence[Spec], does: Behaviour) -> list[Spec]:
+def _unified(specs: Sequence[LayerSpec], does: VllmVersion) -> list[LayerSpec]:
     """The specs with pages of one size: smaller ones take more tokens, or are padded (from 0.24)."""
     largest = max((s.page_bytes for s in specs), key=int)
     found = []
@@ -110,7 +112,7 @@ def _unified(specs: Sequence[Spec], does: Behaviour) -> list[Spec]:
     return found
 
 
-def _cannot(does: Behaviour, why: str) -> AttncalcError:
+def _cannot(does: VllmVersion, why: str) -> AttncalcError:
     return AttncalcError(
         f"vLLM {does.name} {why}, which this model has", "choose a newer one with --engine-version, or another engine"
     )

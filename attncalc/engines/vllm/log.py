@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 
 _NUMBER = r"(\d[\d,_]{0,29})"
 _SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ?GiB"
@@ -114,7 +114,7 @@ def read_log(text: str, name: str) -> Log:
                 _keep(logged, what, Printed(values[0], said))
     if not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
         raise AttncalcError(
-            f"{shown(name)}: no start-up log of vLLM: no line says how large its cache is",
+            f"{truncate(name)}: no start-up log of vLLM: no line says how large its cache is",
             "it would have one such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
         )
     return Log(version, model, told, tuple(available), logged, starts)

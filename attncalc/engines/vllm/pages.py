@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ...attention import Cached, Chunked, Sliding
+from ...attention import CacheSpec, Chunked, Sliding
 from ...errors import AttncalcError
 from ...quantity import Quantity, ceil_div, symbol, total
 from ...units import DType, dtype
-from ..layouts import Settings
-from .versions import Behaviour
+from ..base import EngineArgs
+from .versions import VllmVersion
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
 """Dtypes that vLLM has for a cache; a latent has the plain ones alone."""
 
 
-class Spec(NamedTuple):
+class LayerSpec(NamedTuple):
     """One layer's cache: `block_size` tokens of `token_bytes` each; of a state, one page of `token_bytes`.
 
     shape: what tells specs of equal bytes apart. reach: the window's or the chunk's tokens. padded: bytes
@@ -57,37 +57,39 @@ class Spec(NamedTuple):
         return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.reach and int(self.reach))
 
 
-def specs(cached: tuple[Cached, ...], settings: Settings, does: Behaviour, block_size: int) -> Iterator[Spec]:
+def specs(cached: tuple[CacheSpec, ...], args: EngineArgs, does: VllmVersion, block_size: int) -> Iterator[LayerSpec]:
     """The caches of one layer: its keys and values, an indexer's beside them, its state, what it keeps of a source.
 
     AttncalcError: for a cache that vLLM's layout is not known of here.
     """
     sparse = any(c.role == "indexer" for c in cached)
-    heads = [c for c in cached if c.role in ("kv", "k", "v") and c.grows == "context"]
-    across = [c for c in cached if c.role in ("kv", "k", "v") and c.grows == "source"]
+    heads = [c for c in cached if c.role in ("kv", "k", "v") and c.scales_with == "context"]
+    across = [c for c in cached if c.role in ("kv", "k", "v") and c.scales_with == "source"]
     states = [c for c in cached if c.role in ("convolution", "state")]
     for c in cached:
         if c.role == "other":
             raise AttncalcError(f"vLLM's layout of '{c.name}' is not known here", "'--engine ideal' counts it")
     if heads:
-        yield _of_heads(heads, settings.kv_dtype, does, block_size)
+        yield _of_heads(heads, args.kv_dtype, does, block_size)
     for c in cached:
         if c.role == "latent":
-            yield Spec("mla", block_size, _latent_bytes(c, settings.kv_dtype, sparse), _shape([c]))
+            yield LayerSpec("mla", block_size, _latent_bytes(c, args.kv_dtype, sparse), _shape([c]))
         if c.role == "indexer":
-            yield Spec("mla", block_size, _indexer_bytes(c), _shape([c]))
+            yield LayerSpec("mla", block_size, _indexer_bytes(c), _shape([c]))
     if states:
-        page = total(_state_bytes(c, settings) for c in states)
-        yield Spec("mamba", block_size, page if isinstance(states[0].rows, Quantity) else int(page), _shape(states))
+        page = total(_state_bytes(c, args) for c in states)
+        yield LayerSpec(
+            "mamba", block_size, page if isinstance(states[0].rows, Quantity) else int(page), _shape(states)
+        )
     if across:
-        yield _of_heads(across, settings.kv_dtype, does, block_size)._replace(kind="cross")
+        yield _of_heads(across, args.kv_dtype, does, block_size)._replace(kind="cross")
 
 
-def _shape(cached: list[Cached]) -> tuple[tuple[int, int], ...]:
+def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
     return tuple((int(c.rows), int(c.width)) for c in cached)
 
 
-def _of_heads(cached: list[Cached], stored: DType, does: Behaviour, block_size: int) -> Spec:
+def _of_heads(cached: list[CacheSpec], stored: DType, does: VllmVersion, block_size: int) -> LayerSpec:
     if stored.name not in _DTYPES:
         raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")
     span = cached[0].span
@@ -101,10 +103,10 @@ def _of_heads(cached: list[Cached], stored: DType, does: Behaviour, block_size: 
         widths = [max(widths, key=int)] * len(widths)
     token = sum(c.rows * stored.row_bytes(width) for c, width in zip(cached, widths, strict=True))
     block = does.window_block(block_size) if kind == "sliding" else block_size
-    return Spec(kind, block, token, _shape(cached), span.reach)
+    return LayerSpec(kind, block, token, _shape(cached), span.reach)
 
 
-def _latent_bytes(latent: Cached, stored: DType, sparse: bool) -> int:
+def _latent_bytes(latent: CacheSpec, stored: DType, sparse: bool) -> int:
     """Bytes of a token's latent. Where an indexer picks tokens, fp8 is fp8_ds_mla: the rotary key stays in
     16 bits, and each 128 elements of the latent have an fp32 scale: 512 + 4 * 4 + 64 * 2 = 656.
     """
@@ -121,23 +123,23 @@ def _latent_bytes(latent: Cached, stored: DType, sparse: bool) -> int:
     return rank + scales + latent.rotary * dtype("bf16").row_bytes(1)
 
 
-def _indexer_bytes(keys: Cached) -> int:
+def _indexer_bytes(keys: CacheSpec) -> int:
     """Bytes of a token's indexer key: fp8, with an fp32 scale for each 128 elements, whatever the cache's dtype."""
     return keys.width + 4 * ceil_div(keys.width, 128)
 
 
-def _state_bytes(state: Cached, settings: Settings) -> int:
+def _state_bytes(state: CacheSpec, args: EngineArgs) -> int:
     """Bytes of a convolution's last tokens, or of a state (model_executor/layers/mamba/mamba_utils.py).
 
     A convolution of width k keeps k - 1 tokens and those that a drafter may have to take back.
     """
-    plain = settings.dtype
+    plain = args.dtype
     if state.role == "convolution":
-        drafted = settings.speculative_tokens
+        drafted = args.speculative_tokens
         if isinstance(state.rows, Quantity) and drafted:
             drafted = symbol("speculative_tokens", drafted, "tokens that a drafter proposes in a step")
         return state.rows * plain.row_bytes(state.width - 1 + drafted, "conv_bytes")
     if state.dtype is None:  # lightning attention's, which mamba_ssm_cache_dtype is not for
         return state.rows * plain.row_bytes(state.width, "state_bytes")
-    kept = settings.mamba_ssm_cache_dtype or (dtype(state.asked) if state.asked else plain)
+    kept = args.mamba_ssm_cache_dtype or (dtype(state.requested_dtype) if state.requested_dtype else plain)
     return state.rows * kept.row_bytes(state.width, "state_bytes")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from ...quantity import Formula, Quantity, Ratio, ceil_div, formula_of, maximum, minimum, named, quantity, ratio, symbol
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
-from ..layouts import Bound, Detail, Pool, Settings
+from ..base import Bound, Detail, EngineArgs, Pool
 from .defaults import batched_tokens
 from .groups import Group, Padding
-from .pages import Spec
+from .pages import LayerSpec
 from .states import Alignment, States
-from .versions import Behaviour
+from .versions import VllmVersion
 
 _SWAP_SPACE = 4 * GIB
 
@@ -31,8 +31,8 @@ def on_stage(groups: Sequence[Group], stage_of: Sequence[int], stage: int) -> tu
 class VllmLayout:
     """vLLM's groups of layers, all of them and by pipeline stage."""
 
-    settings: Settings
-    does: Behaviour
+    args: EngineArgs
+    does: VllmVersion
     groups: tuple[Group, ...]
     by_stage: tuple[tuple[Group, ...], ...]
     padding: tuple[Padding, ...]
@@ -72,12 +72,12 @@ class VllmLayout:
 
     @property
     def _batched(self) -> int:
-        return batched_tokens(self.settings, self.does)
+        return batched_tokens(self.args, self.does)
 
     @property
     def in_flight(self) -> int:
         """Tokens that are scheduled and whose blocks are not yet free."""
-        pp = self.settings.pp
+        pp = self.args.pp
         steps = pp + 1 if self.does.two_steps_in_flight else 1
         return self._batched * steps
 
@@ -88,7 +88,7 @@ class VllmLayout:
 
     def blocks_per_request(self, context: int) -> int:
         """Blocks that one request of `context` tokens takes of the pool, in all groups."""
-        found: dict[Spec, int] = {}
+        found: dict[LayerSpec, int] = {}
         for group in self.groups:
             found[group.spec] = found.get(group.spec, 0) + 1
         parts = [(spec, times * self._blocks(spec, context)) for spec, times in found.items()]
@@ -97,19 +97,19 @@ class VllmLayout:
             return sum(named(n, f"blocks_{i}", f"blocks of {s.words} layers") for i, (s, n) in enumerate(parts, 1))
         return sum(blocks for _, blocks in parts)
 
-    def _blocks(self, spec: Spec, context: int) -> int:
+    def _blocks(self, spec: LayerSpec, context: int) -> int:
         if spec.kind == "mamba":
             kept = self.states.per_request if self.states else 1
             shown = isinstance(spec.token_bytes, Quantity)
             return symbol("state_blocks", kept, "blocks of a request in a group of states") if shown else kept
         if spec.kind == "cross":
-            source = symbol("T_source", self.settings.source or 1, "source tokens, on the encoder's side")
+            source = symbol("T_source", self.args.source or 1, "source tokens, on the encoder's side")
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
             most = source if self.does.crosses_by_length else maximum(self._batched, source)
             found = ceil_div(most, spec.block_size)
             return found if isinstance(spec.token_bytes, Quantity) else int(found)
         if spec.reach is None:
-            here = context if self.settings.dcp == 1 else ceil_div(context, self.settings.dcp)
+            here = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
             return ceil_div(here, spec.block_size)
         flying = self.in_flight
         if isinstance(spec.token_bytes, Quantity):
@@ -136,7 +136,7 @@ class VllmLayout:
         request = named(taken, "blocks_per_request", "blocks that a request takes")
         tokens, concurrency = self._answer(there, request, length)
         swapped = quantity(
-            symbol("swap_space", self.settings.swap_space or _SWAP_SPACE, "bytes of host memory") // one_block
+            symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory") // one_block
         )
         details = [
             Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
@@ -168,18 +168,18 @@ class VllmLayout:
         size = min((self._logged_block(g.spec, length) for g in self.groups), key=int)
         groups = len(self.groups)
         tokens = (blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")) * size
-        if self.settings.dcp > 1 and (groups == 1 or self.does.multiplies_dcp):
-            tokens = tokens * symbol("dcp", self.settings.dcp, "decode-context-parallel devices")
+        if self.args.dcp > 1 and (groups == 1 or self.does.multiplies_dcp):
+            tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
         if self.does.counts_requests:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 
-    def _logged_block(self, spec: Spec, length: int) -> int:
+    def _logged_block(self, spec: LayerSpec, length: int) -> int:
         """Tokens of a group's block as 'GPU KV cache size' counted them: a state's is as long as a request."""
         if spec.kind != "mamba":
             return spec.block_size
         if len(self.groups) == 1 and self.does.logs_told_block:
-            return self.settings.block_size or spec.block_size
+            return self.args.block_size or spec.block_size
         return spec.block_size if self.states and self.states.prefixes else length
 
     def _words(self, blocks: int, tokens: int, concurrency: Ratio, length: int, swapped: int) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ class VllmLayout:
             return []
         lines = []
         changed = self.alignment.block_size > self.alignment.told
-        if changed or (self.settings.block_size is None and self.does.always_announces_block):
+        if changed or (self.args.block_size is None and self.does.always_announces_block):
             lines = [
                 f"Setting attention block size to {int(self.alignment.block_size)} tokens "
                 "to ensure that attention page size is >= mamba page size."
@@ -228,7 +228,7 @@ def _bytes_per_block(groups: Sequence[Group]) -> int:
     if len(there) > 1 or (len(groups) > 1 and there):
         widest = max(there, key=lambda group: len(group.layers))
         return _times(len(widest.layers), widest.spec.page_bytes, "L_group", "layers of a group")
-    pages: dict[Spec, int] = {}
+    pages: dict[LayerSpec, int] = {}
     for spec in there[0].specs if there else ():
         pages[spec] = pages.get(spec, 0) + 1
     parts = [_times(n, spec.page_bytes, "L", "layers with a cache") for spec, n in pages.items()]

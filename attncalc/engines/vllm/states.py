@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...quantity import Quantity, ceil_div, named, symbol
-from ..kept import Kept
-from ..layouts import Settings
+from ..base import EngineArgs
+from ..pipeline import LayerCacheSpec
 from .pages import specs
-from .versions import Behaviour
+from .versions import VllmVersion
 
 _CHECKPOINTS = {"GDN": ((0, 33), 64), "Mamba-2": ((0, 32), 1)}
 """States that a prefill can export half-way: from which version on, and what their blocks are a multiple of.
@@ -35,7 +35,7 @@ class States(NamedTuple):
     prefixes: bool
 
     @classmethod
-    def of(cls, runs: Sequence[Kept], settings: Settings, does: Behaviour) -> States | None:
+    def of(cls, runs: Sequence[LayerCacheSpec], args: EngineArgs, does: VllmVersion) -> States | None:
         """Those of a model with these layers; None for one without states. AttncalcError: what cannot be."""
         labels = {run.label for run in runs if any(c.role in ("convolution", "state") for c in run.cached)}
         if not labels:
@@ -44,20 +44,20 @@ class States(NamedTuple):
             raise AttncalcError(f"vLLM {does.name}: no layout of states is known here", "the first is that of 0.10.0")
         attention = any(c.role not in ("convolution", "state") for run in runs for c in run.cached)
         by_default = does.caches_hybrid_prefixes and attention
-        prefixes = by_default if settings.prefix_caching is None else settings.prefix_caching
-        _refuse(labels, settings, does, prefixes, by_default)
+        prefixes = by_default if args.prefix_caching is None else args.prefix_caching
+        _refuse(labels, args, does, prefixes, by_default)
         if not does.drafts_in_states:
             return cls(1, 1, False)
         if not prefixes:
-            return cls(1 + settings.speculative_tokens, 1, False)
+            return cls(1 + args.speculative_tokens, 1, False)
         exported = all(label in _CHECKPOINTS and does.version >= _CHECKPOINTS[label][0] for label in labels)
         multiple = max(_CHECKPOINTS[label][1] for label in labels) if exported else 1
-        return cls(2 + settings.speculative_tokens + int(exported), multiple, True)
+        return cls(2 + args.speculative_tokens + int(exported), multiple, True)
 
 
-def _refuse(labels: set[str], settings: Settings, does: Behaviour, prefixes: bool, by_default: bool) -> None:
+def _refuse(labels: set[str], args: EngineArgs, does: VllmVersion, prefixes: bool, by_default: bool) -> None:
     """AttncalcError: what this version does not do with states, or what is not known of it."""
-    if settings.speculative_tokens and not does.drafts_beside_states and labels != {"GDN"}:
+    if args.speculative_tokens and not does.drafts_beside_states and labels != {"GDN"}:
         raise AttncalcError(
             f"--speculative-tokens: vLLM {does.name} has no drafter beside these states", "it has from 0.17 on"
         )
@@ -66,9 +66,9 @@ def _refuse(labels: set[str], settings: Settings, does: Behaviour, prefixes: boo
     off = "--no-prefix-caching" if by_default else "leave it out: it is off by default there"
     if not does.caches_state_prefixes:
         raise AttncalcError(f"--prefix-caching: vLLM {does.name} caches no prefixes of states", off)
-    if labels & _KEPT_BY_CHUNK and does.keeps_by_chunk(settings.speculative_tokens > 0):
+    if labels & _KEPT_BY_CHUNK and does.keeps_by_chunk(args.speculative_tokens > 0):
         raise AttncalcError(f"prefix caching: what vLLM {does.name} keeps of Mamba layers then is not known here", off)
-    if settings.speculative_tokens and does.drafts_in_states and not does.drafts_beside_states:
+    if args.speculative_tokens and does.drafts_in_states and not does.drafts_beside_states:
         raise AttncalcError(f"--prefix-caching: vLLM {does.name} has none beside a drafter and states", off)
 
 
@@ -86,10 +86,10 @@ class Alignment(NamedTuple):
 
 
 def aligned(
-    runs: Sequence[Kept], settings: Settings, does: Behaviour, states: States | None, told: int
+    runs: Sequence[LayerCacheSpec], args: EngineArgs, does: VllmVersion, states: States | None, told: int
 ) -> Alignment | None:
     """The alignment of a model with these layers; None where it has not both attention and states."""
-    one = [spec for run in runs for spec in specs(run.cached, settings, does, 1)]
+    one = [spec for run in runs for spec in specs(run.cached, args, does, 1)]
     state = max((s.token_bytes for s in one if s.kind == "mamba"), key=int, default=0)
     token = max((s.token_bytes for s in one if s.kind not in ("mamba", "cross")), key=int, default=0)
     if not (states and state and token):

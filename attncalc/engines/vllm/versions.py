@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 
 Version = tuple[int, ...]
 
@@ -22,7 +22,7 @@ RELEASES = (
 _V1_BY_DEFAULT = (0, 8)
 
 
-class Behaviour(NamedTuple):
+class VllmVersion(NamedTuple):
     """What one version does. Each field's comment names the file that decides it."""
 
     version: Version
@@ -214,34 +214,34 @@ class Behaviour(NamedTuple):
         return self.version >= (0, 28)
 
 
-def behaviour(text: str | None) -> Behaviour:
+def behaviour(text: str | None) -> VllmVersion:
     """That of the version so named; of the newest where none is. 'v0' is the old engine of any version.
 
     AttncalcError: no version, one before the first or after the newest that is known here.
     """
     if text is None:
-        return Behaviour(NEWEST, v0=False)
+        return VllmVersion(NEWEST, v0=False)
     if text.lower() == "v0":
-        return Behaviour((0,), v0=True)
+        return VllmVersion((0,), v0=True)
     found = re.match(
         r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII
     )  # whatever .post1, rc2 or +cu128 follows
     if found is None:
         raise AttncalcError(
-            f"--engine-version: '{shown(text)}' is no version of vLLM", f"for example {_name(NEWEST)}, 0.11.0 or v0"
+            f"--engine-version: '{truncate(text)}' is no version of vLLM", f"for example {_name(NEWEST)}, 0.11.0 or v0"
         )
     version = tuple(int(part) for part in found.group(1).split("."))
     if version < FIRST:
         raise AttncalcError(
-            f"--engine-version {shown(text)}: before the first whose log lines are known here",
+            f"--engine-version {truncate(text)}: before the first whose log lines are known here",
             f"the first is {_name(FIRST)}, the newest {_name(NEWEST)}",
         )
     if version[:2] > NEWEST[:2]:
         raise AttncalcError(
-            f"--engine-version {shown(text)}: after the newest whose source was read",
+            f"--engine-version {truncate(text)}: after the newest whose source was read",
             f"the newest is {_name(NEWEST)}; without the option it is taken",
         )
-    return Behaviour(version, v0=version < _V1_BY_DEFAULT)
+    return VllmVersion(version, v0=version < _V1_BY_DEFAULT)
 
 
 def _name(version: Version) -> str:

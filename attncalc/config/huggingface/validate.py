@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from ...errors import AttncalcError
-from ...units import shown
+from ...units import truncate
 from .fields import Fields
 
 _LAYER_BY_LAYER = ("layer_types", "mlp_layer_types")
@@ -21,7 +21,7 @@ def refuse_odd(fields: Fields, read: Collection[str]) -> None:
         value, default = fields.given.get(name), fields.default(name)
         if value is not None and not _fits(value, default):
             raise AttncalcError(
-                f"{name} {shown(repr(value))} is not {_WORDS.get(type(default), 'a size')}", "correct the config"
+                f"{name} {truncate(repr(value))} is not {_WORDS.get(type(default), 'a size')}", "correct the config"
             )
     n_layers, further = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
     if type(n_layers) is not int or type(further) is not int:  # whoever reads it says what it should be

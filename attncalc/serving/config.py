@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..attention import Cached
+from ..attention import CacheSpec
+from ..cost.cache import cache_bytes
+from ..cost.common import cache_dtype
 from ..engines import ideal
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, named, quantity, symbol, total
 from ..units import DType, dtype
 from ..workload import Workload
-from .cache import cache_bytes
-from .parts import cache_dtype
 
 
-class Served(NamedTuple):
+class ServingConfig(NamedTuple):
     """How an engine runs a model, as far as its speed depends on it.
 
     stages: devices that each have layers of their own, one after the other. dcp: decode-context-parallel devices,
@@ -28,11 +28,11 @@ class Served(NamedTuple):
     kv_dtype_v: DType | None = None
     drafts: int = 0
 
-    def splits(self, cached: Cached) -> bool:
+    def splits(self, cached: CacheSpec) -> bool:
         """Whether its tokens are shared between devices: those of windows and recurrent states are not (vLLM)."""
-        return self.dcp > 1 and cached.grows == "context" and cached.span.reach is None
+        return self.dcp > 1 and cached.scales_with == "context" and cached.span.reach is None
 
-    def pieces(self, cached: Cached, stored: DType) -> tuple[tuple[str, Cached, DType], ...]:
+    def pieces(self, cached: CacheSpec, stored: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
         """What it is stored as: (name, rows, dtype), K and V apart where their dtypes differ."""
         k, v = self.kv_dtype_k or stored, self.kv_dtype_v or stored
         if cached.role == "kv" and k != v:
@@ -44,7 +44,7 @@ class Served(NamedTuple):
         )
 
 
-ALONE = Served()
+ALONE = ServingConfig()
 """One device, or tensor-parallel ones, and one dtype for all."""
 
 
@@ -53,10 +53,10 @@ class _Store:
 
     NAME = "served"
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServingConfig) -> None:
         self.served = served
 
-    def layer_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         found = []
         for name, piece, of in self.served.pieces(cached, kv_dtype):
             size = ideal.layer_bytes(piece, workload, of)
@@ -64,17 +64,17 @@ class _Store:
             found.append(size if of == kv_dtype else named(size, name, f"bytes of it in one layer, in {of.name}"))
         return self._share(cached, found[0] if len(found) == 1 else total(found))
 
-    def token_bytes(self, cached: Cached, workload: Workload, kv_dtype: DType) -> int:
+    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.served.pieces(cached, kv_dtype)
         return self._share(cached, sum(ideal.token_bytes(piece, workload, of) for _, piece, of in pieces))
 
-    def _share(self, cached: Cached, size: int) -> int:
+    def _share(self, cached: CacheSpec, size: int) -> int:
         if not self.served.splits(cached):
             return size
         return size // symbol("dcp", self.served.dcp, "decode-context-parallel devices")
 
 
-def cache_read(model: ModelSpec, asked: Workload, served: Served = ALONE) -> Quantity:
+def cache_read(model: ModelSpec, asked: Workload, served: ServingConfig = ALONE) -> Quantity:
     """Bytes of the cache that a step reads or writes on one device: all of it, but for what the token of a decode
     step does not attend to (an indexer's picks, a chunk that began anew).
     """
@@ -89,11 +89,13 @@ def cache_read(model: ModelSpec, asked: Workload, served: Served = ALONE) -> Qua
     return quantity(named(whole, "kv_cache_kept", "bytes of the whole cache") - unseen)
 
 
-def _unseen(model: ModelSpec, asked: Workload, served: Served) -> int:
+def _unseen(model: ModelSpec, asked: Workload, served: ServingConfig) -> int:
     stored, found = cache_dtype(model, asked), 0
     for _, layers in model.plain().groups():
         for kept in layers.cache():
-            tokens = kept.span.kept(asked.context) - kept.span.visible(asked.context) if kept.grows == "context" else 0
+            tokens = (
+                kept.span.kept(asked.context) - kept.span.visible(asked.context) if kept.scales_with == "context" else 0
+            )
             for _, piece, dtype_of in served.pieces(kept, stored):
                 of = dtype(piece.dtype) if piece.dtype else dtype_of
                 left = asked.batch * max(0, tokens) * piece.rows * of.row_bytes(piece.width)

@@ -1,4 +1,4 @@
-"""How cost grows with the context, and what a recurrent layer of the same width would cost instead."""
+"""How cost scales_with with the context, and what a recurrent layer of the same width would cost instead."""
 
 from __future__ import annotations
 

@@ -8,16 +8,16 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ..attention import Matrix
-from ..engines.kept import stage_sizes
+from ..cost.common import Part, compute_dtype, group_name, sum_of
+from ..cost.intensity import experts_read, routed_read, weights_read
+from ..cost.params import params
 from ..engines.llamacpp.split import layers_of_gpus
+from ..engines.pipeline import stage_sizes
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
 from ..units import DType, count, dtype
 from ..workload import Workload
-from .intensity import experts_read, routed_read, weights_read
-from .params import params
-from .parts import Part, compute_dtype, group_name, sum_of
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
@@ -155,7 +155,7 @@ def spread(model: ModelSpec, gpus: int) -> list[ModelSpec]:
         _stage(model, tuple(layers[start:end]), first=False, last=i == gpus)
         for i, (start, end) in enumerate(pairwise(ends), start=1)
     ]
-    found[-1] = dataclasses.replace(found[-1], extra=tuple(matrix for matrix in model.extra if matrix.reads))
+    found[-1] = dataclasses.replace(found[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
     return found
 
 
@@ -214,8 +214,8 @@ def _matrices(
     own = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     if step:  # keys and values of the source are in the cache already
-        cross = tuple(m for m in cross if m.reads != "keys")
-    found: int = total(size(m) for m in (*own, *cross) if m.reads)
+        cross = tuple(m for m in cross if m.applied_to != "keys")
+    found: int = total(size(m) for m in (*own, *cross) if m.applied_to)
     if layers.mlp:
         found += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
         found += total(size(m) for m in layers.mlp.shared(stack.d_model))

@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..engines import habits
-from ..engines.layouts import Settings
-from ..engines.serving import Limits
+from ..engines import engine_defaults
+from ..engines.base import EngineArgs
+from ..engines.defaults import Limits
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
@@ -18,19 +18,19 @@ from .weights import Weights, weights
 
 
 @dataclass(frozen=True)
-class Question:
+class FitRequest:
     """What is asked of one engine: do `batch` sequences of `context` tokens fit?
 
-    model: whole; settings.tp and settings.pp split it. Either kv_memory, the bytes for the cache on one
+    model: whole; args.tp and args.pp split it. Either kv_memory, the bytes for the cache on one
     device that an engine reported, or gpu, of which there are `gpus`. share: of its memory that the engine
     takes; reserve: bytes kept back; weights_dtype, dtype: of the weights, and of the model. None for what the
     engine, or the model, has of its own. kv_default: nobody has said what the cache is in, and
-    settings.kv_dtype is the model's own.
+    args.kv_dtype is the model's own.
     """
 
     model: ModelSpec
     engine: str
-    settings: Settings
+    args: EngineArgs
     batch: int
     context: int
     kv_memory: int | None = None
@@ -44,7 +44,7 @@ class Question:
 
     @property
     def held_in(self) -> str | None:
-        """What the weights' matrices are in: as asked, else as released; None for the model's dtype, or its files'."""
+        """The dtype of the weight matrices: as given, else as released; None for that of the model or its files."""
         if self.weights_dtype is not None or self.dtype is not None or self.model.stored is not None:
             return self.weights_dtype
         return self.model.weights_dtype or self.model.experts_dtype
@@ -52,41 +52,41 @@ class Question:
     @property
     def devices(self) -> int:
         """GPUs that hold the model once."""
-        return self.settings.tp * self.settings.pp
+        return self.args.tp * self.args.pp
 
     @property
     def spread(self) -> bool:
         """Whether each GPU has whole layers of its own."""
-        return habits(self.engine).spreads and self.gpu is not None
+        return engine_defaults(self.engine).spreads and self.gpu is not None
 
-    def of(self, engine: str) -> Question:
+    def of(self, engine: str) -> FitRequest:
         """The same question to an engine, with the cache's dtype that it takes where nobody has said.
 
-        Another engine than it was asked splits the model over the GPUs in its own way.
+        Another engine than it was requested splits the model over the GPUs in its own way.
         """
-        asked, settings = dataclasses.replace(self, engine=engine), self.settings
-        taken = habits(engine).cache_dtype
+        request, args = dataclasses.replace(self, engine=engine), self.args
+        taken = engine_defaults(engine).cache_dtype
         if taken and self.kv_default:
-            settings = dataclasses.replace(settings, kv_dtype=dtype(taken))
-        if asked.spread and engine != self.engine:
-            settings = dataclasses.replace(settings, tp=1, pp=1, dcp=1)
-        return dataclasses.replace(asked, settings=settings)
+            args = dataclasses.replace(args, kv_dtype=dtype(taken))
+        if request.spread and engine != self.engine:
+            args = dataclasses.replace(args, tp=1, pp=1, dcp=1)
+        return dataclasses.replace(request, args=args)
 
     @property
     def limits(self) -> Limits | None:
         """How much one forward pass takes at once on that GPU; None without one."""
         if self.gpu is None:
             return None
-        its = habits(self.engine)
+        its = engine_defaults(self.engine)
         if its.whole_prompts:
             return Limits(self.batch * self.context, self.batch)
         return its.limits(self.told())
 
-    def told(self) -> Settings:
+    def told(self) -> EngineArgs:
         """The settings, with the model and the GPU that the engine finds."""
         kinds = [kind for _, layers in self.model.groups() for kind in layers.attentions]
         told = dataclasses.replace(
-            self.settings,
+            self.args,
             model_type=self.model.model_type,
             attentions=frozenset(kind.label for kind in kinds),
             n_kv_heads=int(self.model.main.leading.widths().n_kv_heads) or None,
@@ -96,15 +96,15 @@ class Question:
         gpus = self.gpus if self.spread else 1
         return dataclasses.replace(told, device_memory=self.gpu.memory, device=self.gpu.title, gpus=gpus)
 
-    def started(self) -> Settings:
+    def started(self) -> EngineArgs:
         """As `told`, with a slot for each sequence, where the engine has slots and nobody has said how many."""
-        told, most = self.told(), habits(self.engine).most_slots
+        told, most = self.told(), engine_defaults(self.engine).most_slots
         if most is None or told.sequences:
             return told
         return dataclasses.replace(told, sequences=min(self.batch, most))
 
 
-class Ledger(NamedTuple):
+class MemoryBudget(NamedTuple):
     """The memory of one GPU down to what is left for the cache; only kv_memory where that was given.
 
     short: bytes by which weights and reserve are more than the engine takes. layers: of the model, on that
@@ -126,32 +126,32 @@ class Ledger(NamedTuple):
         return int(self.kv_memory) - self.short
 
 
-def kept_back(asked: Question, model: ModelSpec) -> Reserve:
+def kept_back(request: FitRequest, model: ModelSpec) -> Reserve:
     """The bytes kept back on a GPU that has that model, or part of one. AttncalcError: as `reserve`."""
-    if asked.reserve is not None or asked.limits is None:
-        return Reserve(symbol("reserve", asked.reserve or 0, "bytes kept back, as given"), (), "")
-    return reserve(model, asked.engine, asked.limits, asked.settings.pp, in_dtype=asked.dtype)
+    if request.reserve is not None or request.limits is None:
+        return Reserve(symbol("reserve", request.reserve or 0, "bytes kept back, as given"), (), "")
+    return reserve(model, request.engine, request.limits, request.args.pp, in_dtype=request.dtype)
 
 
-def ledger_of(asked: Question, model: ModelSpec, part: ModelSpec | None = None) -> Ledger:
-    """The ledger of one of the model's devices. part: what is on that GPU, where not all layers are.
+def memory_budget(request: FitRequest, model: ModelSpec, part: ModelSpec | None = None) -> MemoryBudget:
+    """The budget of one of the model's devices. part: what is on that GPU, where not all layers are.
 
     AttncalcError: as `weights` and `reserve`.
     """
-    if asked.gpu is None:
-        return Ledger(symbol("kv_memory", asked.kv_memory or 0, "bytes for the cache on one device"))
-    memory = symbol("memory", asked.gpu.memory, f"bytes of one {asked.gpu.title} that software sees")
-    taken = share(asked.engine, asked.told(), asked.devices)
-    if asked.share:
-        taken = asked.share._replace(option=taken.option)
+    if request.gpu is None:
+        return MemoryBudget(symbol("kv_memory", request.kv_memory or 0, "bytes for the cache on one device"))
+    memory = symbol("memory", request.gpu.memory, f"bytes of one {request.gpu.title} that software sees")
+    taken = share(request.engine, request.told(), request.devices)
+    if request.share:
+        taken = request.share._replace(option=taken.option)
     usable = quantity(
         memory if taken.numerator == taken.denominator else ceil_div(memory * taken.numerator, taken.denominator)
     )
-    held = weights(model, pp=asked.settings.pp, part=part, in_dtype=asked.dtype, weights_dtype=asked.held_in)
-    back = kept_back(asked, part or model)
+    held = weights(model, pp=request.args.pp, part=part, in_dtype=request.dtype, weights_dtype=request.held_in)
+    back = kept_back(request, part or model)
     gone = int(held.total) + int(back.total)
     left = named(usable, "usable", "bytes that the engine takes") - named(held.total, "weights", "bytes of the weights")
     left = left - named(back.total, "reserve", "bytes kept back for activations, graphs and the driver")
     short = max(0, gone - int(usable))
     layers = part.main.n_layers if part else None
-    return Ledger(Quantity(0) if short else left, memory, taken, usable, held, back, short, layers)
+    return MemoryBudget(Quantity(0) if short else left, memory, taken, usable, held, back, short, layers)

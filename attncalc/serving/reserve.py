@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..engines import habits
-from ..engines.layouts import Settings
-from ..engines.serving import Limits
+from ..engines import engine_defaults
+from ..engines.base import EngineArgs
+from ..engines.defaults import Limits
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
-from ..units import BYTES, GIB, count, dtype, human, shown
+from ..units import BYTES, GIB, count, dtype, human, truncate
 
 FIXED = -(-179 * GIB // 100)
 """1.79 GiB for the CUDA context, graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
@@ -44,10 +44,10 @@ class Reserve(NamedTuple):
     note: str
 
 
-def share(engine: str, settings: Settings, devices: int) -> Share:
+def share(engine: str, args: EngineArgs, devices: int) -> Share:
     """What `engine` takes of a GPU's memory where nobody has said. devices: that hold the model once."""
-    its = habits(engine)
-    return parse_share(its.share(settings, devices), its.share_option)
+    its = engine_defaults(engine)
+    return parse_share(its.share(args, devices), its.share_option)
 
 
 def parse_share(text: str, option: str) -> Share:
@@ -56,7 +56,7 @@ def parse_share(text: str, option: str) -> Share:
     whole, fraction = (found[1] or "0", found[2] or "") if found else ("0", "")
     numerator, denominator = int(whole + fraction), 10 ** len(fraction)
     if not 0 < numerator <= denominator:
-        raise AttncalcError(f"{option}: '{shown(text)}' is not a share above 0 and up to 1", "write 0.92, or 1")
+        raise AttncalcError(f"{option}: '{truncate(text)}' is not a share above 0 and up to 1", "write 0.92, or 1")
     return Share(option, text.strip(), numerator, denominator)
 
 
@@ -67,7 +67,7 @@ def reserve(model: ModelSpec, engine: str, of: Limits, pp: int = 1, *, in_dtype:
     fp32 with their probabilities; some engines' share leaves room for them already. AttncalcError: for a
     dtype that activations cannot have.
     """
-    keeps_back = habits(engine).keeps_back
+    keeps_back = engine_defaults(engine).keeps_back
     if keeps_back == "nothing":
         return Reserve(quantity(0), (), "")
     several = model.tp * pp > 1

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import Cached, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths
 
 
 @dataclass(frozen=True)
-class ToPictures(Grouped):
+class ImageCross(Grouped):
     """Grouped attention whose keys and values are a picture's. Without one its layer is not run.
 
     It has parameters, and for a text neither FLOPs nor a cache. Source: transformers' modeling_mllama.py
@@ -34,16 +34,16 @@ class ToPictures(Grouped):
         return "attention to pictures"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        return tuple(matrix._replace(reads=None) for matrix in super().matrices(d_model, d_source))
+        return tuple(matrix._replace(applied_to=None) for matrix in super().matrices(d_model, d_source))
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         return 0 * run.new
 
-    def cache(self) -> tuple[Cached, ...]:
+    def cache(self) -> tuple[CacheSpec, ...]:
         return ()
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(0, 0, 0, 0)
 
-    def remarks(self, past: bool) -> tuple[str, ...]:
+    def notes(self, past: bool) -> tuple[str, ...]:
         return ("A text goes past the layers that attend to pictures: they cost it nothing.",)

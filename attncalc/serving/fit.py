@@ -7,33 +7,33 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..engines import habits, layout
-from ..engines.layouts import Layout, Pool
+from ..cost.cache import kept
+from ..engines import engine_defaults, layout
+from ..engines.base import CacheLayout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first
-from .cache import kept
-from .ledger import Ledger, Question, kept_back, ledger_of
+from .memory_budget import FitRequest, MemoryBudget, kept_back, memory_budget
 from .weights import spread, staged
 
-__all__ = ["Fit", "Ledger", "Question", "fit", "holds", "min_gpus", "on_gpus", "possible", "splits"]
+__all__ = ["Fit", "FitRequest", "MemoryBudget", "fit", "holds", "min_gpus", "on_gpus", "possible", "splits"]
 
 FAR = 2**50
 """Sequences, or tokens of a sequence, beyond which a cache is said to have no limit."""
 
 
 class Fit(NamedTuple):
-    """The answer to a Question, on one device: of several that differ, the one with room for the fewest sequences.
+    """The answer to a FitRequest, on one device: of several that differ, the one with room for the fewest sequences.
 
     needed: bytes for the batch asked about. max_context: the longest for that batch; max_batch: the most
     sequences of that context; None without a limit, 0 where not one fits. Both are the engine's, whatever
     the model was made for.
     """
 
-    asked: Question
-    ledger: Ledger
-    layout: Layout
+    request: FitRequest
+    budget: MemoryBudget
+    layout: CacheLayout
     pool: Pool
     needed: Quantity
     fits: bool
@@ -47,15 +47,15 @@ class _Device(NamedTuple):
     model: what the GPU has of it. name: of a GPU, or a pipeline stage, with layers of its own.
     """
 
-    asked: Question
+    request: FitRequest
     model: ModelSpec
-    ledger: Ledger
-    plain: Layout
+    budget: MemoryBudget
+    plain: CacheLayout
     name: str = ""
 
     def slack(self, batch: int, context: int) -> int:
         """Bytes that are left with so many sequences; below 0 for those that lack."""
-        return self.ledger.room - self._more(batch, context) - self.plain.needed(batch, context)
+        return self.budget.room - self._more(batch, context) - self.plain.needed(batch, context)
 
     def memory(self, batch: int, context: int, shown: _Device) -> Quantity:
         """Bytes for the cache with so many sequences; of another device than the one shown under its name."""
@@ -65,29 +65,29 @@ class _Device(NamedTuple):
         more = self._more(batch, context)
         if more:
             name, meaning = f"{name}_then", f"{meaning}, less what these take in a pass"
-        return named(max(0, self.ledger.room - more), name, meaning)
+        return named(max(0, self.budget.room - more), name, meaning)
 
     def _more(self, batch: int, context: int) -> int:
         """Bytes that a pass over so many sequences takes beyond those asked about, where it takes all at once."""
-        held = self.ledger.reserve
-        if held is None or not habits(self.asked.engine).whole_prompts:
+        held = self.budget.reserve
+        if held is None or not engine_defaults(self.request.engine).whole_prompts:
             return 0
-        then = dataclasses.replace(self.asked, batch=batch, context=context)
+        then = dataclasses.replace(self.request, batch=batch, context=context)
         return int(kept_back(then, self.model).total) - int(held.total)
 
 
-def fit(asked: Question) -> Fit:
+def fit(request: FitRequest) -> Fit:
     """What fits. AttncalcError: the engine has no layout for the model, or a setting cannot be."""
-    model = asked.model.shard(asked.settings.tp)
-    devices = _devices(asked, model)
-    whole = layout(asked.engine, kept(model.symbolic(gathered=False)), asked.started())
+    model = request.model.shard(request.args.tp)
+    devices = _devices(request, model)
+    whole = layout(request.engine, kept(model.symbolic(gathered=False)), request.started())
     shown = _each(whole, len(devices))
     pools = [
-        each.pool(int(device.ledger.kv_memory), asked.context) for device, each in zip(devices, shown, strict=True)
+        each.pool(int(device.budget.kv_memory), request.context) for device, each in zip(devices, shown, strict=True)
     ]
 
     def room(i: int) -> tuple[bool, Fraction, int]:
-        slack = devices[i].slack(asked.batch, asked.context)
+        slack = devices[i].slack(request.batch, request.context)
         return slack >= 0, _times(pools[i]), slack
 
     tightest = min(range(len(devices)), key=room)
@@ -98,44 +98,44 @@ def fit(asked: Question) -> Fit:
         tokens = named(pools[fewest].tokens, f"kv_tokens_{name}", f"tokens on {name.replace('_', ' ')}, the fewest")
         pool = pool._replace(tokens=tokens)
     limiting = devices[tightest]
-    batch, context = symbol("B", asked.batch, "sequences"), symbol("T", asked.context, "tokens of each")
+    batch, context = symbol("B", request.batch, "sequences"), symbol("T", request.context, "tokens of each")
     return Fit(
-        asked=asked,
-        ledger=limiting.ledger,
+        request=request,
+        budget=limiting.budget,
         layout=shown[tightest],
         pool=pool,
         needed=quantity(shown[tightest].needed(batch, context)),
-        fits=_hold(devices, asked.batch, asked.context),
-        max_context=_longest(devices, limiting, asked.batch),
-        max_batch=_sequences(devices, limiting, asked.context),
+        fits=_hold(devices, request.batch, request.context),
+        max_context=_longest(devices, limiting, request.batch),
+        max_batch=_sequences(devices, limiting, request.context),
     )
 
 
-def holds(asked: Question) -> bool:
+def holds(request: FitRequest) -> bool:
     """Whether it fits: the verdict alone. AttncalcError: as `fit`."""
-    return _hold(_devices(asked, asked.model.shard(asked.settings.tp)), asked.batch, asked.context)
+    return _hold(_devices(request, request.model.shard(request.args.tp)), request.batch, request.context)
 
 
-def _devices(asked: Question, model: ModelSpec) -> list[_Device]:
+def _devices(request: FitRequest, model: ModelSpec) -> list[_Device]:
     """The devices that differ: one for all, but where each GPU, or pipeline stage, has layers of its own."""
-    whole = layout(asked.engine, kept(model.plain()), asked.told())
-    if asked.gpu is None or not (asked.spread or asked.settings.pp > 1):
-        return [_Device(asked, model, ledger_of(asked, model), whole)]
-    if asked.spread:
-        of, parts = "gpu", spread(model, asked.gpus)
+    whole = layout(request.engine, kept(model.plain()), request.told())
+    if request.gpu is None or not (request.spread or request.args.pp > 1):
+        return [_Device(request, model, memory_budget(request, model), whole)]
+    if request.spread:
+        of, parts = "gpu", spread(model, request.gpus)
     else:
-        of, parts = "stage", staged(model, asked.settings.pp, habits(asked.engine).stage_sizes)
-    ledgers: dict[ModelSpec, Ledger] = {}
+        of, parts = "stage", staged(model, request.args.pp, engine_defaults(request.engine).stage_sizes)
+    budgets: dict[ModelSpec, MemoryBudget] = {}
     for part in parts:
-        if part not in ledgers:
-            ledgers[part] = ledger_of(asked, model, part)
+        if part not in budgets:
+            budgets[part] = memory_budget(request, model, part)
     return [
-        _Device(asked, part, ledgers[part], mine, f"{of}_{i}")
+        _Device(request, part, budgets[part], mine, f"{of}_{i}")
         for i, (part, mine) in enumerate(zip(parts, _each(whole, len(parts)), strict=True), start=1)
     ]
 
 
-def _each(whole: Layout, devices: int) -> Sequence[Layout]:
+def _each(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
     """The layout of each device. Where one stands for all, each has what the fullest needs."""
     return whole.parts if devices > 1 and whole.parts else (whole,) * devices
 
@@ -151,32 +151,32 @@ def _times(pool: Pool) -> Fraction:
     return Fraction(pool.concurrency.numerator, pool.concurrency.denominator)
 
 
-def min_gpus(asked: Question) -> Quantity | None:
-    """The fewest GPUs of this kind that hold the model and the batch, by tensor parallelism at the pp asked for.
+def min_gpus(request: FitRequest) -> Quantity | None:
+    """The fewest GPUs of this kind that hold the model and the batch, by tensor parallelism at the requested pp.
 
     None where no number that divides the model does, and without a GPU.
     """
-    for more in on_gpus(asked):
+    for more in on_gpus(request):
         if possible(more):
             tightest = min(
-                _devices(more, asked.model.shard(more.settings.tp)), key=lambda d: d.slack(asked.batch, asked.context)
+                _devices(more, request.model.shard(more.args.tp)), key=lambda d: d.slack(request.batch, request.context)
             )
-            have = named(tightest.ledger.kv_memory, "kv_memory_at", "bytes for the cache with so many")
+            have = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
             need = named(
-                tightest.plain.needed(asked.batch, asked.context), "needed_at", "bytes that the batch needs then"
+                tightest.plain.needed(request.batch, request.context), "needed_at", "bytes that the batch needs then"
             )
             return least("gpus", more.gpus, "GPUs", have, need, ">=")
     return None
 
 
-def on_gpus(asked: Question) -> Iterator[Question]:
+def on_gpus(request: FitRequest) -> Iterator[FitRequest]:
     """The same question on one copy's GPUs, the fewest first; nothing without a GPU."""
-    if asked.spread:
-        yield from (dataclasses.replace(asked, gpus=n) for n in range(1, asked.model.main.n_layers + 1))
-    elif asked.gpu:
-        for tp in splits(asked.model):
-            settings = dataclasses.replace(asked.settings, tp=tp)
-            yield dataclasses.replace(asked, settings=settings, gpus=tp * settings.pp)
+    if request.spread:
+        yield from (dataclasses.replace(request, gpus=n) for n in range(1, request.model.main.n_layers + 1))
+    elif request.gpu:
+        for tp in splits(request.model):
+            args = dataclasses.replace(request.args, tp=tp)
+            yield dataclasses.replace(request, args=args, gpus=tp * args.pp)
 
 
 def splits(model: ModelSpec) -> Iterator[int]:
@@ -192,10 +192,10 @@ def splits(model: ModelSpec) -> Iterator[int]:
             yield tp
 
 
-def possible(asked: Question) -> bool:
+def possible(request: FitRequest) -> bool:
     """`holds`, where what cannot be does not hold."""
     try:
-        return holds(asked)
+        return holds(request)
     except AttncalcError:
         return False
 

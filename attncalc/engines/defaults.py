@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from ..units import GIB
-from .kept import stage_sizes
-from .layouts import Settings
+from .base import EngineArgs
+from .pipeline import stage_sizes
 
 
 class Limits(NamedTuple):
@@ -17,7 +17,7 @@ class Limits(NamedTuple):
     sequences: int
 
 
-def all_of_it(settings: Settings, devices: int) -> str:
+def all_of_it(args: EngineArgs, devices: int) -> str:
     """The share of an engine that takes all there is."""
     return "1"
 
@@ -27,7 +27,7 @@ def by_memory(memory: int | None, steps: tuple[tuple[int, int], ...], most: int)
     return next((value for gib, value in steps if memory is not None and memory < gib * GIB), most)
 
 
-class Habits(NamedTuple):
+class EngineDefaults(NamedTuple):
     """One engine's.
 
     title: as people write it. limits: of one forward pass. share:
@@ -42,8 +42,8 @@ class Habits(NamedTuple):
     """
 
     title: str
-    limits: Callable[[Settings], Limits]
-    share: Callable[[Settings, int], str] = all_of_it
+    limits: Callable[[EngineArgs], Limits]
+    share: Callable[[EngineArgs, int], str] = all_of_it
     share_option: str = "--gpu-memory-utilization"
     keeps_back: Literal["tensors", "constant", "nothing"] = "tensors"
     cache_dtype: str | None = None

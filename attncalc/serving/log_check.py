@@ -7,14 +7,14 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..check import Check
+from ..cost.cache import kept
 from ..engines import layout
-from ..engines.layouts import Layout, Pool
+from ..engines.base import CacheLayout, Pool
 from ..engines.vllm.log import Log, Printed
 from ..engines.vllm.versions import RELEASES
 from ..errors import AttncalcError
 from ..units import BYTES, GIB, TOKENS, count
-from .cache import kept
-from .ledger import Question
+from .memory_budget import FitRequest
 
 _LABELS = {
     "kv_block_size": "tokens of a block",
@@ -41,7 +41,7 @@ class Compared(NamedTuple):
     guessed: the log names no version, nor did anybody, and this one was taken.
     """
 
-    asked: Question
+    request: FitRequest
     memory: Memory
     checks: tuple[Check, ...]
     guessed: bool
@@ -52,20 +52,20 @@ class Compared(NamedTuple):
         return all(check.ok for check in self.checks)
 
 
-def compare(asked: Question, log: Log) -> Compared:
-    """The log's figures beside the predicted ones; asked: without a memory.
+def compare(request: FitRequest, log: Log) -> Compared:
+    """The log's figures beside the predicted ones; request: without a memory.
 
     A log without a version is held to all that are known, from the newest on; the newest that agrees is taken,
     else the newest. AttncalcError: the log names neither a memory nor blocks, or no version has the layout.
     """
-    if asked.settings.engine_version is not None:
-        return _compared(asked, log, guessed=False)
+    if request.args.engine_version is not None:
+        return _compared(request, log, guessed=False)
     tried: list[Compared] = []
     refused: AttncalcError | None = None
     for version in RELEASES:
-        settings = dataclasses.replace(asked.settings, engine_version=version)
+        args = dataclasses.replace(request.args, engine_version=version)
         try:
-            found = _compared(dataclasses.replace(asked, settings=settings), log, guessed=True)
+            found = _compared(dataclasses.replace(request, args=args), log, guessed=True)
         except AttncalcError as error:  # that version cannot hold the model
             refused = refused or error
             continue
@@ -77,15 +77,15 @@ def compare(asked: Question, log: Log) -> Compared:
     return tried[0]
 
 
-def _compared(asked: Question, log: Log, *, guessed: bool) -> Compared:
-    made = layout(asked.engine, kept(asked.model.shard(asked.settings.tp).plain()), asked.told())
-    memory = _memory(log, made, asked.context)
-    pools = [made.pool(size, asked.context) for size in (memory.least, memory.printed, memory.most)]
+def _compared(request: FitRequest, log: Log, *, guessed: bool) -> Compared:
+    made = layout(request.engine, kept(request.model.shard(request.args.tp).plain()), request.told())
+    memory = _memory(log, made, request.context)
+    pools = [made.pool(size, request.context) for size in (memory.least, memory.printed, memory.most)]
     checks = tuple(_check(name, log.logged[name], pools) for name in _LABELS if name in log.logged)
-    return Compared(dataclasses.replace(asked, kv_memory=memory.printed), memory, checks, guessed)
+    return Compared(dataclasses.replace(request, kv_memory=memory.printed), memory, checks, guessed)
 
 
-def _memory(log: Log, made: Layout, context: int) -> Memory:
+def _memory(log: Log, made: CacheLayout, context: int) -> Memory:
     """The least memory of the ranks that printed one; without any, that of the blocks printed."""
     if "kv_memory" in log.logged:
         exactly = int(log.logged["kv_memory"].text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..checkpoint import BITS, CheckpointWeights, StoredDtype
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
-from ..stored import BITS, StoredDtype, StoredWeights
 from ..units import BYTES, count, exact, human
 from .report import SUM, Column, Figure, Table
 
@@ -46,7 +46,7 @@ def _bytes(each: StoredDtype) -> Quantity:
     return quantity(exact_div(elements * symbol("bits", bits, f"bits of an element in {each.name}"), 8))
 
 
-def stored_table(held: StoredWeights) -> Table:
+def stored_table(held: CheckpointWeights) -> Table:
     """A row a dtype, and all of them where they are several."""
     rows = [(each.name, count(each.elements), each.size) for each in held.by_dtype]
     if len(rows) != 1:

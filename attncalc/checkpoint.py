@@ -41,7 +41,7 @@ class StoredDtype(NamedTuple):
     size: int
 
 
-class StoredWeights(NamedTuple):
+class CheckpointWeights(NamedTuple):
     """What a folder's safetensors files hold, from their headers or from their index alone.
 
     files, tensors: how many. by_dtype: the largest first; () where only the index is there, which

@@ -6,23 +6,25 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
-from ..attention import Cached
+from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..quantity import Quantity, named, symbol
 
 
-class Kept(NamedTuple):
+class LayerCacheSpec(NamedTuple):
     """`layers` equal layers in a row that each keep `cached`; () for layers that keep nothing.
 
     label: what their attention calls itself ('GQA', 'GDN'), where an engine treats kinds of states apart.
     """
 
     layers: int
-    cached: tuple[Cached, ...]
+    cached: tuple[CacheSpec, ...]
     label: str = ""
 
 
-def stages(kept: Sequence[Kept], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None) -> list[list[Kept]]:
+def stages(
+    kept: Sequence[LayerCacheSpec], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None
+) -> list[list[LayerCacheSpec]]:
     """The layers of each of `pp` pipeline stages, in order, as `sizes` cuts them: `stage_sizes` unless said.
 
     AttncalcError: fewer layers than stages.
@@ -47,16 +49,16 @@ def stage_sizes(layers: int, pp: int) -> list[int]:
     return sizes
 
 
-def gathered(kept: Sequence[Kept]) -> tuple[Kept, ...]:
+def gathered(kept: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
     """Equal layers in one run, in the order of their first; layers that keep nothing left out."""
-    counts: dict[tuple[Cached, ...], int] = {}
+    counts: dict[tuple[CacheSpec, ...], int] = {}
     for run in kept:
         if run.cached:
             counts[run.cached] = counts.get(run.cached, 0) + run.layers
-    return tuple(Kept(layers, cached) for cached, layers in counts.items())
+    return tuple(LayerCacheSpec(layers, cached) for cached, layers in counts.items())
 
 
-def summed(runs: Sequence[Kept], one: Callable[[Kept], int], name: str, meaning: str) -> int:
+def summed(runs: Sequence[LayerCacheSpec], one: Callable[[LayerCacheSpec], int], name: str, meaning: str) -> int:
     """What `one` says of a layer of each run, times the layers, over all runs.
 
     One run's formula stays as it is; of several, which may use a symbol for different numbers, each sum is
@@ -76,7 +78,9 @@ def summed(runs: Sequence[Kept], one: Callable[[Kept], int], name: str, meaning:
     )
 
 
-def words(run: Kept) -> str:
+def words(run: LayerCacheSpec) -> str:
     """What one of its layers keeps, for people: 'K and V (window 1,024)'."""
-    spans = (f" ({c.span.label})" if c.grows == "context" and c.span.reach is not None else "" for c in run.cached)
+    spans = (
+        f" ({c.span.label})" if c.scales_with == "context" and c.span.reach is not None else "" for c in run.cached
+    )
     return " and ".join(f"{c.name}{span}" for c, span in zip(run.cached, spans, strict=True))

@@ -19,5 +19,5 @@ def is_inert(name: str) -> bool:
 
 @cache
 def _names() -> frozenset[str]:
-    text = Path(__file__).with_name("inert.txt").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("ignored.txt").read_text(encoding="utf-8")
     return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())

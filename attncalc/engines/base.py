@@ -1,6 +1,6 @@
 """What an engine is told, and what it answers: the layout of a model's caches on one device.
 
-An engine's `layout` takes what the layers keep, in the model's order, and its settings. The layout then
+An engine's `layout` takes what the layers keep, in the model's order, and its args. The layout then
 says what a memory holds, and what memory a number of sequences needs. Both work on plain ints, for
 searches, and on Quantities, for formulas.
 """
@@ -21,7 +21,7 @@ Bound = Literal["lower", "reserved"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class EngineArgs:
     """What an engine is told, each field named as its own option; None where it takes its default.
 
     kv_dtype: of the cache, for K and V alike; kv_dtype_k, kv_dtype_v: where they differ (llama.cpp).
@@ -109,17 +109,17 @@ class Pool(NamedTuple):
 
     blocks: of all layers together; None for an engine without blocks. tokens: as the engine counts and
     prints them. concurrency: how many such sequences, as the engine prints it. details: the figures on the
-    way. words: the lines of the engine's own log that say so.
+    way. log_lines: the lines of the engine's own log that say so.
     """
 
     blocks: Quantity | None
     tokens: Quantity
     concurrency: Ratio
     details: tuple[Detail, ...]
-    words: tuple[str, ...]
+    log_lines: tuple[str, ...]
 
 
-class Layout(Protocol):
+class CacheLayout(Protocol):
     """How an engine stores one model's caches on one device (of several, the one with the least room)."""
 
     @property
@@ -147,7 +147,7 @@ class Layout(Protocol):
         """Sequences that it runs at once at the most, whatever the memory; None where nothing says so."""
 
     @property
-    def parts(self) -> Sequence[Layout]:
+    def parts(self) -> Sequence[CacheLayout]:
         """The layout of each GPU, or each pipeline stage, with layers of its own; () where one stands for all."""
 
     def needed(self, batch: int, context: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .families import families
 from .fields import Fields, config_classes
-from .inert import is_inert
+from .ignored import is_inert
 from .rules import kinds_of, names_in
 
 ALWAYS_READ = ("tie_word_embeddings", "per_layer_config")

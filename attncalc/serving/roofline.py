@@ -12,15 +12,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
+from ..cost.common import compute_dtype, sum_named
+from ..cost.flops import flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
 from ..search import first
 from ..units import DType
 from ..workload import Workload
-from .flops import flops
-from .parts import compute_dtype, sum_named
-from .served import ALONE, Served, cache_read
+from .config import ALONE, ServingConfig, cache_read
 from .weights import bytes_read, multiplied_as
 
 Bound = Literal["compute", "memory"]
@@ -78,7 +78,7 @@ class Roofline(NamedTuple):
     tokens_per_second: Ratio | None
     compute_bound_batch: Quantity | None
     limit: Ratio | None
-    served: Served
+    served: ServingConfig
     micro_batch: int
 
 
@@ -88,7 +88,7 @@ class _On(NamedTuple):
     gpu: Gpu
     math: Peak
     weights_dtype: str | None
-    served: Served
+    served: ServingConfig
 
 
 def roofline(
@@ -97,7 +97,7 @@ def roofline(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    served: Served = ALONE,
+    served: ServingConfig = ALONE,
 ) -> Roofline:
     """The bounds of a prefill of the workload's context and of a decode step at it, on one of the model's devices.
 
@@ -129,27 +129,27 @@ def roofline(
 
 def _prefill(model: ModelSpec, workload: Workload, on: _On) -> Step:
     """All the context's tokens at once; of the logits, those of each sequence's last token alone."""
-    asked = dataclasses.replace(workload, phase="prefill", new=workload.context)
-    spent = flops(model, asked)
+    request = dataclasses.replace(workload, phase="prefill", new=workload.context)
+    spent = flops(model, request)
     head = spent.head
     if model.main.keeps_cache:  # a server needs the next token of each sequence, not those it was given
-        head = flops(model, dataclasses.replace(asked, phase="decode", new=1)).head
+        head = flops(model, dataclasses.replace(request, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),
     }
-    tokens = dataclasses.replace(asked, batch=workload.batch * workload.context)  # as many pick their experts
-    return _step(model, asked, tokens, sum_named(parts), on, stages=on.served.stages)
+    tokens = dataclasses.replace(request, batch=workload.batch * workload.context)  # as many pick their experts
+    return _step(model, request, tokens, sum_named(parts), on, stages=on.served.stages)
 
 
-def _decode(model: ModelSpec, asked: Workload, on: _On) -> Step:
-    return _step(model, asked, asked, flops(model, asked).total, on)
+def _decode(model: ModelSpec, request: Workload, on: _On) -> Step:
+    return _step(model, request, request, flops(model, request).total, on)
 
 
-def _step(model: ModelSpec, asked: Workload, picking: Workload, spent: Quantity, on: _On, stages: int = 1) -> Step:
+def _step(model: ModelSpec, request: Workload, picking: Workload, spent: Quantity, on: _On, stages: int = 1) -> Step:
     """picking: the workload whose batch is the tokens that pick experts. stages: that share its FLOPs and cache."""
     weights = bytes_read(model, picking, weights_dtype=on.weights_dtype)
-    cache = cache_read(model, asked, on.served)
+    cache = cache_read(model, request, on.served)
     if stages > 1:
         share = symbol("stages", stages, "devices with layers of their own")
         spent = quantity(named(spent, "flops_all", "FLOP of all stages") // share)
@@ -177,7 +177,7 @@ def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
     return ratio(batch * speed, amount)
 
 
-def _compute_bound_batch(model: ModelSpec, asked: Workload, on: _On) -> tuple[Quantity | None, Ratio | None]:
+def _compute_bound_batch(model: ModelSpec, request: Workload, on: _On) -> tuple[Quantity | None, Ratio | None]:
     """The least batch at which arithmetic takes as long as memory, and the intensity that batches near.
 
     FLOPs and cache grow by as much with each sequence, weights never faster than the batch: so once
@@ -187,7 +187,7 @@ def _compute_bound_batch(model: ModelSpec, asked: Workload, on: _On) -> tuple[Qu
     gpu, math = on.gpu, on.math
 
     def at(batch: int) -> Step:
-        return _decode(model, dataclasses.replace(asked, batch=batch), on)
+        return _decode(model, dataclasses.replace(request, batch=batch), on)
 
     one = at(1)
     per_sequence, cached = int(one.flops), int(one.cache)
@@ -200,7 +200,7 @@ def _compute_bound_batch(model: ModelSpec, asked: Workload, on: _On) -> tuple[Qu
         return None, limit
 
     def weights(batch: int) -> int:
-        return int(bytes_read(model, dataclasses.replace(asked, batch=batch), weights_dtype=on.weights_dtype))
+        return int(bytes_read(model, dataclasses.replace(request, batch=batch), weights_dtype=on.weights_dtype))
 
     def bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops

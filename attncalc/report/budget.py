@@ -1,13 +1,13 @@
-"""The figures and tables of what fits: the ledger of one GPU, the engine's count, and how far it goes."""
+"""The figures and tables of what fits: the budget of one GPU, the engine's count, and how far it goes."""
 
 from __future__ import annotations
 
-from ..cost.fit import Fit
-from ..cost.fixes import Fix
-from ..engines import habits
-from ..engines.layouts import Detail
+from ..engines import engine_defaults
+from ..engines.base import Detail
 from ..model import plural
 from ..quantity import Quantity, Ratio
+from ..serving.fit import Fit
+from ..serving.suggestions import Suggestion
 from ..units import BYTES, NO_UNIT, TOKENS, count, human
 from .report import LABEL, Column, Figure, Table, times
 
@@ -17,17 +17,17 @@ ASSUMED = "an assumption: --reserve replaces it"
 
 def fit_figures(found: Fit, fewest: Quantity | None, of: str = "") -> tuple[Figure, ...]:
     """The figures by the names that scripts rely on; those that there are not have no number."""
-    ledger, pool, source = found.ledger, found.pool, found.layout.source
+    budget, pool, source = found.budget, found.pool, found.layout.source
     details = {detail.name: detail for detail in pool.details}
-    facts = ledger.share.option.removeprefix("--") if ledger.share else ""
-    held = ledger.weights
-    batch, context = plural(found.asked.batch, "sequence"), count(found.asked.context)
+    facts = budget.share.option.removeprefix("--") if budget.share else ""
+    held = budget.weights
+    batch, context = plural(found.request.batch, "sequence"), count(found.request.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
-        ("gpu_memory", "one GPU", ledger.memory, BYTES, _memory_source(found)),
-        ("usable_memory", f"what the engine takes, {facts}" if facts else "usable", ledger.usable, BYTES, GIVEN),
+        ("gpu_memory", "one GPU", budget.memory, BYTES, _memory_source(found)),
+        ("usable_memory", f"what the engine takes, {facts}" if facts else "usable", budget.usable, BYTES, GIVEN),
         ("weights", f"weights in {held.dtype}" if held else "weights", held and held.total, BYTES, "its parameters"),
-        ("reserve", reserve_label(found), ledger.reserve and ledger.reserve.total, BYTES, _reserve_source(found)),
-        ("kv_memory", "KV memory", ledger.kv_memory, BYTES, "what is left" if ledger.memory else GIVEN),
+        ("reserve", reserve_label(found), budget.reserve and budget.reserve.total, BYTES, _reserve_source(found)),
+        ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
         ("kv_bytes_per_sequence", f"one sequence of {context} tokens needs", _one_sequence(found), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", found.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", _detail(details, "kv_bytes_per_block"), BYTES, source),
@@ -52,10 +52,10 @@ def detail_figures(found: Fit, main: tuple[Figure, ...], of: str = "") -> tuple[
 
 
 def part_figures(found: Fit) -> tuple[Figure, ...]:
-    """What the ledger's formulas name, for an explanation."""
-    ledger = found.ledger
-    weights = ledger.weights.parts if ledger.weights else ()
-    reserve = ledger.reserve.parts if ledger.reserve else ()
+    """What the budget's formulas name, for an explanation."""
+    budget = found.budget
+    weights = budget.weights.parts if budget.weights else ()
+    reserve = budget.reserve.parts if budget.reserve else ()
     return (
         *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
         *(Figure(name, label, part, BYTES, ASSUMED) for name, label, part in reserve),
@@ -63,12 +63,12 @@ def part_figures(found: Fit) -> tuple[Figure, ...]:
 
 
 def _memory_source(found: Fit) -> str:
-    gpu = found.asked.gpu
+    gpu = found.request.gpu
     return "; ".join(gpu.sources) if gpu else GIVEN
 
 
 def _reserve_source(found: Fit) -> str:
-    return ASSUMED if found.asked.reserve is None else GIVEN
+    return ASSUMED if found.request.reserve is None else GIVEN
 
 
 def _detail(details: dict[str, Detail], name: str) -> Quantity | Ratio | None:
@@ -78,31 +78,31 @@ def _detail(details: dict[str, Detail], name: str) -> Quantity | Ratio | None:
 def _one_sequence(found: Fit) -> Quantity | Ratio:
     """As the engine's own detail where it has one, else what one sequence needs."""
     details = {detail.name: detail.quantity for detail in found.pool.details}
-    one = Quantity(int(found.layout.needed(1, found.asked.context)))
-    return details.get("kv_bytes_per_sequence", one if found.asked.batch > 1 else found.needed)
+    one = Quantity(int(found.layout.needed(1, found.request.context)))
+    return details.get("kv_bytes_per_sequence", one if found.request.batch > 1 else found.needed)
 
 
 def reserve_label(found: Fit) -> str:
     """'reserve, assumed'."""
-    return "reserve" + (", assumed" if found.asked.reserve is None and found.ledger.reserve else "")
+    return "reserve" + (", assumed" if found.request.reserve is None and found.budget.reserve else "")
 
 
-def ledger_table(found: Fit, figures: tuple[Figure, ...]) -> Table:
+def budget_table(found: Fit, figures: tuple[Figure, ...]) -> Table:
     """One GPU down to the memory for the cache."""
-    by_name, ledger = {figure.name: figure for figure in figures}, found.ledger
+    by_name, budget = {figure.name: figure for figure in figures}, found.budget
     rows = []
-    if ledger.share and found.asked.gpu:
-        option = ledger.share.option.removeprefix("--")
-        rows = [(f"one {found.asked.gpu.title}", "gpu_memory")]
-        if ledger.share.numerator != ledger.share.denominator:
-            rows.append((f"x {ledger.share.text} {option}", "usable_memory"))
-        own = ledger.layers is not None and found.asked.gpus > 1
-        of = f", {count(ledger.layers or 0)} of {plural(found.asked.model.main.n_layers, 'layer')}" if own else ""
+    if budget.share and found.request.gpu:
+        option = budget.share.option.removeprefix("--")
+        rows = [(f"one {found.request.gpu.title}", "gpu_memory")]
+        if budget.share.numerator != budget.share.denominator:
+            rows.append((f"x {budget.share.text} {option}", "usable_memory"))
+        own = budget.layers is not None and found.request.gpus > 1
+        of = f", {count(budget.layers or 0)} of {plural(found.request.model.main.n_layers, 'layer')}" if own else ""
         rows.append((f"- {by_name['weights'].label}{of}", "weights"))
         if by_name["reserve"].whole:
             rows.append((f"- {by_name['reserve'].label}", "reserve"))
     equal = "= " if rows else ""
-    several = " of one device" if found.asked.devices > 1 and not rows else ""
+    several = " of one device" if found.request.devices > 1 and not rows else ""
     rows.append((f"{equal}KV memory{several}", "kv_memory"))
     return Table(
         (LABEL, Column(), Column()),
@@ -140,40 +140,40 @@ def pool_table(found: Fit, figures: tuple[Figure, ...], details: tuple[Figure, .
 
 def verdict(found: Fit) -> str:
     """'FITS: ...' or 'DOES NOT FIT: ...', in one line."""
-    asked, ledger = found.asked, found.ledger
-    what = f"{plural(asked.batch, 'sequence')} of {count(asked.context)} tokens"
+    request, budget = found.request, found.budget
+    what = f"{plural(request.batch, 'sequence')} of {count(request.context)} tokens"
     if found.fits:
         most = "no limit" if found.max_batch is None else f"{count(found.max_batch)} at once at most"
         return f"FITS: {what}; {most}."
     most_at_once = found.layout.most
-    if most_at_once is not None and asked.batch > most_at_once:
-        return f"DOES NOT FIT: {what}; {habits(asked.engine).title} runs {count(most_at_once)} at most."
-    if ledger.short:
-        return f"DOES NOT FIT: weights and reserve take {human(ledger.short, BYTES)} more than there is."
-    need, have = human(found.needed, BYTES), human(ledger.kv_memory, BYTES)
-    return f"DOES NOT FIT: {what} need{'s'[: asked.batch == 1]} {need} of {have}."
+    if most_at_once is not None and request.batch > most_at_once:
+        return f"DOES NOT FIT: {what}; {engine_defaults(request.engine).title} runs {count(most_at_once)} at most."
+    if budget.short:
+        return f"DOES NOT FIT: weights and reserve take {human(budget.short, BYTES)} more than there is."
+    need, have = human(found.needed, BYTES), human(budget.kv_memory, BYTES)
+    return f"DOES NOT FIT: {what} need{'s'[: request.batch == 1]} {need} of {have}."
 
 
 def verdict_tables(found: Fit, figures: tuple[Figure, ...]) -> tuple[Table, ...]:
     """The verdict, and how far it goes."""
-    by_name, own = {figure.name: figure for figure in figures}, found.asked.model.max_context
+    by_name, own = {figure.name: figure for figure in figures}, found.request.model.max_context
     rows = [
         (by_name["max_context"].label, limit(by_name["max_context"]), f"the model's own: {count(own)}" if own else ""),
         (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
-    if found.asked.gpu:
+    if found.request.gpu:
         rows.append((by_name["min_gpus"].label, by_name["min_gpus"].human, _split(found, by_name["min_gpus"].quantity)))
     said = Table((LABEL,), ((verdict(found),),), strong=frozenset({0}))
     return said, Table((LABEL, Column(), LABEL), tuple(rows))
 
 
 def _split(found: Fit, fewest: Quantity | Ratio | None) -> str:
-    """How the model is over the fewest GPUs: stages stay as many as were asked for."""
-    if found.asked.spread:
+    """How the model is over the fewest GPUs: stages stay as many as were requested for."""
+    if found.request.spread:
         return ""
     if fewest is None:
         return "no --tp is enough"
-    pp = found.asked.settings.pp
+    pp = found.request.args.pp
     return f"--tp {int(float(fewest)) // pp}" + (f" --pp {pp}" if pp > 1 else "")
 
 
@@ -182,7 +182,7 @@ def limit(figure: Figure) -> str:
     return "no limit" if figure.quantity is None else figure.human
 
 
-def fixes_table(found: Fit, changes: tuple[Fix, ...]) -> tuple[Table, ...]:
+def suggestions_table(found: Fit, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
     """What to type for it to fit, a change a row; or that nothing does."""
     if found.fits:
         return ()

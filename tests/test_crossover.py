@@ -1,4 +1,4 @@
-"""How cost grows: crossovers, doublings, and the layer beside a recurrent one."""
+"""How cost scales_with: crossovers, doublings, and the layer beside a recurrent one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attncalc import (
     growth,
     load,
 )
-from attncalc.cost.growth import one_attention_layer, one_recurrent_layer
+from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
 
 
 @st.composite
