@@ -5,7 +5,7 @@
 >>> int(cache.total), cache.total.formula.text
 (10737418240, 'L * B * T * 2 * n_kv_heads * d_head * bytes')
 
-Names are imported when they are first used.
+Each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from .cost.flops import flops
     from .cost.intensity import decode_intensity
     from .cost.params import params
-    from .engines.base import EngineArgs
     from .errors import AttncalcError
     from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
     from .quantity import Quantity, Ratio
-    from .serving.fit import FitRequest, fit
+    from .serving.fit import fit
+    from .serving.request import FitRequest
     from .serving.roofline import roofline
     from .units import dtype
     from .workload import Mask, Workload
@@ -41,13 +41,13 @@ _HOMES = {
     "config.gpus": ("gpu", "gpu_names"),
     "cost.activations": ("activations",),
     "cost.cache": ("kv_cache",),
-    "serving.fit": ("FitRequest", "fit"),
     "cost.flops": ("flops",),
     "cost.crossover": ("crossover", "growth"),
     "cost.intensity": ("decode_intensity",),
     "cost.params": ("params",),
+    "serving.fit": ("fit",),
+    "serving.request": ("FitRequest",),
     "serving.roofline": ("roofline",),
-    "engines.base": ("EngineArgs",),
     "errors": ("AttncalcError",),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
@@ -62,7 +62,6 @@ __all__ = [
     "AttncalcError",
     "Chunked",
     "Cross",
-    "EngineArgs",
     "FitRequest",
     "Full",
     "Gpu",
@@ -95,7 +94,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # or a type checker would take any name for one that is here
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

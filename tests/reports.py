@@ -7,7 +7,6 @@ from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
 from attncalc.config.gpus import gpu
-from attncalc.engines.base import EngineArgs
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report
@@ -17,8 +16,7 @@ from attncalc.report.memory import memory_report
 from attncalc.report.params import params_report
 from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
-from attncalc.serving.fit import FitRequest
-from attncalc.units import dtype
+from attncalc.serving.request import FitRequest
 
 CONTEXT = 512
 ENGINES = ("vllm", "sglang", "llamacpp", "transformers", "ideal")
@@ -48,10 +46,10 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
 
 def asked(model: ModelSpec, engine: str, **given: Any) -> FitRequest:
     """Do three sequences of the model's own context fit? In 6 GiB where nothing else is given."""
-    kv = dtype(model.dtype)
     source = (model.encoder.max_context or CONTEXT) if model.encoder else None
+    workload = Workload.decode(3, model.max_context or CONTEXT, source=source, kv_dtype=model.dtype)
     place = given if "gpu" in given else {"kv_memory": 6 * 2**30, **given}
-    return FitRequest(model, engine, EngineArgs(kv, kv, source=source), 3, model.max_context or CONTEXT, **place)
+    return FitRequest(model, workload, engine, **place)
 
 
 def fits_of(model: ModelSpec) -> Iterator[Report]:

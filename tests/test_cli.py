@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from asking import REPOSITORY, Ask, results
+from asking import REPOSITORY, Ask, results, shell
 
 from attncalc import __version__
 from attncalc.cli import COMMANDS
@@ -18,7 +18,7 @@ def test_the_first_command_of_the_readme(ask: Ask) -> None:
     assert answer.err == ""
 
 
-def test_json_answers_the_design_by_name(ask: Ask) -> None:
+def test_json_has_the_names_that_scripts_rely_on(ask: Ask) -> None:
     answer = ask("kv", "llama2-70b", "-b", "8", "-c", "4096", "--json")
     document = json.loads(answer.out)
     assert document["schema"] == "attncalc.kv/1"
@@ -58,7 +58,7 @@ def test_every_command_takes_a_model_by_argument_option_and_stdin(ask: Ask, comm
         ("--kv-cache-dtype", "--kv-dtype"),
     ],
 )
-def test_the_engines_names_of_options_are_known_too(ask: Ask, option: str, same: str) -> None:
+def test_options_have_the_engines_names_too(ask: Ask, option: str, same: str) -> None:
     value = "fp8" if "dtype" in option else "2"
     assert ask("kv", "gpt2", option, value) == ask("kv", "gpt2", same, value)
 
@@ -67,7 +67,7 @@ def test_the_engines_names_of_options_are_known_too(ask: Ask, option: str, same:
     ("text", "tokens"),
     [("4096", 4096), ("4_096", 4096), ("4,096", 4096), ("4k", 4000), ("4K", 4096), ("1M", 2**20)],
 )
-def test_a_context_as_people_write_it(ask: Ask, text: str, tokens: int) -> None:
+def test_a_context_may_have_separators_and_a_suffix(ask: Ask, text: str, tokens: int) -> None:
     assert json.loads(ask("kv", "llama2-7b", "-c", text, "--json").out)["workload"]["context"] == tokens
 
 
@@ -77,7 +77,7 @@ def test_10_to_the_18_tokens_are_exact(ask: Ask) -> None:
     assert ask("flops", "llama2-70b", "-c", str(10**18)).code == 0
 
 
-def test_what_if(ask: Ask) -> None:
+def test_attention_of_another_kind(ask: Ask) -> None:
     base, mqa = (
         results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"] for kind in ("gqa:8", "mqa")
     )
@@ -85,7 +85,7 @@ def test_what_if(ask: Ask) -> None:
     assert "MLA" in ask("compare", "llama2-70b", "--attention", "mla:512").out
 
 
-def test_compare_marks_what_was_released(ask: Ask) -> None:
+def test_compare_marks_the_released_variant(ask: Ask) -> None:
     answer = ask("compare", "llama2-70b")
     assert "GQA-8 *" in answer.out
     document = json.loads(ask("compare", "llama2-70b", "--json").out)
@@ -101,20 +101,20 @@ def test_compare_marks_what_was_released(ask: Ask) -> None:
     assert [row["name"] for row in document["layers"] if row["released"]] == ["GQA-8"]
 
 
-def test_a_prefix_is_answered_whatever_its_length(ask: Ask) -> None:
+def test_a_prefix_of_any_length_has_exact_scores(ask: Ask) -> None:
     answer = ask("flops", "gpt2", "--mask", "prefix:300", "-c", "512", "--json")
     assert answer.code == 0
     # causal pairs and the upper triangle of the first 300; 12 layers of 12 heads * 64, QK and PV
     assert results(answer)["flops_attention_scores"] == 12 * 4 * 12 * 64 * (512 * 513 // 2 + 300 * 299 // 2)
 
 
-def test_what_a_question_leaves_out_is_said(ask: Ask) -> None:
-    assert "no longest context: 512 tokens are taken" in ask("kv", "transformer-base").out.replace("\n  ", " ")
+def test_assumptions_are_in_the_notes(ask: Ask) -> None:
+    assert "no maximum context: 512 tokens are assumed" in ask("kv", "transformer-base").out.replace("\n  ", " ")
     assert "Context 448: the longest that all" in ask("compare", "gpt2", "whisper-large-v3").out
     assert "a rotary key of 64 beside the latent" in ask("kv", "llama2-7b", "--attention", "mla:512").out
 
 
-def test_compare_warns_of_every_model_that_cannot(ask: Ask) -> None:
+def test_compare_warns_of_every_model_with_a_shorter_context(ask: Ask) -> None:
     answer = ask("compare", "gpt2", "whisper-large-v3", "-c", "5000").out.replace("\n  ", " ")
     assert "warning: GPT-2 (124M): context 5,000" in answer
     assert "warning: Whisper large-v3: context 5,000" in answer
@@ -154,3 +154,63 @@ def test_a_context_beyond_the_positions_is_a_warning(ask: Ask) -> None:
     assert answer.code == 0
     assert answer.err.startswith("warning: context 4,096 is beyond the learned position table of 1,024")
     assert json.loads(answer.out)["notes"][0].startswith("warning: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("fit", "gpt2", "--gpu", "h100", "--gpu", "h200"), "--gpu"),
+        (("kv", "gpt2", "-c", "1k", "-c", "2k"), "--context"),
+        (("kv", "gpt2", "-c", "1k", "--max-model-len", "1k"), "--context"),
+        (("kv", "gpt2", "-p", "gpt2", "--preset", "gpt3"), "--preset"),
+        (("verify", "gpt2", "--seed", "1", "--seed", "2"), "--seed"),
+        (("presets", "--format", "csv", "--format", "json"), "--format"),
+        (("presets", "show", "gpt2", "-o", "a.yaml", "--output", "b.yaml"), "--output"),
+        (("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--no-prefix-caching"), "--prefix-caching"),
+        (("fit", "gpt2", "--kv-memory", "1GiB", "--prefix-caching", "--enable-prefix-caching"), "--prefix-caching"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_takes_one_value_is_given_once(ask: Ask, command: tuple[str, ...], option: str) -> None:
+    answer = ask(*command)
+    assert (answer.code, answer.out) == (2, "")
+    assert f"error: {option} is given twice" in answer.err
+    assert "tip: give it once" in answer.err
+
+
+def test_the_tip_lists_all_names_of_a_repeated_option(ask: Ask) -> None:
+    err = ask("kv", "gpt2", "-c", "1", "-c", "2", "-c", "3").err
+    assert "--context is given 3 times" in err
+    assert "--context, -c, --max-model-len are the same option" in err
+
+
+def test_flags_and_lists_may_be_repeated(ask: Ask) -> None:
+    assert ask("kv", "gpt2", "--json", "--json") == ask("kv", "gpt2", "--json")
+    rows = ask("compare", "llama2-70b", "--attention", "mla:256", "--attention", "mla:512").out
+    assert "MLA-256" in rows
+    assert "MLA-512" in rows
+
+
+def test_help_is_a_command_too(ask: Ask) -> None:
+    assert ask("help") == ask("--help")
+    assert ask("help", "fit") == ask("fit", "--help")
+    assert ask("help", "presets", "show") == ask("presets", "show", "--help")
+    answer = ask("help", "fitt")
+    assert answer.code == 2
+    assert "did you mean 'fit'" in answer.err
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_a_completion_script_calls_attncalc(ask: Ask, name: str) -> None:
+    answer = ask("--show-completion", name)
+    assert (answer.code, answer.err) == (0, "")
+    assert "_ATTNCALC_COMPLETE" in answer.out
+    assert ask("--show-completion", "tcsh").code == 2
+
+
+@pytest.mark.parametrize(("words", "expected"), [("attncalc ", {*COMMANDS}), ("attncalc fit --kv-m", {"--kv-memory"})])
+def test_the_shell_completes_commands_and_options(words: str, expected: set[str]) -> None:
+    position = str(len(words.split(" ")) - 1)
+    answer = shell("attncalc ", COMP_WORDS=words, COMP_CWORD=position, _ATTNCALC_COMPLETE="complete_bash")
+    assert answer.stderr == ""
+    assert set(answer.stdout.split()) >= expected

@@ -11,34 +11,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
 
-from attncalc import AttncalcError, ModelSpec, load
+from attncalc import AttncalcError, ModelSpec, Workload, load
 from attncalc.attention import Lightning
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kept
 from attncalc.cost.params import params
 from attncalc.engines import layout
-from attncalc.engines.base import EngineArgs, Pool
+from attncalc.engines.base import Pool
 from attncalc.engines.defaults import Limits
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import fit as fit_module
-from attncalc.serving.fit import FitRequest, fit, holds, min_gpus
-from attncalc.serving.reserve import parse_share, reserve
+from attncalc.serving.fit import fit, fits, min_gpus
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.serving.reserve import reserve
 from attncalc.serving.suggestions import suggestions
-from attncalc.serving.weights import spread, staged, weights
-from attncalc.units import GIB, dtype, parse_bytes
+from attncalc.serving.weights import split_into_stages, spread_over_gpus, weights
+from attncalc.units import GIB, parse_bytes
 
-FP16 = dtype("fp16")
 GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))
 
 
-def question(model: ModelSpec, engine: str = "ideal", **given: Any) -> FitRequest:
-    """One sequence of 4,096 tokens in the model's dtype, unless said."""
-    own = dtype(model.dtype)
-    known = {f.name for f in dataclasses.fields(EngineArgs)} - {"gpus", "model_type", "attentions", "n_kv_heads"}
-    told = {name: given.pop(name) for name in list(given) if name in known}
-    told = {"kv_dtype": own, "dtype": own, **told}
-    return FitRequest(model, engine, EngineArgs(**told), **{"batch": 1, "context": 4096, **given})
+def request_for(
+    model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **given: Any
+) -> FitRequest:
+    """One sequence of 4,096 tokens, with the cache in the model's dtype, by default."""
+    workload = Workload.decode(batch, context, kv_dtype=given.pop("kv_dtype", model.dtype))
+    fields = {field.name for field in dataclasses.fields(FitRequest)}
+    engine_args = {name: given.pop(name) for name in list(given) if name not in fields}
+    return FitRequest(model, workload, engine, engine_args=engine_args, **given)
 
 
 class Paged(NamedTuple):
@@ -69,16 +70,16 @@ def paged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.integers(1, 200 * GIB), st.integers(0, 9 * GIB), st.integers(1, 100), st.sampled_from([1, 2, 4]))
-def test_the_ledger_sums_to_the_gpu(memory: int, back: int, percent: int, tp: int) -> None:
-    asked = question(
+def test_the_budget_sums_to_the_gpu(memory: int, back: int, percent: int, tp: int) -> None:
+    request = request_for(
         load("llama2-7b"),
         gpu=dataclasses.replace(GPU, memory=memory),
         gpus=tp,
         tp=tp,
         reserve=back,
-        share=parse_share(f"{percent / 100:.2f}", ""),
+        gpu_memory_utilization=f"{percent / 100:.2f}",
     )
-    budget = fit(asked).budget
+    budget = fit(request).budget
     assert budget.usable is not None
     assert budget.weights is not None
     assert int(budget.usable) == -(-memory * percent // 100)
@@ -87,34 +88,34 @@ def test_the_ledger_sums_to_the_gpu(memory: int, back: int, percent: int, tp: in
     assert budget.kv_memory == 0 or budget.short == 0
 
 
-def test_a_memory_that_an_engine_reported_is_taken_as_it_is() -> None:
-    found = fit(question(load("llama2-7b"), kv_memory=parse_bytes("5.38GiB", "")))
+def test_kv_memory_is_used_unchanged() -> None:
+    result = fit(request_for(load("llama2-7b"), kv_memory=parse_bytes("5.38GiB", "")))
     # 5.38 * 2^30 = 5,776,731,013.12
-    assert found.budget.kv_memory == 5_776_731_013
-    assert found.budget.weights is None
+    assert result.budget.kv_memory == 5_776_731_013
+    assert result.budget.weights is None
 
 
-def test_weights_beyond_the_gpu_do_not_fit_and_are_no_error() -> None:
-    found = fit(question(load("llama2-70b"), gpu=GPU))
+def test_too_large_weights_do_not_fit_and_are_no_error() -> None:
+    result = fit(request_for(load("llama2-70b"), gpu=GPU))
     # 128.48 GiB of weights in 10 GiB
-    assert not found.fits
-    assert found.budget.short == 2 * 68_976_648_192 - 10 * GIB
-    assert found.budget.kv_memory == found.max_batch == found.max_context == 0
+    assert not result.fits
+    assert result.budget.short == 2 * 68_976_648_192 - 10 * GIB
+    assert result.budget.kv_memory == result.max_batch == result.max_context == 0
 
 
 def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
-    found = fit(question(load("llama2-7b"), "llamacpp", gpu=GPU, gpus=3, reserve=GIB))
+    result = fit(request_for(load("llama2-7b"), "llamacpp", gpu=GPU, gpus=3, reserve=GIB))
     # 32 layers and the output over 3 GPUs: 11, 11 and 10; a layer has 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096
     layer = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
     room = 9 * GIB - 2 * 11 * layer
-    assert (found.budget.kv_memory, found.budget.layers) == (room, 11)
+    assert (result.budget.kv_memory, result.budget.layers) == (room, 11)
     # 11 layers of 4,096 tokens of 2 * 4096 elements
-    assert found.needed == 11 * 4096 * 2 * 4096 * 2
-    assert found.max_batch == room // found.needed
-    assert found.max_context == room // (11 * 2 * 4096 * 2) // 256 * 256 == found.pool.tokens
-    assert "32 layers" in found.pool.log_lines[1]
+    assert result.needed == 11 * 4096 * 2 * 4096 * 2
+    assert result.max_batch == room // result.needed
+    assert result.max_context == room // (11 * 2 * 4096 * 2) // 256 * 256 == result.pool.tokens
+    assert "32 layers" in result.pool.log_lines[1]
     # the embedding is in host memory, the head with the last layers
-    parts = spread(load("llama2-7b"), 3)
+    parts = spread_over_gpus(load("llama2-7b"), 3)
     assert [params(part).total for part in parts] == [11 * layer, 11 * layer, 10 * layer + 4096 + 32000 * 4096]
 
 
@@ -126,18 +127,18 @@ def test_the_gpu_with_room_for_the_fewest_decides() -> None:
     head = 4 * (50257 * 768 + 2 * 768)
     layers = 4 * 2 * (12 * 768**2 + 13 * 768)
 
-    def asked(memory: int) -> FitRequest:
+    def request(memory: int) -> FitRequest:
         gpu = dataclasses.replace(GPU, memory=memory)
-        return question(small, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256)
+        return request_for(small, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256)
 
     assert layers < head
-    assert not holds(asked(head - 1))
-    assert fit(asked(head - 1)).budget.short == 1
-    found = fit(asked(head))
-    assert found.fits
-    assert found.budget.layers == 2
-    assert int(float(found.pool.concurrency)) == found.max_batch
-    assert found.max_batch == (head - layers) // (2 * 256 * 2 * 768 * 4)
+    assert not fits(request(head - 1))
+    assert fit(request(head - 1)).budget.short == 1
+    result = fit(request(head))
+    assert result.fits
+    assert result.budget.layers == 2
+    assert int(float(result.pool.concurrency)) == result.max_batch
+    assert result.max_batch == (head - layers) // (2 * 256 * 2 * 768 * 4)
 
 
 def test_the_longest_context_is_that_of_all_gpus() -> None:
@@ -145,13 +146,13 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     model = load("gemma3-27b")
     stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
     six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
-    asked = question(six, "llamacpp", gpu=dataclasses.replace(GPU, memory=5 * GIB), gpus=2, reserve=0, context=256)
-    found = fit(asked)
+    request = request_for(six, "llamacpp", gpu=dataclasses.replace(GPU, memory=5 * GIB), gpus=2, reserve=0, context=256)
+    result = fit(request)
     # of short sequences the first has room for fewer; of long ones it has room for any: 16 heads x 128, K and V
-    assert (stack.n_layers, found.budget.layers) == (6, 4)
-    room = 5 * GIB - weights(six, part=spread(six, 2)[1]).total
-    assert found.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
-    assert found.max_context == found.pool.tokens
+    assert (stack.n_layers, result.budget.layers) == (6, 4)
+    room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1]).total
+    assert result.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
+    assert result.max_context == result.pool.tokens
 
 
 def of_layers(name: str, layers: int) -> ModelSpec:
@@ -168,34 +169,36 @@ def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
     first, middle = layer + table + 4 * 1024 * 768, 2 * layer
     token = 2 * 768 * 4
     gpu = dataclasses.replace(GPU, memory=400_000_000)
-    four = question(of_layers("gpt2", 4), "vllm", gpu=gpu, gpus=3, pp=3, reserve=0, share=parse_share("1", ""))
-    found = fit(four)
-    assert found.pool.blocks == (400_000_000 - middle) // (2 * 16 * token)  # 1,746
-    assert found.pool.blocks > (400_000_000 - first) // (2 * 16 * token)  # not one's weights and another's cache
-    assert found.budget.weights is not None
-    assert (found.budget.weights.total, found.budget.layers) == (middle, 2)
-    assert f"{int(found.pool.tokens):,} tokens" in found.pool.log_lines[0]
-    assert found.max_batch == found.pool.blocks // 256 == 6
+    four = request_for(of_layers("gpt2", 4), "vllm", gpu=gpu, gpus=3, pp=3, reserve=0, gpu_memory_utilization="1")
+    result = fit(four)
+    assert result.pool.blocks == (400_000_000 - middle) // (2 * 16 * token)  # 1,746
+    assert result.pool.blocks > (400_000_000 - first) // (2 * 16 * token)  # not one's weights and another's cache
+    assert result.budget.weights is not None
+    assert (result.budget.weights.total, result.budget.layers) == (middle, 2)
+    assert f"{int(result.pool.tokens):,} tokens" in result.pool.log_lines[0]
+    assert result.max_batch == result.pool.blocks // 256 == 6
     # the tables are most of the first stage: of few bytes it has room for the fewest
     few = fit(dataclasses.replace(four, gpu=dataclasses.replace(GPU, memory=first + 16 * token)))
     assert (few.pool.blocks, few.budget.layers) == (1, 1)
-    ideal = fit(dataclasses.replace(four, engine="ideal", context=1000))
+    ideal = fit(dataclasses.replace(four.with_workload(context=1000), engine="ideal"))
     assert ideal.max_batch == (400_000_000 - middle) // (1000 * 2 * token)
-    # nothing of it is a GPU's that nobody has
-    reported = fit(dataclasses.replace(four, gpu=None, gpus=1, kv_memory=10**8, reserve=None, share=None))
+    # with a reported memory the fullest stage decides
+    reported = fit(
+        dataclasses.replace(four, gpu=None, gpus=None, kv_memory=10**8, reserve=None, gpu_memory_utilization=None)
+    )
     assert reported.pool.blocks == 10**8 // (2 * 16 * token)
 
 
 def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     # 1, 1 and 2 layers; the last has the head, a norm and most of the cache
     gpu = dataclasses.replace(GPU, memory=400_000_000)
-    given: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "share": parse_share("1", "")}
-    found = fit(question(of_layers("gpt2", 4), "sglang", **given))
+    given: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "gpu_memory_utilization": "1"}
+    result = fit(request_for(of_layers("gpt2", 4), "sglang", **given))
     layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
     last = 2 * layer + table + 4 * 2 * 768
-    assert found.budget.weights is not None
-    assert (found.budget.weights.total, found.budget.layers) == (last, 2)
-    assert found.pool.tokens == (400_000_000 - last) // (2 * 2 * 768 * 4)
+    assert result.budget.weights is not None
+    assert (result.budget.weights.total, result.budget.layers) == (last, 2)
+    assert result.pool.tokens == (400_000_000 - last) // (2 * 2 * 768 * 4)
     # 2 layers of attention on the first stage, 2 of states with the wider MLPs on the second
     model = of_layers("gpt2", 2)
     (layer_,) = model.main.layers
@@ -204,8 +207,8 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
         layer_, attention=Lightning(12, 64), mlp=dataclasses.replace(layer_.mlp, d_ff=4 * 3072)
     )
     hybrid = dataclasses.replace(model, stacks=(dataclasses.replace(model.main, layers=(layer_, states)),))
-    two = fit(question(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
-    first, second = (int(weights(part).total) for part in staged(hybrid, 2))
+    two = fit(request_for(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
+    first, second = (int(weights(part).total) for part in split_into_stages(hybrid, 2))
     assert first < second
     assert two.budget.kv_memory == 400_000_000 - second
     slot = 2 * 12 * 64 * 64 * 4
@@ -218,16 +221,16 @@ def test_one_symbol_has_one_value() -> None:
     stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
     six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
     gpu = dataclasses.replace(GPU, memory=5 * GIB)
-    found = fit(question(six, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256))
-    assert found.max_context is not None
-    assert found.max_batch is not None
-    figures = (found.pool.tokens, found.pool.concurrency, found.max_context, found.max_batch, found.needed)
+    result = fit(request_for(six, "llamacpp", gpu=gpu, gpus=2, reserve=0, context=256))
+    assert result.max_context is not None
+    assert result.max_batch is not None
+    figures = (result.pool.tokens, result.pool.concurrency, result.max_context, result.max_batch, result.needed)
     said = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
     assert len({s.name for s in said}) == len(said)
     # the second GPU has the global layer, whose cells are as many as the context
-    assert found.pool.tokens.formula.text == "kv_tokens_gpu_2"
-    assert found.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
-    assert {s.value for s in said if s.name == "kv_memory"} == {int(found.budget.kv_memory)}
+    assert result.pool.tokens.formula.text == "kv_tokens_gpu_2"
+    assert result.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
+    assert {s.value for s in said if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
 
 
 def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
@@ -236,97 +239,99 @@ def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(layer, attention=Lightning(12, 64)),))
     model = dataclasses.replace(model, stacks=(stack,))
     for gpus in (1, 2, 65):  # the last of 65 has the output alone
-        found = fit(question(model, "llamacpp", gpu=GPU, gpus=gpus, reserve=0, context=1000))
+        result = fit(request_for(model, "llamacpp", gpu=GPU, gpus=gpus, reserve=0, context=1000))
         # so many sequences of 1,000 tokens, in fractions too; a layer's states are 12 * 64 * 64 * 4 B
-        sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread(model, gpus)]
-        assert found.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
-        assert found.max_context is None
+        sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread_over_gpus(model, gpus)]
+        assert result.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
+        assert result.max_context is None
 
 
-def test_transformers_takes_the_whole_batch_at_once() -> None:
+def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     model, memory = load("llama2-7b"), 24 * GIB
-    found = fit(question(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
-    assert found.budget.reserve is not None
-    assert found.budget.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
+    result = fit(request_for(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
+    assert result.budget.reserve is not None
+    assert result.budget.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
 
     def takes(batch: int, context: int) -> int:
         kept_back = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
         return 2 * 6_738_415_616 + kept_back + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B a token
 
-    assert found.max_batch is not None
-    assert found.max_context is not None
-    batch, context = int(found.max_batch), int(found.max_context)
+    assert result.max_batch is not None
+    assert result.max_context is not None
+    batch, context = int(result.max_batch), int(result.max_context)
     assert takes(batch, 1000) <= memory < takes(batch + 1, 1000)
     assert takes(2, context) <= memory < takes(2, context + 1)
-    assert fit(dataclasses.replace(found.request, batch=batch)).fits
-    assert not fit(dataclasses.replace(found.request, batch=batch + 1)).fits
+    assert fit(result.request.with_workload(batch=batch)).fits
+    assert not fit(result.request.with_workload(batch=batch + 1)).fits
     # of a reserve that is given nothing is known but its size
-    given = fit(dataclasses.replace(found.request, reserve=GIB))
+    given = fit(dataclasses.replace(result.request, reserve=GIB))
     assert given.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
 
 
 @given(models(), st.integers(1, 6), st.integers(1, 4 * 2**20), st.integers(1, 5), st.integers(1, 600))
 def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: int, batch: int, context: int) -> None:
     gpu = dataclasses.replace(GPU, memory=memory)
-    asked = question(model, "llamacpp", gpu=gpu, gpus=gpus, reserve=0, batch=batch, context=context)
+    request = request_for(model, "llamacpp", gpu=gpu, gpus=gpus, reserve=0, batch=batch, context=context)
     try:
-        found = fit(asked)
+        result = fit(request)
     except AttncalcError:
         return  # several windows, rows of other widths than blocks
-    whole = layout("llamacpp", kept(model.plain()), asked.told())
-    sizes = [int(weights(model, part=part).total) for part in spread(model, gpus)]
+    whole = layout("llamacpp", kept(model.plain()), resolve(request).args_without_slots)
+    sizes = [int(weights(model, part=part).total) for part in spread_over_gpus(model, gpus)]
 
-    def fits(n: int, tokens: int) -> bool:
+    def has_room(n: int, tokens: int) -> bool:
         needed = [part.needed(n, tokens) for part in whole.parts or (whole,)]
         return n <= 256 and all(a + b <= memory for a, b in zip(sizes, needed, strict=True))
 
-    assert found.fits == holds(asked) == fits(batch, context)
-    if found.max_batch:
-        assert fits(int(found.max_batch), context)
-    if found.max_batch is not None:
-        assert not fits(int(found.max_batch) + 1, context)
-    if found.max_context:
-        assert fits(batch, int(found.max_context))
-    if found.max_context is not None:
-        assert not fits(batch, int(found.max_context) + 1)
+    assert result.fits == fits(request) == has_room(batch, context)
+    if result.max_batch:
+        assert has_room(int(result.max_batch), context)
+    if result.max_batch is not None:
+        assert not has_room(int(result.max_batch) + 1, context)
+    if result.max_context:
+        assert has_room(batch, int(result.max_context))
+    if result.max_context is not None:
+        assert not has_room(batch, int(result.max_context) + 1)
 
 
-def test_slots_are_the_sequences_and_the_cache_is_in_f16() -> None:
-    asked = question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, kv_default=True)
-    found = fit(asked.of("llamacpp"))
+def test_llama_cpp_has_a_slot_per_sequence_and_a_cache_in_f16() -> None:
+    request = request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, kv_dtype=None)
+    result = fit(request)
     # four slots of 1,000 tokens, padded to 1,024
-    assert found.pool.log_lines[0].endswith("n_ctx                 = 4096")
-    assert "4/4 seqs" in found.pool.log_lines[1]
-    assert "K (f16)" in found.pool.log_lines[1]
-    assert asked.of("vllm").args.kv_dtype.name == "bf16"
-    assert dataclasses.replace(asked, kv_default=False).of("llamacpp").args.kv_dtype.name == "bf16"
-    given = fit(question(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
+    assert result.pool.log_lines[0].endswith("n_ctx                 = 4096")
+    assert "4/4 seqs" in result.pool.log_lines[1]
+    assert "K (f16)" in result.pool.log_lines[1]
+    assert resolve(request.for_engine("vllm")).args.kv_dtype.name == "bf16"
+    assert resolve(request.with_workload(kv_dtype="bf16")).args.kv_dtype.name == "bf16"
+    given = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
     assert "8/8 seqs" in given.pool.log_lines[1]
     # more than it takes are answered, as 256
-    assert "256/256 seqs" in fit(dataclasses.replace(asked, batch=300)).pool.log_lines[1]
+    assert "256/256 seqs" in fit(request.with_workload(batch=300)).pool.log_lines[1]
 
 
-def test_no_more_than_the_engine_runs_at_once() -> None:
-    asked = question(load("qwen3-8b"), "llamacpp", batch=257, context=256, kv_memory=2**50)
-    found = fit(asked)
-    assert not found.fits
-    assert not holds(asked)
-    assert (found.max_batch, found.max_context) == (256, 0)
-    assert [change.flag for change in suggestions(found)] == ["--batch 256"]
-    little = dataclasses.replace(asked, batch=1, context=4096, kv_memory=330 * 2**20, kv_default=True).of("llamacpp")
+def test_the_engines_maximum_limits_the_batch() -> None:
+    request = request_for(load("qwen3-8b"), "llamacpp", batch=257, context=256, kv_memory=2**50)
+    result = fit(request)
+    assert not result.fits
+    assert not fits(request)
+    assert (result.max_batch, result.max_context) == (256, 0)
+    assert [change.flag for change in suggestions(result)] == ["--batch 256"]
+    small = dataclasses.replace(request, kv_memory=330 * 2**20)
+    little = small.with_workload(batch=1, context=4096, kv_dtype=None)
     narrow = suggestions(fit(little))[0]  # 36 * 4096 * 2 * 1024 * 34 / 32 B = 306 MiB
-    assert (narrow.flag, narrow.fit.request.kv_default) == ("--kv-dtype q8_0", False)
-    assert fit(dataclasses.replace(asked, batch=256)).fits
-    seven = fit(question(load("qwen3-8b"), "vllm", batch=8, kv_memory=2**50, max_num_seqs=7))
+    assert (narrow.flag, narrow.result.request.workload.kv_dtype) == ("--kv-dtype q8_0", "q8_0")
+    assert fit(request.with_workload(batch=256)).fits
+    seven = fit(request_for(load("qwen3-8b"), "vllm", batch=8, kv_memory=2**50, max_num_seqs=7))
     assert (seven.fits, seven.max_batch) == (False, 7)
     # vLLM's logits in its reserve are of no more: 8 B of each of 151,936 tokens of the vocabulary
     few, many = (
-        fit(question(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).budget.reserve for n in (1, 101)
+        fit(request_for(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).budget.reserve
+        for n in (1, 101)
     )
     assert few is not None
     assert many is not None
     assert many.total - few.total == 100 * 151_936 * 8
-    three = fit(question(load("qwen3-8b"), "sglang", batch=4, kv_memory=2**50, max_running_requests=3))
+    three = fit(request_for(load("qwen3-8b"), "sglang", batch=4, kv_memory=2**50, max_running_requests=3))
     assert (three.fits, three.max_batch) == (False, 3)
 
 
@@ -336,24 +341,24 @@ def test_no_more_than_the_engine_runs_at_once() -> None:
 @pytest.mark.usefixtures("paged")
 def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
     # 100 blocks of 16,000 bytes, one never given out: 99 left
-    found = fit(question(load("gpt2"), batch=2, context=100, kv_memory=100 * 16_000 + 15_999))
-    assert found.max_context == 49 * 16  # 99 // 2 blocks each
-    assert found.max_batch == 99 // 7  # 100 tokens take 7 blocks
-    assert found.fits
-    assert found.max_batch.formula.text == "most B where needed <= kv_memory"
+    result = fit(request_for(load("gpt2"), batch=2, context=100, kv_memory=100 * 16_000 + 15_999))
+    assert result.max_context == 49 * 16  # 99 // 2 blocks each
+    assert result.max_batch == 99 // 7  # 100 tokens take 7 blocks
+    assert result.fits
+    assert result.max_batch.formula.text == "most B where needed <= kv_memory"
 
 
 @pytest.mark.usefixtures("paged")
-def test_a_memory_to_the_byte_is_enough() -> None:
+def test_a_memory_that_is_enough_to_the_byte_fits() -> None:
     # 2 sequences of 100 tokens: 7 blocks each, and the one that is never given out
-    exact = question(load("gpt2"), batch=2, context=100, kv_memory=15 * 16_000)
+    exact = request_for(load("gpt2"), batch=2, context=100, kv_memory=15 * 16_000)
     assert fit(exact).fits
-    assert holds(exact)
+    assert fits(exact)
     assert fit(exact).max_batch == 2
     assert fit(exact).max_context == 7 * 16
     less = dataclasses.replace(exact, kv_memory=15 * 16_000 - 1)
     assert not fit(less).fits
-    assert not holds(less)
+    assert not fits(less)
     assert fit(less).max_batch == 1
     assert fit(less).max_context == 6 * 16
 
@@ -362,85 +367,85 @@ SIZES = st.integers(0, 10**9)
 
 
 @given(models(), SIZES, st.integers(1, 50), st.integers(1, 5000))
-def test_one_more_does_not_fit(model: ModelSpec, memory: int, batch: int, context: int) -> None:
-    found = fit(question(model, kv_memory=memory, batch=batch, context=context))
-    most, longest = found.max_batch, found.max_context
+def test_one_more_than_the_maximum_does_not_fit(model: ModelSpec, memory: int, batch: int, context: int) -> None:
+    result = fit(request_for(model, kv_memory=memory, batch=batch, context=context))
+    most, longest = result.max_batch, result.max_context
     assert most is not None
-    assert most == 0 or found.layout.needed(int(most), context) <= memory
-    assert found.layout.needed(int(most) + 1, context) > memory
+    assert most == 0 or result.layout.needed(int(most), context) <= memory
+    assert result.layout.needed(int(most) + 1, context) > memory
     if longest is None:  # every layer has a window that is full already
-        assert found.layout.needed(batch, 10**9) <= memory
+        assert result.layout.needed(batch, 10**9) <= memory
     else:
-        assert longest == 0 or found.layout.needed(batch, int(longest)) <= memory
-        assert found.layout.needed(batch, int(longest) + 1) > memory
-    assert found.fits == (most >= batch) == (longest is None or longest >= context)
-    assert found.fits == holds(found.request)
+        assert longest == 0 or result.layout.needed(batch, int(longest)) <= memory
+        assert result.layout.needed(batch, int(longest) + 1) > memory
+    assert result.fits == (most >= batch) == (longest is None or longest >= context)
+    assert result.fits == fits(result.request)
 
 
 @given(models(), SIZES)
 def test_a_memory_holds_as_many_as_its_quotient(model: ModelSpec, memory: int) -> None:
     """The ideal engine has neither pages nor padding: the most sequences are the bytes over those of one."""
-    found = fit(question(model, kv_memory=memory, context=37))
-    assert found.max_batch == memory // found.layout.needed(1, 37)
+    result = fit(request_for(model, kv_memory=memory, context=37))
+    assert result.max_batch == memory // result.layout.needed(1, 37)
 
 
 def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     # weights 128.48 GiB and a cache of 1.25 GiB over tp GPUs of 80 GiB x 0.9: 2 have 143.9
     eighty = dataclasses.replace(GPU, memory=80 * GIB)
-    asked = question(load("llama2-70b"), gpu=eighty, reserve=0, share=parse_share("0.9", ""))
-    assert min_gpus(asked) == 2
+    request = request_for(load("llama2-70b"), gpu=eighty, reserve=0, gpu_memory_utilization="0.9")
+    assert min_gpus(resolve(request)) == 2
     # in 40 GiB: 4 x 36 = 144
-    assert min_gpus(dataclasses.replace(asked, gpu=dataclasses.replace(GPU, memory=40 * GIB))) == 4
-    assert min_gpus(dataclasses.replace(asked, batch=10**6)) is None
+    assert min_gpus(resolve(dataclasses.replace(request, gpu=dataclasses.replace(GPU, memory=40 * GIB)))) == 4
+    assert min_gpus(resolve(request.with_workload(batch=10**6))) is None
     # in 20 GiB, 18 of them for each of 8: two stages of four
-    twenty = dataclasses.replace(asked, gpu=dataclasses.replace(GPU, memory=20 * GIB))
-    assert min_gpus(dataclasses.replace(twenty, args=dataclasses.replace(asked.args, pp=2))) == 8
+    twenty = dataclasses.replace(request, gpu=dataclasses.replace(GPU, memory=20 * GIB))
+    assert min_gpus(resolve(dataclasses.replace(twenty, pp=2))) == 8
     # llama.cpp spreads layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
-    spread = question(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
-    assert min_gpus(spread) == 7
-    assert min_gpus(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB))) == 1
-    assert min_gpus(question(load("gpt2"), kv_memory=1)) is None
+    spread = request_for(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
+    assert min_gpus(resolve(spread)) == 7
+    assert min_gpus(resolve(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB)))) == 1
+    assert min_gpus(resolve(request_for(load("gpt2"), kv_memory=1))) is None
 
 
-def test_every_fix_fits_and_says_what_to_type() -> None:
-    asked = question(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=24 * GIB), batch=40, context=8192)
+def test_every_suggestion_fits_with_the_options_it_names() -> None:
+    request = request_for(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=24 * GIB), batch=40, context=8192)
     # weights 14.96 GiB of 24; 40 sequences of 1 GiB are 40 GiB
-    found = fit(asked)
-    changes = {change.flag: change for change in suggestions(found)}
-    assert not found.fits
-    assert all(change.fit.fits for change in changes.values())
+    result = fit(request)
+    changes = {change.flag: change for change in suggestions(result)}
+    assert not result.fits
+    assert all(change.result.fits for change in changes.values())
     # 9.04 GiB are 9 sequences of 1 GiB, or 40 of 0.226 GiB: 1851 tokens of 128 KiB
     assert {"--batch 9", "--context 1851", "--gpus 4 --tp 4"} <= set(changes)
     assert "--gpus 2 --tp 2" not in changes  # 48 - 14.96 = 33.04 GiB, the whole model once
     assert "--kv-dtype fp8" not in changes  # 20 GiB are not there either
-    assert suggestions(fit(dataclasses.replace(asked, batch=9))) == ()
+    assert suggestions(fit(request.with_workload(batch=9))) == ()
 
 
-def test_nothing_may_fit() -> None:
-    assert suggestions(fit(question(load("llama3-8b"), kv_memory=1))) == ()
+def test_there_may_be_no_suggestion() -> None:
+    assert suggestions(fit(request_for(load("llama3-8b"), kv_memory=1))) == ()
 
 
-def test_weights_and_cache_are_narrowed_together_where_one_is_not_enough() -> None:
+def test_weights_and_cache_are_narrowed_together_if_one_is_not_enough() -> None:
     # 17 GiB for 13 sequences of 1 GiB beside 14.96 of weights, 13.0 of them in matrices: fp8 weights leave 8.5,
     # int4 (0.52 bytes each) 11.7, an fp8 cache needs 6.5 where 2.0 are; both in fp8 fit
     small = dataclasses.replace(GPU, memory=17 * GIB)
-    asked = question(load("llama3-8b"), gpu=small, batch=13, context=8192)
-    flags = [change.flag for change in suggestions(fit(asked))]
+    request = request_for(load("llama3-8b"), gpu=small, batch=13, context=8192)
+    flags = [change.flag for change in suggestions(fit(request))]
     assert "--weights-dtype fp8 --kv-dtype fp8" in flags
     assert "--weights-dtype fp8" not in flags
     assert "--kv-dtype fp8" not in flags
 
 
-def test_more_gpus_and_a_narrow_cache_come_together_where_neither_is_enough() -> None:
+def test_more_gpus_and_a_narrow_cache_are_combined_if_neither_is_enough() -> None:
     # 8 KV heads divide by 8 at most: 32 sequences of 8,192 tokens are 32 GiB / 8 = 4 GiB on each, beside at
     # least 14.96 / 64 = 0.23 of weights; in fp8 2 GiB, beside 14.96 / 8 = 1.87 from 8 GPUs on
     small = dataclasses.replace(GPU, memory=4 * GIB)
-    asked = question(load("llama3-8b"), gpu=small, batch=32, context=8192)
-    found = {change.flag: change for change in suggestions(fit(asked))}
-    assert min_gpus(asked) is None
-    both = found["--kv-dtype fp8 --gpus 8 --tp 8"]
-    assert (both.change, both.fit.fits) == ("8 GPUs, a cache in fp8", True)
-    assert set(found) - {both.flag} <= {f"--context {fit(asked).max_context}"}
+    request = request_for(load("llama3-8b"), gpu=small, batch=32, context=8192)
+    result = {change.flag: change for change in suggestions(fit(request))}
+    assert min_gpus(resolve(request)) is None
+    both = result["--kv-dtype fp8 --gpus 8 --tp 8"]
+    assert (both.change, both.result.fits) == ("8 GPUs, a cache in fp8", True)
+    assert set(result) - {both.flag} <= {f"--context {fit(request).max_context}"}
 
 
 # The tests of sizes
@@ -469,12 +474,51 @@ def test_a_size_is_read_exactly(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
 )
-def test_a_size_that_is_none_is_refused(text: str) -> None:
+def test_a_wrong_size_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError, match="not a size of a byte or more"):
         parse_bytes(text, "--kv-memory")
 
 
-def test_the_gpus_here_take_a_question() -> None:
+def test_known_gpus_answer_a_request() -> None:
     assert (REPOSITORY / "presets" / "gpus").is_dir()
     # 4 x H100: 4 * 79.1 GiB less 128.5 of weights leave room for 150 sequences of 1.25 GiB
-    assert fit(question(load("llama2-70b"), gpu=gpu("h100-80gb"), gpus=4, tp=4)).max_batch == 150
+    assert fit(request_for(load("llama2-70b"), gpu=gpu("h100-80gb"), gpus=4, tp=4)).max_batch == 150
+
+
+# A request is completed once
+
+
+def test_the_api_stores_llama_cpps_cache_in_f16_by_default() -> None:
+    # Qwen3 is in bf16: without --kv-dtype llama.cpp's K and V are in f16, on the command line and here
+    result = fit(FitRequest(load("qwen3-8b"), Workload.decode(1, 1000), "llamacpp", kv_memory=GIB))
+    assert result.resolved.args.kv_dtype.name == "fp16"
+    assert "K (f16)" in result.pool.log_lines[1]
+
+
+def test_a_request_without_tp_uses_all_gpus() -> None:
+    resolved = resolve(FitRequest(load("llama2-70b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), gpus=8, pp=2))
+    assert (resolved.args.tp, resolved.devices, resolved.replicas) == (4, 8, 1)
+    spread = resolve(FitRequest(load("llama2-70b"), Workload.decode(1, 4096), "llamacpp", gpu=gpu("h100"), gpus=8))
+    assert (spread.args.tp, spread.args.gpus, spread.replicas) == (1, 8, 1)
+
+
+def test_another_engine_gets_all_gpus_in_its_own_way() -> None:
+    request = FitRequest(load("llama2-70b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), tp=4, pp=2)
+    assert resolve(request.for_engine("sglang")).args.tp == 4
+    llamacpp = resolve(request.for_engine("llamacpp")).args
+    assert (llamacpp.tp, llamacpp.pp, llamacpp.gpus) == (1, 1, 8)
+
+
+def test_an_unknown_argument_of_an_engine_is_an_error() -> None:
+    request = FitRequest(load("gpt2"), Workload.decode(1, 100), kv_memory=GIB, engine_args={"blok_size": 16})
+    with pytest.raises(AttncalcError, match="no argument 'blok_size'") as error:
+        resolve(request)
+    assert "did you mean 'block_size'" in error.value.tip
+
+
+def test_a_resolved_request_names_the_dtypes_that_were_left_out() -> None:
+    resolved = resolve(FitRequest(load("gpt-oss-20b"), Workload.decode(1, 100), gpu=gpu("h100-80gb")))
+    assert (resolved.args.dtype.name, resolved.args.kv_dtype.name, resolved.weights_dtype) == ("bf16", "bf16", "mxfp4")
+    assert (resolved.workload.kv_dtype, resolved.args.device_memory) == ("bf16", gpu("h100-80gb").memory)
+    assert resolved.share is not None
+    assert resolved.share.text == "0.92"

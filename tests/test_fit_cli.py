@@ -1,4 +1,4 @@
-"""`attncalc fit` on the command line: its screen, its JSON, its exit codes and what it refuses."""
+"""`attncalc fit` on the command line: its screen, its JSON, its exit codes and its errors."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ MORE = [
 ]
 
 
-def test_a_ledger_subtracts_down_to_the_cache(ask: Ask) -> None:
+def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
     answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--gpu-memory-utilization", "0.9")
     # an H100 shows 79.10 GiB; x 0.9 = 71.19; 128.48 / 4 = 32.12 of weights and 2 of reserve leave 37.07
     labels = ["one NVIDIA H100", "x 0.9 gpu-memory-utilization", "- weights in fp16", "- reserve", "= KV memory"]
     numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]
-    lines = answer.out.split("\n\n")[1].splitlines()
+    lines = answer.out.split("\n\n")[2].splitlines()
     for line, label, number in zip(lines, labels, numbers, strict=True):
         assert line.strip().startswith(label)
         assert f" {number} " in line
     # 37.07 GiB hold 118 sequences of 320 MiB
-    assert "FITS: 1 sequence of 4,096 tokens; 118 at once at most." in answer.out
+    assert "FITS: 1 sequence of 4,096 tokens (maximum 118)." in answer.out
     assert (answer.code, answer.err) == (0, "")
 
 
@@ -80,11 +80,11 @@ def test_json_names_what_scripts_rely_on(ask: Ask) -> None:
     document = json.loads(answer.out)
     assert document["schema"] == "attncalc.fit/1"
     assert set(document) == set(MORE)
-    found = results(answer)
-    assert found["usable_memory"] - found["weights"] - found["reserve"] == found["kv_memory"]
-    assert found["reserve"] == 2 * 2**30
-    assert found["max_batch"] == found["kv_memory"] // found["kv_bytes_per_sequence"]
-    assert found["min_gpus"] == 2  # 2 x 79.1 - 128.5 - 2 x 2 = 25.7 GiB
+    figures = results(answer)
+    assert figures["usable_memory"] - figures["weights"] - figures["reserve"] == figures["kv_memory"]
+    assert figures["reserve"] == 2 * 2**30
+    assert figures["max_batch"] == figures["kv_memory"] // figures["kv_bytes_per_sequence"]
+    assert figures["min_gpus"] == 2  # 2 x 79.1 - 128.5 - 2 x 2 = 25.7 GiB
 
 
 WAYS = (
@@ -119,22 +119,23 @@ LAYER = ("name", "engine_version", "bound", "fits", "facts", "log_lines", "refus
 
 @pytest.mark.parametrize("command", WAYS, ids=" ".join)
 @pytest.mark.parametrize("form", ["table", "csv", "markdown"])
-def test_every_form_answers(ask: Ask, command: tuple[str, ...], form: str) -> None:
+def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...], form: str) -> None:
     for more in ((), ("--explain",)):
         answer = ask(*command, "--format", form, *more)
         assert answer.code in (0, 1)
         assert answer.err == ""
         assert ("kv_memory" in answer.out) is (form == "csv" or bool(more))  # by its name, where it has a formula
-        said = json.loads(ask(*command, "--json").out)["verdict"] in " ".join(answer.out.split())
-        assert said is (form == "markdown" or (form == "table" and not more))  # workings stand instead of tables
+        verdict = json.loads(ask(*command, "--json").out)["verdict"]
+        shown = form == "markdown" or (form == "table" and not more)  # --explain prints formulas instead of tables
+        assert (verdict in " ".join(answer.out.split())) is shown
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
 
 
 def suggestions(document: dict[str, Any]) -> dict[str, Any]:
-    return {fix["flag"]: fix for fix in document["suggestions"]}
+    return {change["flag"]: change for change in document["suggestions"]}
 
 
-def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
+def test_a_workload_that_does_not_fit_exits_with_1_and_suggestions(ask: Ask) -> None:
     command = ("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "2", "--batch", "40")
     answer = ask(*command, "--json")
     document = json.loads(answer.out)
@@ -149,19 +150,19 @@ def test_the_answer_no_is_exit_code_1_and_says_what_would_fit(ask: Ask) -> None:
     assert "DOES NOT FIT: 40 sequences of 4,096 tokens need" in ask(*command).out
 
 
-def test_the_screen_ends_with_the_engines_own_words(ask: Ask) -> None:
+def test_the_screen_ends_with_the_lines_that_the_engine_will_log(ask: Ask) -> None:
     answer = ask(*FOUR, "--reserve", "3GiB")
     document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
     assert len(document["notes"]) > 3
     screen = " ".join(answer.out.split())
-    assert screen.endswith("vLLM will say: " + " ".join(" ".join(document["log_lines"]).split()))
-    assert " ".join(document["notes"][-1].split()) in screen.partition("vLLM will say:")[0]
+    assert screen.endswith("vLLM will log: " + " ".join(" ".join(document["log_lines"]).split()))
+    assert " ".join(document["notes"][-1].split()) in screen.partition("vLLM will log:")[0]
 
 
 def test_vllm_does_not_start_where_not_one_request_fits(ask: Ask) -> None:
     # a block of 16 tokens takes 5 MiB: 4096 tokens need 1.25 GiB
     assert "vLLM will not start" in ask("fit", "llama2-70b", "--kv-memory", "1GiB").out
-    assert "vLLM will say" in ask("fit", "llama2-70b", "--kv-memory", "2GiB").out
+    assert "vLLM will log" in ask("fit", "llama2-70b", "--kv-memory", "2GiB").out
 
 
 def test_kv_memory_is_exact(ask: Ask) -> None:
@@ -173,9 +174,9 @@ def test_kv_memory_is_exact(ask: Ask) -> None:
     assert results(answer)["weights"] is None
 
 
-def test_more_gpus_than_a_copy_takes_are_replicas(ask: Ask) -> None:
+def test_more_gpus_than_the_model_needs_run_replicas(ask: Ask) -> None:
     answer = ask("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4")
-    assert "2 replicas of 4 GPUs: every figure is one replica's" in " ".join(answer.out.split())
+    assert "2 replicas of 4 GPUs: all figures and the batch are per replica" in " ".join(answer.out.split())
     assert "8 x NVIDIA H100" in answer.out
 
 
@@ -184,7 +185,7 @@ def test_tp_is_the_gpus_over_the_stages(ask: Ask) -> None:
     assert (document["gpus"], document["tp"], document["pp"], document["replicas"]) == (4, 2, 2, 1)
 
 
-def test_every_engine_has_a_row_or_a_reason(ask: Ask) -> None:
+def test_every_engine_has_figures_or_an_error(ask: Ask) -> None:
     answer = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json")
     layers = json.loads(answer.out)["layers"]
     assert [layer["name"] for layer in layers] == ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
@@ -195,27 +196,27 @@ def test_every_engine_has_a_row_or_a_reason(ask: Ask) -> None:
     assert all(layer["refused"] in screen for layer in refused)
 
 
-def test_an_engine_says_of_which_version_its_answer_is(ask: Ask) -> None:
-    asked = ("fit", "qwen3-8b", "--kv-memory", "8GiB", "--json")
-    layers = json.loads(ask(*asked, "--engine", "all").out)["layers"]
-    said = {layer["name"]: layer["engine_version"] for layer in layers}
-    assert said["ideal"] is None
-    assert said["sglang"] == "0.5.23"
-    assert said["llamacpp"] == "0.3.36"
-    assert said["transformers"] == "5.23.0"
-    ik = json.loads(ask(*asked, "--engine", "llamacpp", "--engine-version", "ik").out)
+def test_every_engine_names_its_version(ask: Ask) -> None:
+    command = ("fit", "qwen3-8b", "--kv-memory", "8GiB", "--json")
+    layers = json.loads(ask(*command, "--engine", "all").out)["layers"]
+    versions = {layer["name"]: layer["engine_version"] for layer in layers}
+    assert versions["ideal"] is None
+    assert versions["sglang"] == "0.5.23"
+    assert versions["llamacpp"] == "0.3.36"
+    assert versions["transformers"] == "5.23.0"
+    ik = json.loads(ask(*command, "--engine", "llamacpp", "--engine-version", "ik").out)
     assert ik["engine_version"] == ik["layers"][0]["engine_version"] == "ik"
 
 
-def test_options_speak_as_the_engines_do(ask: Ask) -> None:
-    theirs = ("--tensor-parallel-size", "4", "--max-model-len", "4k", "--kv-cache-dtype", "fp8", "--block-size", "32")
-    ours = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
+def test_options_have_the_engines_names(ask: Ask) -> None:
+    engines = ("--tensor-parallel-size", "4", "--max-model-len", "4k", "--kv-cache-dtype", "fp8", "--block-size", "32")
+    own = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
     for command in (("fit", "llama2-70b", "--gpu", "h100"), ("fit", "llama2-70b", "--kv-cache-memory-bytes", "9GiB")):
-        assert ask(*command, *theirs) == ask(*command, *ours)
+        assert ask(*command, *engines) == ask(*command, *own)
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_an_answer_or_one_line_of_error(ask: Ask, name: str) -> None:
+def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
     answer = ask("fit", name, "--engine", "all", "--gpu", "a100-80gb")
     assert answer.code in (0, 1, 2)
     assert len(answer.err.splitlines()) == (2 if answer.code == 2 else 0)
@@ -224,27 +225,27 @@ def test_every_preset_has_an_answer_or_one_line_of_error(ask: Ask, name: str) ->
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((), "neither --gpu nor --kv-memory"),
-        (("--gpu", "h100", "--kv-memory", "1GiB"), "--kv-memory and --gpu"),
+        ((), "--gpu or --kv-memory is required"),
+        (("--gpu", "h100", "--kv-memory", "1GiB"), "--kv-memory cannot be combined with --gpu"),
         (("--gpu", "h1000"), "no GPU named 'h1000'"),
         (("--kv-memory", "lots"), "--kv-memory: 'lots' is not a size"),
-        (("--kv-memory", "1GiB", "--reserve", "1GiB"), "--reserve has no effect on --kv-memory"),
-        (("--kv-memory", "1GiB", "--weights-dtype", "fp8"), "--weights-dtype has no effect on --kv-memory"),
+        (("--kv-memory", "1GiB", "--reserve", "1GiB"), "--reserve cannot be combined with --kv-memory"),
+        (("--kv-memory", "1GiB", "--weights-dtype", "fp8"), "--weights-dtype cannot be combined with --kv-memory"),
         (("--gpu", "h100", "--tp", "3"), "--tp 3 does not divide 64 query heads"),
-        (("--gpu", "h100", "--tp", "8", "--gpus", "4"), "--tp 8 with --pp 1 needs 8 GPUs, --gpus says 4"),
+        (("--gpu", "h100", "--tp", "8", "--gpus", "4"), "--tp 8 with --pp 1 needs 8 GPUs, but --gpus is 4"),
         (("--gpu", "h100", "--tp", "4", "--gpus", "6"), "--gpus 6 is not a multiple of --tp 4 times --pp 1"),
-        (("--gpu", "h100", "--gpus", "3", "--pp", "2"), "--gpus 3 over --pp 2 stages"),
+        (("--gpu", "h100", "--gpus", "3", "--pp", "2"), "--gpus 3 is not a multiple of --pp 2"),
         (("--gpu", "h100", "--gpu-memory-utilization", "92"), "'92' is not a share above 0 and up to 1"),
         (("--gpu", "h100", "--weights-dtype", "fp7"), "there is no dtype 'fp7'"),
         (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm' here"),
         (("--gpu", "h100", "--engine", "ideal", "--block-size", "16"), "--block-size has no effect on engine ideal"),
         (("--gpu", "h100", "--engine-version", "0.0.1"), "0.0.1"),
         (("--gpu", "h100", "--pp", "81"), "--pp 81: there are 80 layers"),
-        (("--gpu", "h100", "--swa-full-tokens-ratio", "wide"), "'wide' is not a number above zero"),
+        (("--gpu", "h100", "--engine", "sglang", "--swa-full-tokens-ratio", "wide"), "'wide' is not a number above 0"),
         (("--gpu", "h100", "--reserve", "-1"), "--reserve: '-1' is not a size"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:
+def test_an_impossible_request_is_one_error_and_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:
     answer = ask("fit", "llama2-70b", *arguments)
     assert (answer.code, answer.out) == (2, "")
     assert error in answer.err
@@ -252,32 +253,32 @@ def test_what_cannot_be_is_one_line_and_a_tip(ask: Ask, arguments: tuple[str, ..
     assert answer.err.splitlines()[1].startswith("  tip: ")
 
 
-def test_a_gpu_that_is_misspelt_is_told_the_right_name(ask: Ask) -> None:
+def test_a_misspelt_gpu_has_a_suggestion(ask: Ask) -> None:
     assert "did you mean 'h100-80gb'" in ask("fit", "gpt2", "--gpu", "h100-80g").err
 
 
-def test_no_reserve_at_all_may_be_asked_for(ask: Ask) -> None:
+def test_the_reserve_may_be_0(ask: Ask) -> None:
     assert results(ask(*FOUR, "--reserve", "0", "--json"))["reserve"] == 0
 
 
-def test_the_models_dtype_is_that_of_its_weights_and_its_cache(ask: Ask) -> None:
+def test_dtype_sets_weights_and_cache(ask: Ask) -> None:
     plain, wide = (results(ask(*FOUR, "--json", *more)) for more in ((), ("--dtype", "fp32")))
     assert wide["weights"] == 2 * plain["weights"]
     assert wide["kv_bytes_per_block"] == 2 * plain["kv_bytes_per_block"]
 
 
-def test_a_share_is_called_as_the_engine_calls_it(ask: Ask) -> None:
+def test_a_share_has_the_engines_name(ask: Ask) -> None:
     assert "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9").out
     assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9").out
 
 
-def test_one_sequence_is_one_whatever_the_batch(ask: Ask) -> None:
+def test_bytes_per_sequence_do_not_depend_on_the_batch(ask: Ask) -> None:
     one, many = (results(ask(*FOUR, "--json", "--batch", batch)) for batch in ("1", "7"))
     assert one["kv_bytes_per_sequence"] == many["kv_bytes_per_sequence"] <= one["kv_needed"]
     assert many["kv_needed"] >= 7 * one["kv_bytes_per_sequence"]
 
 
-def test_it_fits_where_one_engine_says_so(ask: Ask) -> None:
+def test_it_fits_if_it_fits_with_one_engine(ask: Ask) -> None:
     # Gemma 3's windows are stored whole by SGLang: 128Ki tokens * 62 * 2 * 16 * 128 * 2 B = 62 GiB, not 10.4
     answer = ask("fit", "gemma3-27b", "--engine", "all", "--kv-memory", "40GiB")
     assert "DOES NOT FIT with SGLang" in answer.out
@@ -285,7 +286,7 @@ def test_it_fits_where_one_engine_says_so(ask: Ask) -> None:
     assert ask("fit", "gemma3-27b", "--engine", "all", "--kv-memory", "1GiB").code == 1
 
 
-def test_vllm_is_told_the_gpu_it_finds(ask: Ask) -> None:
+def test_vllms_defaults_depend_on_the_gpu(ask: Ask) -> None:
     # a window's blocks grow with the tokens of a step, 16384 of which vLLM takes at once on a B200, 2048 on an L40S
     large, small = (
         results(ask("fit", "gemma3-27b", "--gpu", name, "--weights-dtype", "int4", "--json"))
@@ -316,25 +317,25 @@ def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
     assert "give --gpus alone" in refused.err
 
 
-def test_a_cache_of_llama_cpp_is_in_fp16_and_the_screen_says_so(ask: Ask) -> None:
-    said = "The cache is in fp16, llama.cpp's default whatever the model is in; --kv-dtype bf16"
-    asked = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
-    assert said in " ".join(ask(*asked).out.split())
-    given = ask(*asked, "--kv-dtype", "bf16").out
+def test_a_note_says_that_llama_cpps_cache_is_in_fp16(ask: Ask) -> None:
+    note = "The cache is in fp16, llama.cpp's default for every model; --kv-dtype bf16"
+    command = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
+    assert note in " ".join(ask(*command).out.split())
+    given = ask(*command, "--kv-dtype", "bf16").out
     assert "K bf16, V bf16" in given
     assert "llama.cpp's default" not in given
-    assert "cache is in fp16" not in ask("fit", "llama2-70b", *asked[2:]).out
-    everyone = " ".join(ask(*asked[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
-    assert f"llama.cpp: {said}" in everyone
+    assert "cache is in fp16" not in ask("fit", "llama2-70b", *command[2:]).out
+    everyone = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
+    assert f"llama.cpp: {note}" in everyone
 
 
-def test_sglang_is_told_what_the_model_is(ask: Ask) -> None:
-    asked = ("--engine", "sglang", "--kv-memory", "40GiB")
-    assert "Use sliding window memory pool" not in ask("fit", "gemma3-27b", *asked).out
-    assert "Use sliding window memory pool" in ask("fit", "gpt-oss-20b", *asked).out
+def test_sglangs_pools_depend_on_the_model(ask: Ask) -> None:
+    command = ("--engine", "sglang", "--kv-memory", "40GiB")
+    assert "Use sliding window memory pool" not in ask("fit", "gemma3-27b", *command).out
+    assert "Use sliding window memory pool" in ask("fit", "gpt-oss-20b", *command).out
 
 
-def test_more_sequences_than_the_engine_runs_do_not_fit(ask: Ask) -> None:
+def test_a_batch_beyond_the_engines_maximum_does_not_fit(ask: Ask) -> None:
     answer = ask("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "900GiB", "--batch", "300", "-c", "256")
-    assert "DOES NOT FIT: 300 sequences of 256 tokens; llama.cpp runs 256 at most." in answer.out
+    assert "DOES NOT FIT: 300 sequences of 256 tokens; llama.cpp runs at most 256." in answer.out
     assert answer.code == 1

@@ -18,7 +18,6 @@ from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
-from attncalc.engines.base import EngineArgs
 from attncalc.hardware import Gpu
 from attncalc.quantity import Ratio
 from attncalc.report.roofline import (
@@ -29,10 +28,9 @@ from attncalc.report.roofline import (
     roofline_tables,
     roofline_variants,
 )
-from attncalc.report.speed import served as told_to
 from attncalc.report.text import table_lines, wrapped
 from attncalc.serving.config import ServingConfig
-from attncalc.serving.fit import FitRequest
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import PER_SECOND, SECONDS, dtype, quotient
 
@@ -50,35 +48,35 @@ def exactly(value: Ratio | None) -> Fraction:
     return Fraction(value.numerator, value.denominator)
 
 
-def decode(found: Roofline) -> Step:
-    assert found.decode is not None
-    return found.decode
+def decode(bounds: Roofline) -> Step:
+    assert bounds.decode is not None
+    return bounds.decode
 
 
-def test_a_decode_step_of_llama2_70b_on_an_h100_is_bound_by_memory() -> None:
+def test_a_decode_step_of_llama2_70b_on_an_h100_is_memory_bound() -> None:
     """Every weight but the embedding once, 2 bytes each: 68,976,648,192 - 32,000 * 8,192 = 68,714,504,192
     parameters, 137,429,008,384 B; the cache 327,680 B a token and sequence: 8 * 4,096 of them,
     10,737,418,240 B. Over 3.35e12 B/s: 44.23 ms, and 8 / 0.04423 = 180.9 tokens/s.
     """
-    model, asked = load("llama2-70b"), Workload.decode(8, 4096)
-    found = roofline(model, asked, gpu("h100-80gb"))
-    step = decode(found)
+    model, workload = load("llama2-70b"), Workload.decode(8, 4096)
+    bounds = roofline(model, workload, gpu("h100-80gb"))
+    step = decode(bounds)
     assert (step.weights, step.cache) == (137_429_008_384, 10_737_418_240)
     assert exactly(step.seconds) == Fraction(137_429_008_384 + 10_737_418_240, 3_350_000_000_000)
     assert quotient(float(step.seconds), SECONDS) == "44.2 ms"
-    assert exactly(found.tokens_per_second) == 8 / exactly(step.seconds)
-    assert quotient(float(exactly(found.tokens_per_second)), PER_SECOND) == "181 tokens/s"
-    assert (step.bound_by, found.prefill.bound_by) == ("memory", "compute")
+    assert exactly(bounds.tokens_per_second) == 8 / exactly(step.seconds)
+    assert quotient(float(exactly(bounds.tokens_per_second)), PER_SECOND) == "181 tokens/s"
+    assert (step.bound_by, bounds.prefill.bound_by) == ("memory", "compute")
     assert step.seconds.formula.text == "(weights + kv_cache) / bandwidth"
 
 
-def test_a_prefill_counts_the_logits_of_the_last_token_alone() -> None:
+def test_prefill_computes_logits_for_the_last_token_only() -> None:
     """The head is 8,192 x 32,000: 2 * 8,192 * 32,000 FLOP = 524,288,000 a token, 4,095 of which are not needed."""
-    model, asked = load("llama2-70b"), Workload.decode(1, 4096)
-    found = roofline(model, asked, gpu("h100-80gb"))
+    model, workload = load("llama2-70b"), Workload.decode(1, 4096)
+    bounds = roofline(model, workload, gpu("h100-80gb"))
     everything = flops(model, Workload.prefill(1, 4096)).total
-    assert found.prefill.flops == everything - 4095 * 524_288_000
-    assert exactly(found.prefill.seconds) == Fraction(int(found.prefill.flops), 989_400_000_000_000)
+    assert bounds.prefill.flops == everything - 4095 * 524_288_000
+    assert exactly(bounds.prefill.seconds) == Fraction(int(bounds.prefill.flops), 989_400_000_000_000)
 
 
 def one_layer(attention: Grouped | Latent, d_model: int = 4, mlp: Mlp | None = None) -> ModelSpec:
@@ -87,131 +85,135 @@ def one_layer(attention: Grouped | Latent, d_model: int = 4, mlp: Mlp | None = N
     return ModelSpec("m", "m", (stack,))
 
 
-def test_the_batch_at_the_ridge_by_hand() -> None:
+def test_the_compute_bound_batch_by_hand() -> None:
     """d_model 4, one head of 4, no MLP, norm or vocabulary: 4 matrices of 4 x 4, 64 weights, 128 B in fp16.
 
     A sequence's step at context 1: 2 * 64 + 4 * 4 * 1 = 144 FLOP, and a K and a V of 4 at 2 B: 16 B. With
     100 FLOP/s and 20 B/s: 144 B / 100 >= (128 + 16 B) / 20, so 0.64 B >= 6.4: B >= 10. With 8 B/s:
     1.44 B >= 16 + 2 B never holds; nor where the ridge is the limit itself, 144 / 16 = 9 FLOP a byte.
     """
-    model, asked = one_layer(Grouped(1, 1, 4)), Workload.decode(1, 1)
-    found = roofline(model, asked, slow(100, 20))
-    assert (decode(found).flops, decode(found).weights, decode(found).cache) == (144, 128, 16)
-    assert found.compute_bound_batch == 10
-    assert evaluate(found.compute_bound_batch.formula.substituted.replace("least B", "least T"), {"T": 10}) == 10
-    assert exactly(found.limit) == Fraction(144, 16)
-    never = roofline(model, asked, slow(100, 8))
+    model, workload = one_layer(Grouped(1, 1, 4)), Workload.decode(1, 1)
+    bounds = roofline(model, workload, slow(100, 20))
+    assert (decode(bounds).flops, decode(bounds).weights, decode(bounds).cache) == (144, 128, 16)
+    assert bounds.compute_bound_batch == 10
+    assert evaluate(bounds.compute_bound_batch.formula.substituted.replace("least B", "least T"), {"T": 10}) == 10
+    assert exactly(bounds.limit) == Fraction(144, 16)
+    never = roofline(model, workload, slow(100, 8))
     assert never.compute_bound_batch is None
     assert exactly(never.ridge) == Fraction(100, 8) > exactly(never.limit)
-    assert roofline(model, asked, slow(900, 100)).compute_bound_batch is None
+    assert roofline(model, workload, slow(900, 100)).compute_bound_batch is None
 
 
-def test_at_the_ridge_a_step_is_not_bound_by_memory() -> None:
+def test_at_the_ridge_a_step_is_compute_bound() -> None:
     """Batch 10 takes 10 * 144 / 100 = 14.4 s in arithmetic, (128 + 160) / 20 = 14.4 s in memory."""
     step = decode(roofline(one_layer(Grouped(1, 1, 4)), Workload.decode(10, 1), slow(100, 20)))
     assert exactly(step.by_compute) == exactly(step.by_memory) == Fraction(144, 10)
     assert step.bound_by == "compute"
 
 
-def test_experts_are_read_as_far_as_tokens_can_pick_them() -> None:
+def test_as_many_experts_are_read_as_tokens_can_pick() -> None:
     """8 experts of 2 * 4 * 6 = 48 weights, 2 a token; router 4 * 8 and attention 64. Batch 3 reads 6 experts,
     batch 5 all 8; a prefill of 5 tokens too.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
     of = {batch: roofline(model, Workload.decode(batch, 5), slow()) for batch in (1, 3, 5)}
-    assert [decode(found).weights // 2 for found in of.values()] == [96 + 48 * n for n in (2, 6, 8)]
+    assert [decode(bounds).weights // 2 for bounds in of.values()] == [96 + 48 * n for n in (2, 6, 8)]
     assert of[1].prefill.weights // 2 == 96 + 48 * 8
 
 
-def test_the_batch_at_the_ridge_may_be_one_that_does_not_read_all_experts() -> None:
+def test_a_compute_bound_batch_may_read_only_some_experts() -> None:
     """The same model at context 1: 64 + 32 + 2 * 48 = 192 weights a token, 2 * 192 + 16 = 400 FLOP; batch B reads
     2 * (96 + 48 * 2 B) + 16 B bytes, 608 for B = 2. At 800 FLOP/s and 608 B/s both take a second.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
-    found = roofline(model, Workload.decode(2, 1), slow(800, 608))
-    assert (decode(found).flops, decode(found).read) == (800, 608)
-    assert found.compute_bound_batch == 2
+    bounds = roofline(model, Workload.decode(2, 1), slow(800, 608))
+    assert (decode(bounds).flops, decode(bounds).read) == (800, 608)
+    assert bounds.compute_bound_batch == 2
 
 
-def test_sequences_of_several_lengths_are_taken_as_long_as_the_longest() -> None:
+def test_all_sequences_are_assumed_as_long_as_the_longest() -> None:
     model = one_layer(Grouped(1, 1, 4))
     padded, full = Workload.decode(lengths=(9, 4, 2)), Workload.decode(3, 9)
     assert roofline(model, padded, slow())[3:] == roofline(model, full, slow())[3:]
     assert "as long as the longest" in " ".join(roofline_notes(model, padded, roofline(model, padded, slow())))
 
 
-def test_the_weights_dtype_is_what_is_read_and_what_multiplies() -> None:
+def test_the_weights_dtype_decides_bytes_and_peak() -> None:
     """fp8: a byte a weight, at 1,978.9 TFLOP/s on H100; on A100 it runs in bf16, at 312. mxfp4: half a byte and
     a byte of scale per 32. The head, 32,000 x 8,192, and norms, 161 x 8,192, stay in 2 bytes.
     """
-    model, asked = load("llama2-70b"), Workload.decode(1, 4096)
-    on_h100 = roofline(model, asked, gpu("h100"), weights_dtype="fp8")
+    model, workload = load("llama2-70b"), Workload.decode(1, 4096)
+    on_h100 = roofline(model, workload, gpu("h100"), weights_dtype="fp8")
     wide = 32_000 * 8192 + 161 * 8192
     assert decode(on_h100).weights == (68_714_504_192 - wide) + 2 * wide
-    assert decode(on_h100).cache == kv_cache(model, asked).total
+    assert decode(on_h100).cache == kv_cache(model, workload).total
     assert on_h100.math == ("fp8", 1_978_900_000_000_000)
     assert exactly(on_h100.ridge) == Fraction(1_978_900_000_000_000, 3_350_000_000_000)
-    on_a100 = roofline(model, asked, gpu("a100"), weights_dtype="fp8")
+    on_a100 = roofline(model, workload, gpu("a100"), weights_dtype="fp8")
     assert on_a100.math == ("bf16", 312_000_000_000_000)
-    assert "fp8 weights are multiplied in bf16" in " ".join(roofline_notes(model, asked, on_a100))
-    packed = decode(roofline(model, asked, gpu("b200"), weights_dtype="mxfp4")).weights
+    assert "fp8 weights are multiplied in bf16" in " ".join(roofline_notes(model, workload, on_a100))
+    packed = decode(roofline(model, workload, gpu("b200"), weights_dtype="mxfp4")).weights
     assert packed == (68_714_504_192 - wide) * 17 // 32 + 2 * wide
 
 
-def test_weights_that_are_only_stored_narrow_say_so() -> None:
-    model, asked = load("llama3-8b"), Workload.decode(1, 128)
+def test_a_note_says_in_which_dtype_narrow_weights_are_multiplied() -> None:
+    model, workload = load("llama3-8b"), Workload.decode(1, 128)
     for name, words in (
-        ("mxfp4", "mxfp4 weights are only stored so, and multiplied in bf16 (W4A16)."),
-        ("fp8", "fp8 weights are multiplied in fp8, activations made as narrow (W8A8)."),
-        ("q4_0", "q4_0 weights are multiplied in int8, activations made as narrow, as llama.cpp does."),
+        ("mxfp4", "mxfp4 weights are converted and multiplied in bf16 (W4A16)."),
+        ("fp8", "fp8 weights are multiplied in fp8 with activations in fp8 (W8A8)."),
+        ("q4_0", "q4_0 weights are multiplied in int8 with activations in int8, as in llama.cpp."),
     ):
-        assert words in roofline_notes(model, asked, roofline(model, asked, gpu("h100"), weights_dtype=name))
-    assert not [note for note in roofline_notes(model, asked, roofline(model, asked, gpu("h100"))) if "A16" in note]
+        assert words in roofline_notes(model, workload, roofline(model, workload, gpu("h100"), weights_dtype=name))
+    assert not [
+        note for note in roofline_notes(model, workload, roofline(model, workload, gpu("h100"))) if "A16" in note
+    ]
 
 
 def with_files(model: ModelSpec, of: str, size: int) -> ModelSpec:
     return dataclasses.replace(model, stored=CheckpointWeights(1, 1, (StoredDtype(of, size, size),), size))
 
 
-def test_quantised_files_are_read_and_multiplied_as_they_are() -> None:
+def test_quantized_files_decide_bytes_and_peak() -> None:
     """8.0 GB but for the embedding's 128,256 x 4,096 x 2 B, at the peak of fp8; other attention has no files."""
-    model, asked = with_files(load("llama3-8b"), "F8_E4M3", 8_000_000_000), Workload.decode(1, 4096)
-    found = roofline(model, asked, gpu("h100"))
-    assert decode(found).weights == 8_000_000_000 - 1_050_673_152
-    assert found.math.dtype == "fp8"
-    assert roofline_variants(model, asked, gpu("h100")) == ((), ())
-    assert roofline_variants(model, asked, gpu("h100"), weights_dtype="fp8")[1]
+    model, workload = with_files(load("llama3-8b"), "F8_E4M3", 8_000_000_000), Workload.decode(1, 4096)
+    bounds = roofline(model, workload, gpu("h100"))
+    assert decode(bounds).weights == 8_000_000_000 - 1_050_673_152
+    assert bounds.math.dtype == "fp8"
+    assert roofline_variants(model, workload, gpu("h100")) == ((), ())
+    assert roofline_variants(model, workload, gpu("h100"), weights_dtype="fp8")[1]
 
 
-def test_devices_that_share_a_context_read_their_share_of_it() -> None:
+def test_decode_context_parallel_devices_read_their_share() -> None:
     """2 KV heads of 8 on each of 4 devices: 2 * 2 * 8 * 2 B a token, and of 3 x 1,000 tokens a quarter. A recurrent
     state, or a window, is whole on each.
     """
-    asked = Workload.decode(3, 1000)
+    workload = Workload.decode(3, 1000)
     model = one_layer(Grouped(4, 2, 8))
-    whole, quarter = (decode(roofline(model, asked, slow(), served=ServingConfig(dcp=n))) for n in (1, 4))
+    whole, quarter = (decode(roofline(model, workload, slow(), config=ServingConfig(dcp=n))) for n in (1, 4))
     assert (whole.cache, quarter.cache) == (3 * 1000 * 64, 3 * 250 * 64)
     assert quarter.weights == whole.weights
     window = one_layer(Grouped(4, 2, 8, span=Sliding(100)))
-    assert decode(roofline(window, asked, slow(), served=ServingConfig(dcp=4))).cache == 3 * 100 * 64
+    assert decode(roofline(window, workload, slow(), config=ServingConfig(dcp=4))).cache == 3 * 100 * 64
     plain = Latent(1, 8, 4, 4, 4)
     picking = dataclasses.replace(
         plain, index_topk=30, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(30)
     )
     # 30 latents of 24 B and 100 keys of 12 B, halved
-    shared = roofline(one_layer(picking), Workload.decode(2, 100), slow(), served=ServingConfig(dcp=2))
+    shared = roofline(one_layer(picking), Workload.decode(2, 100), slow(), config=ServingConfig(dcp=2))
     assert decode(shared).cache == 2 * (30 * 24 + 100 * 12) // 2
 
 
 def test_k_and_v_are_read_in_their_own_dtypes() -> None:
     """A head of 32 in q8_0 has 34 B, in q4_0 18; where K and V have widths of their own too."""
-    served, asked = ServingConfig(kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("q4_0")), Workload.decode(3, 100)
-    step = decode(roofline(one_layer(Grouped(4, 2, 32)), asked, slow(), served=served))
+    config, workload = ServingConfig(kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("q4_0")), Workload.decode(3, 100)
+    step = decode(roofline(one_layer(Grouped(4, 2, 32)), workload, slow(), config=config))
     assert step.cache == 3 * 100 * 2 * (34 + 18)
-    apart = decode(roofline(one_layer(Grouped(4, 2, 32, d_v=64)), asked, slow(), served=served))
+    apart = decode(roofline(one_layer(Grouped(4, 2, 32, d_v=64)), workload, slow(), config=config))
     assert apart.cache == 3 * 100 * 2 * (34 + 36)
     alone = ServingConfig(kv_dtype_k=dtype("q8_0"))  # V in fp16, as the model
-    assert decode(roofline(one_layer(Grouped(4, 2, 32)), asked, slow(), served=alone)).cache == 3 * 100 * 2 * (34 + 64)
+    assert decode(roofline(one_layer(Grouped(4, 2, 32)), workload, slow(), config=alone)).cache == 3 * 100 * 2 * (
+        34 + 64
+    )
     symbols = {s.name: s.value for s in step.cache.formula.symbols}
     assert evaluate(step.cache.formula.text, symbols) == step.cache
 
@@ -222,30 +224,30 @@ def test_stages_work_on_a_micro_batch_each() -> None:
     are micro-batches of 1.
     """
     model, device = one_layer(Grouped(1, 1, 4)), slow(1000, 10)
-    found = roofline(model, Workload.decode(8, 1), device, served=ServingConfig(stages=4))
-    assert exactly(decode(found).seconds) == 16
-    assert exactly(found.tokens_per_second) == Fraction(8, 16)
+    bounds = roofline(model, Workload.decode(8, 1), device, config=ServingConfig(stages=4))
+    assert exactly(decode(bounds).seconds) == 16
+    assert exactly(bounds.tokens_per_second) == Fraction(8, 16)
     assert exactly(decode(roofline(model, Workload.decode(8, 1), device)).seconds) == Fraction(256, 10)
-    few = roofline(model, Workload.decode(3, 1), device, served=ServingConfig(stages=4))
+    few = roofline(model, Workload.decode(3, 1), device, config=ServingConfig(stages=4))
     assert exactly(few.tokens_per_second) == 3 / Fraction(144, 10)
-    notes = " ".join(roofline_notes(model, Workload.decode(8, 1), found))
-    assert "4 stages: a decode step is at best one of as many micro-batches, of 2 sequences" in notes
+    notes = " ".join(roofline_notes(model, Workload.decode(8, 1), bounds))
+    assert "4 stages: a decode step is split into as many micro-batches, of 2 sequences each" in notes
 
 
 def test_a_prefill_over_stages_shares_its_flops_and_cache() -> None:
-    model, asked = one_layer(Grouped(1, 1, 4)), Workload.decode(8, 16)
-    one, four = (roofline(model, asked, slow(), served=ServingConfig(stages=n)).prefill for n in (1, 4))
+    model, workload = one_layer(Grouped(1, 1, 4)), Workload.decode(8, 16)
+    one, four = (roofline(model, workload, slow(), config=ServingConfig(stages=n)).prefill for n in (1, 4))
     assert (four.flops, four.cache, four.weights) == (one.flops // 4, one.cache // 4, one.weights)
     assert exactly(four.by_compute) == exactly(one.by_compute) / 4
 
 
-def test_the_batch_at_the_ridge_is_as_many_for_each_stage() -> None:
+def test_each_stage_needs_a_compute_bound_batch() -> None:
     """10 sequences on one device, as above: 40 over 4 stages, and one less leaves a micro-batch bound by memory."""
-    model, served = one_layer(Grouped(1, 1, 4)), ServingConfig(stages=4)
-    found = roofline(model, Workload.decode(1, 1), slow(100, 20), served=served)
-    assert found.compute_bound_batch == 40
+    model, config = one_layer(Grouped(1, 1, 4)), ServingConfig(stages=4)
+    bounds = roofline(model, Workload.decode(1, 1), slow(100, 20), config=config)
+    assert bounds.compute_bound_batch == 40
     for batch, bound in ((40, "compute"), (39, "memory")):
-        at = roofline(model, Workload.decode(batch, 1), slow(100, 20), served=served)
+        at = roofline(model, Workload.decode(batch, 1), slow(100, 20), config=config)
         assert decode(at).bound_by == bound
 
 
@@ -255,35 +257,38 @@ def test_no_way_to_cut_a_batch_over_stages_is_faster(
 ) -> None:
     """`cuts` micro-batches through equal stages: the largest passes all of them, and each stage works on all."""
     device, cuts = slow(peak, bandwidth), min(cuts, batch)
-    bound = roofline(model, Workload.decode(batch, context), device, served=ServingConfig(stages=stages))
+    bound = roofline(model, Workload.decode(batch, context), device, config=ServingConfig(stages=stages))
     sizes = [batch // cuts + (i < batch % cuts) for i in range(cuts)]
     of = {n: exactly(decode(roofline(model, Workload.decode(n, context), device)).seconds) for n in set(sizes)}
     assert exactly(decode(bound).seconds) <= max(of[sizes[0]], sum(of[n] for n in sizes) / stages)
 
 
-def test_drafted_tokens_leave_no_bound_of_tokens_per_second() -> None:
-    model, asked, served = load("llama3-8b"), Workload.decode(4, 1024), ServingConfig(drafts=3)
-    found = roofline(model, asked, gpu("h100"), served=served)
-    assert found.tokens_per_second is None
-    assert decode(found).seconds == decode(roofline(model, asked, gpu("h100"))).seconds
-    assert "a step checks 3 drafted tokens of each sequence" in " ".join(roofline_notes(model, asked, found))
-    (steps,), (others,) = roofline_tables(found, asked), roofline_variants(model, asked, gpu("h100"), served=served)[0]
+def test_drafts_leave_tokens_per_second_without_a_bound() -> None:
+    model, workload, config = load("llama3-8b"), Workload.decode(4, 1024), ServingConfig(drafts=3)
+    bounds = roofline(model, workload, gpu("h100"), config=config)
+    assert bounds.tokens_per_second is None
+    assert decode(bounds).seconds == decode(roofline(model, workload, gpu("h100"))).seconds
+    assert "a step verifies 3 drafted tokens per sequence" in " ".join(roofline_notes(model, workload, bounds))
+    (steps,), (others,) = (
+        roofline_tables(bounds, workload),
+        roofline_variants(model, workload, gpu("h100"), config=config)[0],
+    )
     assert steps.rows[1][-1] == "-" != steps.rows[0][-1]
     assert {row[2] for row in others.rows} == {"-"}
 
 
-def test_what_an_engine_is_told_reaches_the_roofline() -> None:
-    own, k = dtype("bf16"), dtype("q8_0")
-    told = EngineArgs(own, own, kv_dtype_k=k, pp=2, dcp=4, speculative_tokens=3)
-    asked = FitRequest(load("llama3-8b"), "vllm", told, 1, 4096, gpu=gpu("h100"), gpus=8)
-    assert told_to(asked) == ServingConfig(stages=2, dcp=4, kv_dtype_k=k, drafts=3)
-    spread = FitRequest(load("llama3-8b"), "llamacpp", EngineArgs(own, own), 1, 4096, gpu=gpu("h100"), gpus=3)
-    assert told_to(spread) == ServingConfig(stages=3)
+def test_engine_args_reach_the_roofline() -> None:
+    model, workload, engine_args = load("llama3-8b"), Workload.decode(1, 4096), {"kv_dtype_k": "q8_0"}
+    vllm = FitRequest(model, workload, gpu=gpu("h100"), gpus=8, pp=2, dcp=4, engine_args=engine_args)
+    expected = ServingConfig(stages=2, dcp=4, kv_dtype_k=dtype("q8_0"), drafts=3)
+    assert ServingConfig.of(resolve(vllm.with_engine_args(speculative_tokens=3))) == expected
+    llamacpp = FitRequest(model, workload, "llamacpp", gpu=gpu("h100"), gpus=3)
+    assert ServingConfig.of(resolve(llamacpp)) == ServingConfig(stages=3)
 
 
 def test_figures_without_a_gpu_have_the_same_names_and_no_numbers() -> None:
-    found = roofline(load("llama3-8b"), Workload.decode(4, 1024), gpu("h100"))
-    of = [(f.name, f.label, f.unit) for f in roofline_figures(found)]
+    bounds = roofline(load("llama3-8b"), Workload.decode(4, 1024), gpu("h100"))
+    of = [(f.name, f.label, f.unit) for f in roofline_figures(bounds)]
     assert of == [(f.name, f.label, f.unit) for f in roofline_figures(None)]
     assert {f.quantity for f in roofline_figures(None)} == {None}
 
@@ -300,11 +305,11 @@ def test_keys_that_an_indexer_does_not_pick_are_not_read() -> None:
         plain, index_topk=30, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(30)
     )
     assert picking.cache()[-1] == Indexer(1, 6).cache()
-    asked = Workload.decode(2, 100)
-    assert decode(roofline(one_layer(plain), asked, slow())).cache == 2 * 100 * 24
-    found = roofline(one_layer(picking), asked, slow())
-    assert decode(found).cache == 2 * (30 * 24 + 100 * 12)
-    assert found.prefill.cache == kv_cache(one_layer(picking), asked).total  # a prefill writes all of it
+    workload = Workload.decode(2, 100)
+    assert decode(roofline(one_layer(plain), workload, slow())).cache == 2 * 100 * 24
+    bounds = roofline(one_layer(picking), workload, slow())
+    assert decode(bounds).cache == 2 * (30 * 24 + 100 * 12)
+    assert bounds.prefill.cache == kv_cache(one_layer(picking), workload).total  # a prefill writes all of it
 
 
 def test_a_chunk_that_began_anew_is_all_that_is_read() -> None:
@@ -316,11 +321,11 @@ def test_a_chunk_that_began_anew_is_all_that_is_read() -> None:
     assert decode(roofline(model, Workload.decode(7, 8), slow())).cache == 4 * 7 * 3 * 2 * 2 * 8 * 2
 
 
-def test_an_encoder_has_a_prefill_alone() -> None:
-    found = roofline(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4"))
-    assert (found.decode, found.tokens_per_second, found.compute_bound_batch, found.limit) == (None,) * 4
-    assert found.prefill.flops == flops(load("bert-base"), Workload.prefill(4, 512)).total
-    assert found.prefill.cache == 0
+def test_an_encoder_has_no_decode_step() -> None:
+    bounds = roofline(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4"))
+    assert (bounds.decode, bounds.tokens_per_second, bounds.compute_bound_batch, bounds.limit) == (None,) * 4
+    assert bounds.prefill.flops == flops(load("bert-base"), Workload.prefill(4, 512)).total
+    assert bounds.prefill.cache == 0
     assert roofline_variants(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4")) == ((), ())
 
 
@@ -328,25 +333,25 @@ def test_an_encoder_has_a_prefill_alone() -> None:
 def test_a_bound_is_the_longer_of_what_each_resource_takes_alone(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int
 ) -> None:
-    found = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
-    for step in (found.prefill, decode(found)):
+    bounds = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
+    for step in (bounds.prefill, decode(bounds)):
         alone = Fraction(int(step.flops), peak), Fraction(int(step.read), bandwidth)
         assert exactly(step.seconds) == max(alone)
         assert step.bound_by == ("memory" if alone[1] > alone[0] else "compute")
         assert step.read == step.weights + step.cache
-    assert exactly(found.tokens_per_second) * exactly(decode(found).seconds) == batch
+    assert exactly(bounds.tokens_per_second) * exactly(decode(bounds).seconds) == batch
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS, st.integers(0, 10**6))
 def test_a_faster_gpu_is_never_slower(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int, more: int
 ) -> None:
-    asked = Workload.decode(batch, context)
-    base = roofline(model, asked, slow(peak, bandwidth))
+    workload = Workload.decode(batch, context)
+    base = roofline(model, workload, slow(peak, bandwidth))
     for faster in (slow(peak + more, bandwidth), slow(peak, bandwidth + more)):
-        found = roofline(model, asked, faster)
-        assert exactly(found.prefill.seconds) <= exactly(base.prefill.seconds)
-        assert exactly(decode(found).seconds) <= exactly(decode(base).seconds)
+        bounds = roofline(model, workload, faster)
+        assert exactly(bounds.prefill.seconds) <= exactly(base.prefill.seconds)
+        assert exactly(decode(bounds).seconds) <= exactly(decode(base).seconds)
 
 
 MOE = st.sampled_from(
@@ -355,7 +360,7 @@ MOE = st.sampled_from(
 
 
 @given(models(), MOE, CONTEXTS, st.integers(1, 300))
-def test_the_batch_at_the_ridge_is_the_least(model: ModelSpec, mlp: Mlp | None, context: int, ridge: int) -> None:
+def test_the_compute_bound_batch_is_the_smallest(model: ModelSpec, mlp: Mlp | None, context: int, ridge: int) -> None:
     """The batch before it is still bound by memory, by the figures of that very batch; where there is none, a
     batch of a billion is.
     """
@@ -396,14 +401,14 @@ def test_every_formula_is_its_figure(
     context: int,
     peak: int,
     bandwidth: int,
-    served: ServingConfig,
+    config: ServingConfig,
     packed: str | None,
     files: bool,
 ) -> None:
     model = with_files(model, "F8_E4M3", 5000) if files else model
-    asked = Workload.decode(batch, context)
-    found = roofline(model, asked, slow(peak, bandwidth), weights_dtype=packed, served=served)
-    for figure in (*roofline_figures(found), *roofline_parts(found)):
+    workload = Workload.decode(batch, context)
+    bounds = roofline(model, workload, slow(peak, bandwidth), weights_dtype=packed, config=config)
+    for figure in (*roofline_figures(bounds), *roofline_parts(bounds)):
         if figure.quantity is None:
             continue
         symbols = {s.name: s.value for s in figure.formula.symbols}
@@ -412,25 +417,25 @@ def test_every_formula_is_its_figure(
         assert evaluate(figure.formula.substituted, symbols) == value
 
 
-def test_figures_have_the_names_that_scripts_rely_on_and_their_labels_say_bound() -> None:
-    model, asked = load("llama3-8b").shard(2), Workload.decode(4, 1024)
-    found = roofline(model, asked, gpu("h100"))
-    figures = {figure.name: figure for figure in roofline_figures(found)}
+def test_figures_keep_their_names_and_labels_say_bound() -> None:
+    model, workload = load("llama3-8b").shard(2), Workload.decode(4, 1024)
+    bounds = roofline(model, workload, gpu("h100"))
+    figures = {figure.name: figure for figure in roofline_figures(bounds)}
     assert set(figures) >= {
         *("prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound", "decode_compute_bound_batch"),
     }
     for name in ("prefill_time_bound", "decode_time_bound"):
         assert "at least" in figures[name].label
         assert figures[name].unit == "s"
-    assert "at best" in figures["decode_tokens_per_second_bound"].label
-    more = roofline_more(found)
+    assert "at most" in figures["decode_tokens_per_second_bound"].label
+    more = roofline_more(bounds)
     assert (more["prefill_bound_by"], more["decode_bound_by"], more["gpu"]) == ("compute", "memory", "h100-80gb")
-    notes = " ".join(roofline_notes(model, asked, found))
-    assert "One of 2 devices: what they send each other is not counted." in notes
-    assert "bound by memory at every batch" in notes
+    notes = " ".join(roofline_notes(model, workload, bounds))
+    assert "Times are of one of 2 devices, without the communication between them." in notes
+    assert "memory-bound at every batch" in notes
 
 
-def test_mha_gqa_mqa_and_mla_stand_side_by_side() -> None:
+def test_mha_gqa_mqa_and_mla_are_compared() -> None:
     """Fewer KV heads read less: a step is never slower, and the batch at the ridge is there for MQA alone. Of the GQAs
     there is the released one.
     """
@@ -446,15 +451,15 @@ def test_mha_gqa_mqa_and_mla_stand_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama3-70b", "deepseek-v3", "gpt-oss-20b", "gemma3-27b", "t5-base", "bert-base"])
-def test_pieces_fit_the_screen(name: str) -> None:
+def test_tables_and_notes_fit_the_screen(name: str) -> None:
     model = load(name)
     source = 512 if model.encoder else None
     make = Workload.decode if model.main.keeps_cache else Workload.prefill
-    asked = make(10_000, model.max_context or 512, source=source, dtype="fp16")
-    found = roofline(model, asked, gpu("t4"))
-    tables = (*roofline_tables(found, asked), *roofline_variants(model, asked, gpu("t4"))[0])
+    workload = make(10_000, model.max_context or 512, source=source, dtype="fp16")
+    bounds = roofline(model, workload, gpu("t4"))
+    tables = (*roofline_tables(bounds, workload), *roofline_variants(model, workload, gpu("t4"))[0])
     lines = [line for table in tables for line in table_lines(table)]
-    lines += [line for note in roofline_notes(model, asked, found) for line in wrapped(note)]
+    lines += [line for note in roofline_notes(model, workload, bounds) for line in wrapped(note)]
     assert lines
     assert max(map(len, lines)) <= 80
 
@@ -472,5 +477,5 @@ def test_pieces_fit_the_screen(name: str) -> None:
         (180.9, PER_SECOND, "181 tokens/s"),
     ],
 )
-def test_quotients_with_a_unit_are_printed_in_three_digits(value: float, unit: str, text: str) -> None:
+def test_ratios_with_a_unit_have_three_digits(value: float, unit: str, text: str) -> None:
     assert quotient(value, unit) == text

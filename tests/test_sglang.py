@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
 
-from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, load
+from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, load
 from attncalc.attention import GatedDeltaNet, Lightning, Mamba2, ShortConvolution
 from attncalc.attention.kind import CacheSpec
 from attncalc.attention.span import Blocks
@@ -24,8 +24,8 @@ from attncalc.engines.sglang import SGLang
 from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.states import States
 from attncalc.quantity import Quantity
-from attncalc.serving.fit import FitRequest
-from attncalc.serving.reserve import share
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.serving.reserve import default_share
 from attncalc.units import dtype
 
 GIB = 2**30
@@ -445,18 +445,20 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
 def test_its_share_leaves_room_for_a_pass_and_for_graphs(
     gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
 ) -> None:
-    text = share("sglang", told(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
+    text = default_share("sglang", told(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
     assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
 
 
-def test_a_question_tells_it_what_the_attentions_are() -> None:
+def test_a_request_has_the_kinds_of_attention() -> None:
     # 1536 MiB for MLA instead of 58 * 8
-    asked = FitRequest(load("deepseek-v3"), "sglang", told(tp=8), 1, 4096, gpu=gpu("h100-80gb"), gpus=8)
-    assert asked.told().attentions == {"MLA"}
-    memory = asked.gpu.memory // 2**20 if asked.gpu else 0
+    request = FitRequest(load("deepseek-v3"), Workload.decode(1, 4096), "sglang", gpu=gpu("h100-80gb"), gpus=8)
+    resolved = resolve(request)
+    assert resolved.args.attentions == {"MLA"}
+    memory = gpu("h100-80gb").memory // 2**20
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
-    assert float(share("sglang", asked.told(), 8).text) == round((memory - mib) / memory, 3)
-    assert layout("sglang", kept(asked.model.shard(8).plain()), asked.told()).most is None
+    assert resolved.share is not None
+    assert float(resolved.share.text) == round((memory - mib) / memory, 3)
+    assert layout("sglang", kept(resolved.model.plain()), resolved.args).most is None
 
 
 # What it refuses.

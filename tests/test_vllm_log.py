@@ -84,16 +84,14 @@ def test_a_log_without_a_version_is_held_to_all(ask: Ask, tmp_path: Path) -> Non
     log.write_text((FOLDER / "excerpts" / f"{name}.log").read_text().replace("version 0.20.0", ""))
     answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", str(log))
     assert answer.code == 0
-    assert "The log names no version: 0.20.0 is taken, the newest with which all figures agree." in answer.out.replace(
-        "\n  ", " "
-    )
+    assert "The log has no version: 0.20.0 is the newest with which all figures agree." in answer.out.replace("\n  ", " ")
 
 
 @pytest.mark.parametrize(
     ("text", "wrong", "tip"),
     [
         ("hello\n", "no start-up log of vLLM", "GPU KV cache size"),
-        ("GPU KV cache size: 8,192 tokens\n", "neither how much memory its cache has nor", "--kv-memory"),
+        ("GPU KV cache size: 8,192 tokens\n", "neither the memory for the cache nor", "--kv-memory"),
     ],
 )
 def test_a_log_that_is_none_is_refused(ask: Ask, tmp_path: Path, text: str, wrong: str, tip: str) -> None:
@@ -111,7 +109,7 @@ def test_a_log_has_the_memory(ask: Ask, tmp_path: Path, option: str) -> None:
     log.write_text("GPU KV cache size: 8,192 tokens\n")
     answer = ask("fit", "llama3-8b", "--vllm-log", str(log), option, "1GiB")
     assert answer.code == 2
-    assert f"{option} with --vllm-log" in answer.err
+    assert f"{option} cannot be combined with --vllm-log" in answer.err
 
 
 def test_a_log_that_is_not_there(ask: Ask, tmp_path: Path) -> None:
@@ -133,14 +131,14 @@ def test_of_several_starts_the_last_is_read(ask: Ask, tmp_path: Path) -> None:
     log.write_text(ENGINE + failed + ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 16,384 tokens\n")
     answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
     assert answer.code == 0
-    assert "The log has 2 starts: this is of the last." in answer.out
+    assert "The log has 2 starts: the last is compared." in answer.out
 
 
 def test_a_log_of_another_model_is_named_where_it_differs(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "start.log"
     log.write_text(ENGINE + "Available KV cache memory: 2.00 GiB\nGPU KV cache size: 99 tokens\n")
     answer = ask("fit", "llama3-8b", "--vllm-log", str(log))
-    assert "The log is of 'org/one'; this is of " in answer.out
+    assert "The log is of 'org/one', and the prediction of " in answer.out
 
 
 def test_dcp_and_pp_are_read_and_can_be_overridden(ask: Ask, tmp_path: Path) -> None:
@@ -161,7 +159,7 @@ def test_a_log_is_vllms(ask: Ask, tmp_path: Path, engine: str) -> None:
     log.write_text("GPU KV cache size: 99 tokens\n")
     answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--engine", engine)
     assert answer.code == 2
-    assert "the log is vLLM's" in answer.err
+    assert f"--engine {engine} cannot be combined with --vllm-log" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from attncalc.engines import engine_defaults
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.defaults import Limits
 from attncalc.engines.pipeline import stage_sizes
-from attncalc.serving.memory_budget import FitRequest, memory_budget
-from attncalc.serving.reserve import FIXED, PEERS, parse_share, reserve, share
-from attncalc.serving.weights import bytes_read, multiplied_as, staged, weights
+from attncalc.serving.memory_budget import memory_budget
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.serving.reserve import COLLECTIVES, FIXED, default_share, parse_share, reserve
+from attncalc.serving.weights import bytes_read, multiplied_as, split_into_stages, weights
 from attncalc.units import GIB, dtype
 
 # Weights
@@ -72,11 +73,11 @@ def test_a_mixture_of_experts_has_all_experts_narrow_and_its_router_wide() -> No
 
 
 @given(models(), st.sampled_from([None, "fp8", "int8", "int4", "fp4"]))
-def test_stages_hold_the_model_between_them(model: ModelSpec, packed: str | None) -> None:
-    """Over pipeline stages every parameter stands once."""
+def test_stages_add_up_to_the_model(model: ModelSpec, packed: str | None) -> None:
+    """Every parameter is on exactly one pipeline stage."""
     layers = model.main.n_layers
     for pp in range(1, layers + 1):
-        parts = [weights(stage, weights_dtype=packed).total for stage in staged(model, pp)]
+        parts = [weights(stage, weights_dtype=packed).total for stage in split_into_stages(model, pp)]
         assert sum(parts) == weights(model, weights_dtype=packed).total
         assert weights(model, pp=pp, weights_dtype=packed).total == max(parts)
 
@@ -84,7 +85,9 @@ def test_stages_hold_the_model_between_them(model: ModelSpec, packed: str | None
 def test_a_tied_head_is_copied_to_the_last_stage() -> None:
     model = load("gpt2")
     # gpt2's table is 50257 x 768; both ends need it
-    assert sum(int(params(stage).total) for stage in staged(model, 2)) == int(params(model).total) + 50257 * 768
+    assert (
+        sum(int(params(stage).total) for stage in split_into_stages(model, 2)) == int(params(model).total) + 50257 * 768
+    )
 
 
 def test_stages_are_cut_as_vllm_cuts_them() -> None:
@@ -95,7 +98,7 @@ def test_stages_are_cut_as_vllm_cuts_them() -> None:
 
 def test_an_encoder_decoder_has_no_stages() -> None:
     with pytest.raises(AttncalcError, match="encoder-decoder"):
-        staged(load("t5-base"), 2)
+        split_into_stages(load("t5-base"), 2)
 
 
 def stored(model: ModelSpec, size: int) -> ModelSpec:
@@ -117,7 +120,7 @@ def test_weights_as_stored_are_the_bytes_of_the_files() -> None:
     assert weights(model, pp=2).total == -(-13_476_839_434 * last // 6_738_415_616)
 
 
-def test_a_dtype_that_is_asked_for_goes_before_what_is_stored() -> None:
+def test_weights_dtype_goes_before_the_files() -> None:
     model = stored(load("llama2-7b"), 10)
     assert weights(model, weights_dtype="fp8").total == weights(load("llama2-7b"), weights_dtype="fp8").total
     assert weights(model, in_dtype="fp32").total == 4 * int(params(model).total)
@@ -137,7 +140,7 @@ TABLE = 128_256 * 4096  # llama3-8b's embedding, which no step reads but for a r
 
 
 @pytest.mark.parametrize("packed", [None, "fp8", "int8", "int4", "fp4", "mxfp4", "q4_0"])
-def test_a_step_reads_what_the_ledger_holds_but_for_the_embedding(packed: str | None) -> None:
+def test_a_step_reads_all_weights_but_the_embedding(packed: str | None) -> None:
     model = load("llama3-8b")
     assert bytes_read(model, STEP, weights_dtype=packed) == weights(model, weights_dtype=packed).total - 2 * TABLE
 
@@ -150,7 +153,7 @@ def test_a_step_reads_quantised_files_but_for_the_embedding() -> None:
     # over two devices: the budget's bytes of one, less half the embedding
     half = model.shard(2)
     assert bytes_read(half, STEP) == weights(half).total - 1_050_673_152 // 2
-    # who asks for a dtype gets it
+    # --weights-dtype goes before the files
     assert bytes_read(model, STEP, weights_dtype="int4") == bytes_read(load("llama3-8b"), STEP, weights_dtype="int4")
 
 
@@ -200,14 +203,14 @@ def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: 
     assert weights(model, weights_dtype="fp8").total == 2 * params(model).total - linear
 
 
-def test_a_question_takes_the_weights_as_released_unless_it_says_otherwise() -> None:
-    model, plain = load("gpt-oss-20b"), EngineArgs(dtype("bf16"), dtype("bf16"))
-    asked = FitRequest(model, "vllm", plain, 1, 100, gpu=gpu("h100-80gb"))
-    assert asked.held_in == "mxfp4"
-    assert dataclasses.replace(asked, weights_dtype="fp8").held_in == "fp8"
-    assert dataclasses.replace(asked, dtype="fp16").held_in is None
-    assert dataclasses.replace(asked, model=quantised(model, 10**9)).held_in is None
-    held = memory_budget(asked, model).weights
+def test_weights_are_as_released_by_default() -> None:
+    model = load("gpt-oss-20b")
+    request = FitRequest(model, Workload.decode(1, 100), gpu=gpu("h100-80gb"))
+    assert resolve(request).weights_dtype == "mxfp4"
+    assert resolve(dataclasses.replace(request, weights_dtype="fp8")).weights_dtype == "fp8"
+    assert resolve(request.with_workload(dtype="fp16")).weights_dtype is None
+    assert resolve(dataclasses.replace(request, model=quantised(model, 10**9))).weights_dtype is None
+    held = memory_budget(resolve(request)).weights
     assert held is not None
     assert held.total == weights(model, weights_dtype="mxfp4").total
 
@@ -226,7 +229,7 @@ def test_a_step_reads_no_keys_and_values_of_the_source() -> None:
     assert bytes_read(model, step, weights_dtype="fp8") == 2 * weights_read(model, step) - 32 * 14 * 1280**2
 
 
-def test_quantised_files_run_as_they_are_stored() -> None:
+def test_the_files_dtype_decides_what_products_run_in() -> None:
     model, own = load("llama3-8b"), dtype("bf16")
     named = {
         of: multiplied_as(quantised(model, 8 * 10**9, of), own, None).name for of in ("F8_E4M3", "I8", "I32", "U8")
@@ -238,7 +241,7 @@ def test_quantised_files_run_as_they_are_stored() -> None:
 # What an engine takes, and what it keeps back
 
 
-def found_on(memory: int, device: str = "", **given: Any) -> EngineArgs:
+def on_gpu(memory: int, device: str = "", **given: Any) -> EngineArgs:
     """EngineArgs on a GPU of that memory and name."""
     plain = dtype("bf16")
     return EngineArgs(plain, plain, device_memory=memory, device=device, **given)
@@ -258,11 +261,11 @@ def found_on(memory: int, device: str = "", **given: Any) -> EngineArgs:
     ],
 )
 def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
-    assert share(engine, found_on(80 * GIB, engine_version=version), 1).text == text
+    assert default_share(engine, on_gpu(80 * GIB, engine_version=version), 1).text == text
 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
-def test_a_share_that_is_none_is_refused(text: str) -> None:
+def test_a_wrong_share_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError, match="not a share above 0 and up to 1"):
         parse_share(text, "--gpu-memory-utilization")
 
@@ -273,21 +276,21 @@ def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
     assert (found.numerator, found.denominator) == parts
 
 
-def test_one_pass_takes_as_much_as_the_engine_says() -> None:
+def test_the_limits_of_a_pass_are_the_engines() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
-    assert engine_defaults("vllm").limits(found_on(180 * GIB, "B200")) == Limits(16384, 1024)
-    assert engine_defaults("vllm").limits(found_on(79 * GIB, "H100")) == Limits(8192, 1024)
-    assert engine_defaults("vllm").limits(found_on(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
-    told = found_on(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
-    assert engine_defaults("vllm").limits(told) == Limits(512, 7)
-    assert engine_defaults("sglang").limits(found_on(24 * GIB, "L4")).tokens == 4096
-    assert engine_defaults("llamacpp").limits(found_on(24 * GIB, "L4")) == Limits(512, 1)
+    assert engine_defaults("vllm").limits(on_gpu(180 * GIB, "B200")) == Limits(16384, 1024)
+    assert engine_defaults("vllm").limits(on_gpu(79 * GIB, "H100")) == Limits(8192, 1024)
+    assert engine_defaults("vllm").limits(on_gpu(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
+    args = on_gpu(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
+    assert engine_defaults("vllm").limits(args) == Limits(512, 7)
+    assert engine_defaults("sglang").limits(on_gpu(24 * GIB, "L4")).tokens == 4096
+    assert engine_defaults("llamacpp").limits(on_gpu(24 * GIB, "L4")) == Limits(512, 1)
 
 
-def test_the_ledger_is_near_a_public_profile_of_vllm() -> None:
+def test_the_budget_is_near_a_public_profile_of_vllm() -> None:
     """vllm-project/vllm pull request 10511, Llama-3-8B on an H100 with one pass of its 8,192 tokens, 256 sequences:
     79.22 GiB x 0.90 - 14.96 of weights - 1.79 beside PyTorch - 1.26 of activations = 53.29 GiB for the cache.
-    Held to half a GiB, which the formula of the activations (1.03 GiB) needs; the rest is to 0.01.
+    The tolerance is half a GiB for the formula of the activations (1.03 GiB), and 0.01 for the rest.
     """
     model = load("llama3-8b")
     held, back = weights(model).total, reserve(model, "vllm", Limits(8192, 256))
@@ -306,7 +309,7 @@ def test_the_reserve_is_its_tensors_and_a_stated_constant() -> None:
     tensors = 2048 * (2 * 4096 + 3 * 14336) * 2 + 256 * 128256 * 8
     assert reserve(model, "vllm", Limits(2048, 256)).total == tensors + FIXED
     halved = 2048 * (2 * 4096 + 3 * 7168) * 2 + 256 * 128256 * 8
-    assert reserve(model.shard(2), "vllm", Limits(2048, 256)).total == halved + FIXED + PEERS
+    assert reserve(model.shard(2), "vllm", Limits(2048, 256)).total == halved + FIXED + COLLECTIVES
     assert reserve(model, "ideal", Limits(2048, 256)).total == 0
     assert reserve(model, "sglang", Limits(2048, 256)).total == FIXED
 

@@ -1,10 +1,11 @@
-"""The command line: `attncalc COMMAND [MODEL]`. One thin file a command, imported when it is asked for.
+"""The command line: `attncalc COMMAND [MODEL]`. One file per command, imported when the command is run.
 
-Exit codes: 0 yes, 1 the answer is no, 2 the question is wrong, 3 it cannot be checked here.
+Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot be checked on this machine.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,61 +17,92 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
+from .command import Group, command_app
+
+__all__ = ["COMMANDS", "app", "command_app", "run"]
 
 COMMANDS = {
-    "kv": "The KV cache: in all, by sequence, by token.",
+    "kv": "KV cache: in all, per sequence and per token.",
     "params": "Parameters: attention by matrix, MLP, embedding, total.",
-    "flops": "FLOPs of a prefill, a decode step, a training step.",
-    "memory": "Activation memory: score matrix, peak by kernel.",
-    "compare": "MHA, GQA, MQA, MLA of a model; or several models.",
-    "fit": "What fits on these GPUs, in an engine's own words.",
-    "verify": "Real torch layers, measured beside the formulas.",
-    "gpus": "The GPUs that are here: memory, bandwidth, FLOP/s.",
-    "presets": "The models that are here: list, show, add one.",
+    "flops": "FLOPs of a prefill, a decode step or a training step.",
+    "memory": "Activation memory: score matrix and peak, by kernel.",
+    "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
+    "fit": "What fits on GPUs: memory for the cache, requests, context.",
+    "verify": "Measure real torch layers and compare with the formulas.",
+    "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
+    "presets": "Built-in models: list, show or add one.",
 }
-"""Every command and its help; the module of that name in this package holds it."""
+"""Every command with its help. The module of the same name in this package defines it."""
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+SHELLS = ("bash", "zsh", "fish")
+"""Shells for which there is a completion script."""
+COMPLETE = "_ATTNCALC_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 
 
-class _Commands(typer.core.TyperGroup):
+class _Commands(Group):
     """Commands that are imported when they are run: the others cost nothing at start."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            hint = did_you_mean(cmd_name, COMMANDS)
-            raise AttncalcError(f"there is no command '{truncate(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
-        return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
+        if cmd_name in COMMANDS:
+            return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
+        if ctx.resilient_parsing:
+            return None
+        hint = did_you_mean(cmd_name, COMMANDS)
+        raise AttncalcError(f"there is no command '{truncate(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-app = typer.Typer(
-    cls=_Commands,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=_SETTINGS,
-)
+app = command_app(cls=_Commands)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         sys.stdout.write(f"attncalc {__version__}\n")
         raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell is None:
+        return
+    if shell not in SHELLS:
+        raise AttncalcError(
+            f"--show-completion: there is no script for '{truncate(shell)}'", f"known: {', '.join(SHELLS)}"
+        )
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="attncalc", complete_var=COMPLETE, shell=shell)
+    sys.stdout.write(f"{script}\n")
+    raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="SHELL",
+            help="Show the completion script of bash, zsh or fish.",
+            callback=_show_completion,
+            is_eager=True,
+        ),
+    ] = None,
 ) -> None:
     """What attention costs: exact, with the formula shown.
 
@@ -79,30 +111,26 @@ def root(
     attncalc compare llama2-70b
 
     attncalc flops gpt3 --explain
+
+    attncalc help fit
     """
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 
 
-def command_app() -> typer.Typer:
-    """The app that one command's file fills."""
-    return typer.Typer(
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        context_settings=_SETTINGS,
-    )
-
-
 def run() -> int:
     """Run the command line, print its errors, and return the exit code; no traceback reaches a user."""
     if sys.stdout is None:
-        return _refused("no standard output to answer on", "leave standard output open; -o names a file")
+        return _fail("there is no standard output to write to", "leave standard output open; -o names a file")
+    if COMPLETE in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
     try:
         code = app(standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
     except (AttncalcError, typer.TyperException) as error:
-        return _refused(*_words(error))
+        return _fail(*_message(error))
     except typer.Abort:
         return 130
     except OSError as error:
@@ -111,20 +139,21 @@ def run() -> int:
         drop_output()
         if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
             return 0
-        return _refused(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
+        return _fail(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
     return code if isinstance(code, int) else 0
 
 
-def _words(error: Exception) -> tuple[str, str, int]:
-    """What is wrong, what to do about it, and the exit code."""
+def _message(error: Exception) -> tuple[str, str, int]:
+    """Return what is wrong, what to do about it, and the exit code."""
     if isinstance(error, AttncalcError):
         return error.message, error.tip, error.code
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
-    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists what there is", 2
+    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
 
 
-def _refused(message: str, tip: str, code: int = 2) -> int:
+def _fail(message: str, tip: str, code: int = 2) -> int:
+    """Print the error and its tip, and return the exit code."""
     if sys.stderr is not None:
         sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
     return code

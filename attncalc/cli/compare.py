@@ -8,63 +8,53 @@ import typer
 
 from ..errors import AttncalcError
 from ..report.compare import compare_models, compare_variants
-from ..units import count
-from . import COMMANDS, command_app
+from ..units import count, parse_count
+from . import COMMANDS
 from . import options as o
+from .command import command_app
 
 app = command_app()
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
+    workload: o.WorkloadOptions,
+    dtypes: o.CacheDtypeOptions,
+    output: o.OutputOptions,
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="One model, or several to stand side by side.", metavar="MODEL..."),
+        typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL..."),
     ] = None,
     preset: o.Preset = None,
-    batch: o.Batch = None,
-    context: o.Context = None,
-    source_context: o.Source = None,
-    kv_dtype: o.KvDtype = None,
-    dtype: o.DtypeOption = None,
     attention: Annotated[
         list[str] | None,
-        typer.Option("--attention", metavar="KIND", help="Of one model: a further row, as mla:512; may be repeated."),
+        o.option("--attention", metavar="KIND", help="For one model: one more row, as mla:512; may be repeated."),
     ] = None,
     tp: o.Tp = "1",
     assume_grouped: o.AssumeGrouped = False,
-    explain: o.Explain = False,
-    format: o.Format = None,
-    json: o.Json = False,
-    output: o.Output = None,
-    force: o.Force = False,
 ) -> None:
     names = [*(models or []), *([preset] if preset else [])]
     chosen: list[str | None] = [*names] or [None]
-    specs = [o.read_model(name, None, tp=tp, assume_grouped=assume_grouped) for name in chosen]
-    together = context is None and len(specs) > 1
-    if together:  # the longest that all of them can do
-        context = str(min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs))
-    workloads = [
-        o.read_workload(
-            spec,
-            batch=batch,
-            context=context,
-            source=source_context if spec.encoder else None,
-            in_dtype=dtype,
-            kv_dtype=kv_dtype,
-        )
-        for spec in specs
-    ]
+    specs = [o.read_model(name, None, assume_grouped=assume_grouped).shard(parse_count(tp, "--tp")) for name in chosen]
+    shortest = None
+    if workload.context is None and len(specs) > 1:
+        shortest = min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs)
+        workload = workload.with_defaults({"context": str(shortest)})
+    workloads = [o.read_workload(spec, _for_model(workload, encoder=bool(spec.encoder)), dtypes) for spec in specs]
     if len(specs) == 1:
         report = compare_variants(specs[0], workloads[0], attention or ())
     elif attention:
         raise AttncalcError(
-            f"--attention is for one model, not for {count(len(specs))}", "name one model, or leave it out"
+            f"--attention takes one model, not {count(len(specs))}", "name one model, or leave --attention out"
         )
     else:
         report = compare_models(specs, workloads)
-    if together:
-        note = f"Context {count(int(context or 0))}: the longest that all of them were made for; -c sets another."
+    if shortest is not None:
+        note = f"Context {count(shortest)}: the longest that all these models support; -c sets another."
         report = report._replace(notes=(note, *report.notes))
-    o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
+    output.show(report)
+
+
+def _for_model(workload: o.WorkloadOptions, *, encoder: bool) -> o.WorkloadOptions:
+    """Return the workload without a source for a model without an encoder: the option is for the others."""
+    return workload if encoder else o.WorkloadOptions(batch=workload.batch, context=workload.context)

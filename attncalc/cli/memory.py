@@ -4,45 +4,26 @@ from __future__ import annotations
 
 from ..errors import AttncalcError
 from ..report.memory import memory_report
-from . import COMMANDS, command_app
+from . import COMMANDS
 from . import options as o
+from .command import command_app
 
 app = command_app()
 
 
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
 def memory(
-    model: o.Model = None,
-    preset: o.Preset = None,
-    phase: o.Phase = "prefill",
-    batch: o.Batch = None,
-    context: o.Context = None,
-    past: o.Past = "0",
-    source_context: o.Source = None,
-    lengths: o.Lengths = None,
-    mask: o.MaskOption = None,
-    dtype: o.DtypeOption = None,
-    attention: o.AttentionOption = None,
-    assume_grouped: o.AssumeGrouped = False,
-    tp: o.Tp = "1",
-    explain: o.Explain = False,
-    format: o.Format = None,
-    json: o.Json = False,
-    output: o.Output = None,
-    force: o.Force = False,
+    model: o.ShardedModelOptions,
+    workload: o.PaddedWorkloadOptions,
+    forward: o.PassOptions,
+    dtypes: o.DtypeOptions,
+    output: o.OutputOptions,
 ) -> None:
-    spec = o.read_model(model, preset, attention=attention, tp=tp, assume_grouped=assume_grouped)
-    workload = o.read_workload(
-        spec,
-        phase=phase,
-        batch=batch,
-        context=context,
-        past=past,
-        source=source_context,
-        lengths=lengths,
-        mask=mask,
-        in_dtype=dtype,
-    )
-    if workload.phase == "train":
-        raise AttncalcError("memory counts a forward pass without gradients, not training", "prefill or decode")
-    o.show(memory_report(spec, workload), explain=explain, form=format, as_json=json, output=output, force=force)
+    spec = model.read()
+    size = o.read_workload(spec, workload, dtypes, forward)
+    if size.phase == "train":
+        raise AttncalcError(
+            "memory does not support --phase train: it counts a forward pass without gradients",
+            "give --phase prefill or decode",
+        )
+    output.show(memory_report(spec, size))

@@ -1,9 +1,9 @@
-"""The options that commands share: one name, one short form, one help text each."""
+"""The options that commands share: one name, one short form and one help text each; and how they are read."""
 
-from __future__ import annotations
+# Annotations are read as the module is: `from __future__ import annotations` would only make strings of them.
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -13,183 +13,309 @@ from ..model import ModelSpec
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
 from ..workload import Given, Mask, Workload
+from .command import Options
 
 DEFAULT_CONTEXT = 512
-"""Tokens where neither the question nor the model names a context (sinusoidal or relative positions)."""
+"""Tokens of context if neither the command nor the model has a number: positions are sinusoidal or relative."""
+
+Text = str | None
+
+
+def option(*names: str, metavar: str, help: str) -> typer.models.OptionInfo:
+    """Return an option that takes a value."""
+    info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help)
+    return info
+
 
 Model = Annotated[
-    str | None,
+    Text,
     typer.Argument(
         metavar="[MODEL]",
         help="A preset, a config.json or .yaml, a folder with one, org/name on the hub, - for standard input.",
     ),
 ]
-Preset = Annotated[str | None, typer.Option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
-Batch = Annotated[str | None, typer.Option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")]
-Context = Annotated[
-    str | None,
+Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
+AttentionOption = Annotated[
+    Text, option("--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).")
+]
+AssumeGrouped = Annotated[
+    bool,
     typer.Option(
+        "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
+    ),
+]
+Tp = Annotated[
+    str,
+    option(
+        "--tp",
+        "--tensor-parallel-size",
+        metavar="N",
+        help="Tensor-parallel devices; figures are then per device.",
+    ),
+]
+Batch = Annotated[Text, option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")]
+Context = Annotated[
+    Text,
+    option(
         "--context",
         "-c",
         "--max-model-len",
         metavar="N",
-        help="Tokens of context (4096, 128k, 128K). Default: the model's own maximum.",
+        help="Tokens of context (4096, 128k, 128K). Default: the model's maximum.",
     ),
 ]
 Source = Annotated[
-    str | None,
-    typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: its own maximum."),
+    Text, option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the encoder's maximum.")
 ]
 Lengths = Annotated[
-    str | None,
-    typer.Option(
+    Text,
+    option(
         "--lengths",
         metavar="N,N,...",
-        help="True lengths of a padded batch, as 512,300,128; instead of -b and -c.",
+        help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
     ),
 ]
+MaskOption = Annotated[
+    Text, option("--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own.")
+]
+Past = Annotated[str, option("--past", metavar="N", help="Tokens of the context that are already in the cache.")]
+Phase = Annotated[str, option("--phase", metavar="PHASE", help="prefill, decode (one step at the context) or train.")]
+DtypeOption = Annotated[
+    Text, option("--dtype", metavar="DTYPE", help="Dtype of weights and activations. Default: as released.")
+]
 KvDtype = Annotated[
-    str | None,
-    typer.Option(
+    Text,
+    option(
         "--kv-dtype",
         "--kv-cache-dtype",
         metavar="DTYPE",
         help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype.",
     ),
 ]
-DtypeOption = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="Dtype of weights and activations. Default: as released."),
-]
-Tp = Annotated[
-    str,
-    typer.Option(
-        "--tp",
-        "--tensor-parallel-size",
-        metavar="N",
-        help="Tensor-parallel devices; figures are then one device's.",
-    ),
-]
-AttentionOption = Annotated[
-    str | None,
-    typer.Option("--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R)."),
-]
 Engine = Annotated[
     str,
-    typer.Option("--engine", metavar="ENGINE", help="Whose storage: ideal (what a later token needs) or transformers."),
-]
-AssumeGrouped = Annotated[
-    bool,
-    typer.Option(
-        "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention, and say so."
-    ),
-]
-MaskOption = Annotated[
-    str | None,
-    typer.Option("--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own."),
-]
-Past = Annotated[str, typer.Option("--past", metavar="N", help="Tokens of the context that are in the cache already.")]
-Phase = Annotated[
-    str, typer.Option("--phase", metavar="PHASE", help="prefill, decode (one step at the context) or train.")
+    option("--engine", metavar="ENGINE", help="How the cache is stored: ideal (a lower bound) or transformers."),
 ]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
 ]
 Format = Annotated[
-    str | None,
-    typer.Option("--format", metavar="FORMAT", help="table (plain text into a pipe), json, csv or markdown."),
+    Text, option("--format", metavar="FORMAT", help="table (plain text into a pipe), json, csv or markdown.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
+    option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
 ]
-PlainOutput = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
+PlainOutput = Annotated[Path | None, option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
+class ModelOptions(Options):
+    """Which model, and with which attention."""
+
+    model: Model = None
+    preset: Preset = None
+    attention: AttentionOption = None
+    assume_grouped: AssumeGrouped = False
+
+    def read(self) -> ModelSpec:
+        """Return the whole model. Raises AttncalcError as `read_model` does."""
+        return read_model(self.model, self.preset, attention=self.attention, assume_grouped=self.assume_grouped)
+
+
+class ShardedModelOptions(ModelOptions):
+    """A model, split over tensor-parallel devices."""
+
+    tp: Tp = "1"
+
+    def read(self) -> ModelSpec:
+        """Return one device's share of the model. Raises AttncalcError as `read_model` does."""
+        return super().read().shard(parse_count(self.tp, "--tp"))
+
+
+class WorkloadOptions(Options):
+    """How many sequences, of how many tokens."""
+
+    batch: Batch = None
+    context: Context = None
+    source_context: Source = None
+
+
+class PaddedWorkloadOptions(WorkloadOptions):
+    """The same, or a padded batch."""
+
+    lengths: Lengths = None
+
+
+class PassOptions(Options):
+    """What kind of forward pass."""
+
+    phase: Phase = "prefill"
+    past: Past = "0"
+    mask: MaskOption = None
+
+
+class DtypeOptions(Options):
+    """The dtype of weights and activations."""
+
+    dtype: DtypeOption = None
+
+
+class CacheDtypeOptions(DtypeOptions):
+    """The same, and that of the cache."""
+
+    kv_dtype: KvDtype = None
+
+
+class PlainOutputOptions(Options):
+    """Where a file's text goes."""
+
+    LAST: ClassVar[bool] = True
+
+    output: PlainOutput = None
+    force: Force = False
+
+    def write(self, text: str) -> None:
+        """Write the text. Raises AttncalcError if the file cannot be written."""
+        from ..report.write import deliver
+
+        deliver(text, self.output, force=self.force)
+
+
+class ListOutputOptions(Options):
+    """Where a list goes, and how it is written."""
+
+    LAST: ClassVar[bool] = True
+
+    format: Format = None
+    json: Json = False
+    output: Output = None
+    force: Force = False
+
+    def show(self, report: Report) -> None:
+        """Write the report. Raises AttncalcError as `show` does."""
+        show(report, form=self.format, as_json=self.json, output=self.output, force=self.force)
+
+
+class OutputOptions(Options):
+    """Where the answer goes, and how it is written."""
+
+    LAST: ClassVar[bool] = True
+
+    explain: Explain = False
+    format: Format = None
+    json: Json = False
+    output: Output = None
+    force: Force = False
+
+    def show(self, report: Report) -> None:
+        """Write the report. Raises AttncalcError as `show` does."""
+        show(
+            report,
+            explain=self.explain,
+            form=self.format,
+            as_json=self.json,
+            output=self.output,
+            force=self.force,
+        )
+
+
 def read_model(
-    model: str | None,
-    preset: str | None,
+    model: Text,
+    preset: Text,
     *,
-    attention: str | None = None,
-    tp: str = "1",
+    attention: Text = None,
     assume_grouped: bool = False,
 ) -> ModelSpec:
-    """The model asked for, with its attention exchanged and sharded as asked. AttncalcError: none, or two."""
+    """Return the model of that name, with the attention that it is to have.
+
+    Raises AttncalcError if no model is named, or two are, or the model cannot be read.
+    """
     if model is not None and preset is not None and model != preset:
-        raise AttncalcError(f"two models: '{truncate(model)}' and --preset '{truncate(preset)}'", "name one of them")
+        raise AttncalcError(
+            f"MODEL '{truncate(model)}' cannot be combined with --preset '{truncate(preset)}'", "name one of them"
+        )
     name = preset if model is None else model
     if name is None:
-        raise AttncalcError("no model", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them")
+        raise AttncalcError(
+            "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
+        )
     spec = load(name, assume_grouped=assume_grouped)
-    if attention is not None:
-        spec = spec.with_attention(attention)
-    return spec.shard(parse_count(tp, "--tp"))
+    return spec if attention is None else spec.with_attention(attention)
 
 
 def read_workload(
     model: ModelSpec,
-    *,
-    phase: str = "decode",
-    batch: str | None,
-    context: str | None,
-    source: str | None = None,
-    lengths: str | None = None,
-    mask: str | None = None,
-    past: str = "0",
-    in_dtype: str | None = None,
-    kv_dtype: str | None = None,
+    size: WorkloadOptions,
+    dtypes: DtypeOptions | None = None,
+    forward: PassOptions | None = None,
 ) -> Workload:
-    """The workload asked for; what is left out comes from the model. AttncalcError: for what cannot be."""
-    if lengths is not None and (batch, context) != (None, None):
-        raise AttncalcError("--lengths with --batch or --context", "the lengths say both: leave out the others")
+    """Return the workload, a decode step without `forward`; the model fills in what was left out.
+
+    Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
+    """
+    lengths = size.lengths if isinstance(size, PaddedWorkloadOptions) else None
+    if lengths is not None and (size.batch, size.context) != (None, None):
+        both = "--batch" if size.batch is not None else "--context"
+        raise AttncalcError(
+            f"--lengths cannot be combined with {both}", "the lengths set batch and context: leave the other out"
+        )
+    kv_dtype = dtypes.kv_dtype if isinstance(dtypes, CacheDtypeOptions) else None
     given: Given = {
-        "source": read_source(model, source),
+        "source": read_source(model, size.source_context),
         "lengths": _lengths(lengths),
-        "mask": None if mask is None else Mask.parse(mask),
-        "dtype": None if in_dtype is None else dtype(in_dtype, compute=True).name,
+        "mask": None if forward is None or forward.mask is None else Mask.parse(forward.mask),
+        "dtype": None if dtypes is None or dtypes.dtype is None else dtype(dtypes.dtype, compute=True).name,
         "kv_dtype": None if kv_dtype is None else dtype(kv_dtype).name,
-        "assumed": _assumed(model, context, lengths, source),
+        "assumed": _assumed(model, size.context, lengths, size.source_context),
     }
-    sequences = 1 if batch is None else parse_count(batch, "--batch")
-    tokens = model.max_context or DEFAULT_CONTEXT
-    if context is not None:
-        tokens = parse_count(context, "--context")
-    before = parse_count(past, "--past") if past.strip() != "0" else 0
-    if before and phase != "prefill":
-        raise AttncalcError(f"--past has no effect on '{truncate(phase)}'", "give it with '--phase prefill'")
+    batch = 1 if size.batch is None else parse_count(size.batch, "--batch")
+    context = model.max_context or DEFAULT_CONTEXT
+    if size.context is not None:
+        context = parse_count(size.context, "--context")
+    phase = "decode" if forward is None else forward.phase
+    past = 0
+    if forward is not None and forward.past.strip() != "0":
+        past = parse_count(forward.past, "--past")
+    if past and phase != "prefill":
+        raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
     if phase == "prefill":
-        return Workload.prefill(sequences, tokens, past=before, **given)
+        return Workload.prefill(batch, context, past=past, **given)
     if phase == "decode":
-        return Workload.decode(sequences, tokens, **given)
+        return Workload.decode(batch, context, **given)
     if phase == "train":
-        return Workload.train(sequences, tokens, **given)
+        return Workload.train(batch, context, **given)
     raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
 
 
-def _assumed(model: ModelSpec, context: str | None, lengths: str | None, source: str | None) -> tuple[str, ...]:
-    """What stands in for a maximum that the model does not name."""
-    found = []
+def _assumed(model: ModelSpec, context: Text, lengths: Text, source: Text) -> tuple[str, ...]:
+    """Return a note per number that neither the command nor the model has."""
+    notes = []
     if context is None and lengths is None and model.max_context is None:
-        found.append(f"The model names no longest context: {DEFAULT_CONTEXT} tokens are taken; -c sets it.")
+        notes.append(f"The model has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; -c sets it.")
     if model.encoder and source is None and model.encoder.max_context is None:
-        found.append(f"The model names no longest source: {DEFAULT_CONTEXT} tokens are taken.")
-    return tuple(found)
+        notes.append(
+            f"The encoder has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; --source-context sets it."
+        )
+    return tuple(notes)
 
 
-def read_source(model: ModelSpec, source: str | None) -> int | None:
-    """Tokens of the source; the encoder's own longest where none are given. AttncalcError: there is no encoder."""
+def read_source(model: ModelSpec, source: Text) -> int | None:
+    """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
+
+    Raises AttncalcError if a number is given and the model has no encoder.
+    """
     if model.encoder is None:
         if source is not None:
-            raise AttncalcError("--source-context: this model has no encoder", "leave it out")
+            raise AttncalcError("--source-context has no effect: this model has no encoder", "leave it out")
         return None
     if source is not None:
         return parse_count(source, "--source-context")
     return model.encoder.max_context or DEFAULT_CONTEXT
 
 
-def _lengths(lengths: str | None) -> tuple[int, ...] | None:
+def _lengths(lengths: Text) -> tuple[int, ...] | None:
     if lengths is None:
         return None
     return tuple(parse_count(part, "--lengths") for part in lengths.split(","))
@@ -199,14 +325,14 @@ def show(
     report: Report,
     *,
     explain: bool = False,
-    form: str | None = None,
+    form: Text = None,
     as_json: bool = False,
     output: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Write the report where and how it was asked for."""
+    """Write the report. Raises AttncalcError if --json and --format differ, or the file cannot be written."""
     from ..report.write import write
 
     if as_json and form not in (None, "json"):
-        raise AttncalcError(f"--json and --format {truncate(form)} do not agree", "give one of them")
+        raise AttncalcError(f"--json cannot be combined with --format {truncate(form)}", "give one of them")
     write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

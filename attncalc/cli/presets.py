@@ -1,84 +1,66 @@
-"""`attncalc presets`: the models that are here, and the families that are read; show one, or add one."""
+"""`attncalc presets`: the built-in models and the supported model_types; show one model, or add one."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..config import load, model_file, preset_names, preset_text
 from ..errors import AttncalcError
 from ..report.presets import families_report, presets_report
-from . import COMMANDS, command_app
+from . import COMMANDS
 from . import options as o
+from .command import command_app
 
 app = command_app()
 
 
 @app.callback(invoke_without_command=True, help=COMMANDS["presets"])
-def presets(
-    context: typer.Context,
-    format: o.Format = None,
-    json: o.Json = False,
-    output: o.Output = None,
-    force: o.Force = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        _list(form=format, as_json=json, output=output, force=force)
-    elif format or json or output or force:
-        name = context.invoked_subcommand
-        raise AttncalcError(f"options before '{name}'", f"write them after it: 'attncalc presets {name} ...'")
+def presets(context: typer.Context, output: o.ListOutputOptions) -> None:
+    command = context.invoked_subcommand
+    if command is None:
+        _list(output)
+    elif any(vars(output).values()):
+        raise AttncalcError(
+            f"options cannot come before '{command}'", f"write them after it: 'attncalc presets {command} ...'"
+        )
 
 
 @app.command("list", help="List them all (the same as no command).")
-def list_presets(
-    format: o.Format = None, json: o.Json = False, output: o.Output = None, force: o.Force = False
-) -> None:
-    _list(form=format, as_json=json, output=output, force=force)
+def list_presets(output: o.ListOutputOptions) -> None:
+    _list(output)
 
 
 @app.command(help="Print a preset's YAML: the file to start your own from.")
-def show(
-    name: Annotated[str, typer.Argument(help="The preset's name.")],
-    output: o.PlainOutput = None,
-    force: o.Force = False,
-) -> None:
-    _print(preset_text(name), output, force)
+def show(name: Annotated[str, typer.Argument(help="The preset's name.")], output: o.PlainOutputOptions) -> None:
+    output.write(preset_text(name))
 
 
 @app.command(help="Print the JSON Schema of a model's YAML, for an editor.")
-def schema(output: o.PlainOutput = None, force: o.Force = False) -> None:
+def schema(output: o.PlainOutputOptions) -> None:
     import json
 
-    from ..config.keys import schema as written
+    from ..config.keys import schema as json_schema
 
-    _print(json.dumps(written(), indent=2) + "\n", output, force)
+    output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
 @app.command(help="Write a model's config.json as a preset's YAML, to read, keep and change.")
 def add(
     model: Annotated[str, typer.Argument(help="A config.json, a folder with one, org/name on the hub, or -.")],
-    output: o.PlainOutput = None,
+    output: o.PlainOutputOptions,
     assume_grouped: o.AssumeGrouped = False,
-    force: o.Force = False,
 ) -> None:
-    _print(model_file(model, assume_grouped=assume_grouped), output, force)
+    output.write(model_file(model, assume_grouped=assume_grouped))
 
 
-@app.command(help="List the model_types of a config.json: those that are read, and those that are refused, and why.")
-def families(format: o.Format = None, json: o.Json = False, output: o.Output = None, force: o.Force = False) -> None:
+@app.command(help="List the model_types of a config.json: those that are supported, and why others are not.")
+def families(output: o.ListOutputOptions) -> None:
     from ..config.huggingface import read_families, refused, version
 
-    report = families_report(read_families(), refused(), version())
-    o.show(report, form=format, as_json=json, output=output, force=force)
+    output.show(families_report(read_families(), refused(), version()))
 
 
-def _print(text: str, output: Path | None, force: bool) -> None:
-    from ..report.write import deliver
-
-    deliver(text, output, force=force)
-
-
-def _list(**how: Any) -> None:
-    o.show(presets_report([load(name) for name in preset_names()]), **how)
+def _list(output: o.ListOutputOptions) -> None:
+    output.show(presets_report([load(name) for name in preset_names()]))

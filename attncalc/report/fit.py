@@ -1,200 +1,357 @@
-"""The report of `attncalc fit` for one engine."""
+"""The report of `attncalc fit` for one engine: its figures, tables and notes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..cost.common import cache_dtype
-from ..engines import engine_defaults
-from ..model import ModelSpec, plural
-from ..serving.fit import Fit, FitRequest, fit, min_gpus
+from ..model import plural
+from ..quantity import Quantity, Ratio
+from ..serving.fit import FitRequest, FitResult, fit, min_gpus
+from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
-from ..units import count
-from ..workload import Workload
-from .budget import (
-    aligned,
-    budget_table,
-    detail_figures,
-    fit_figures,
-    part_figures,
-    pool_table,
-    suggestions_table,
-    verdict,
-    verdict_tables,
-)
+from ..units import BYTES, NO_UNIT, TOKENS, count, human
 from .notes import context_notes, device_notes, model_notes
-from .report import LABEL, Report, Table, heading, workload_facts
-from .speed import speed
+from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
+from .roofline import roofline_section
 from .text import WIDTH, wrapped
 
+GIVEN = "as given"
+ESTIMATED = "an estimate: --reserve replaces it"
 
-def fit_report(request: FitRequest, assumed: tuple[str, ...] = ()) -> Report:
-    """What fits with one engine. assumed: what was taken where the question was silent.
 
-    AttncalcError: the engine has no layout for the model, or a setting cannot be.
-    """
-    request = request.of(request.engine)
-    found = fit(request)
-    model, workload = request.model.shard(request.args.tp), workload_of(request, assumed)
-    changes = suggestions(found)
-    figures = fit_figures(found, min_gpus(request))
-    details = detail_figures(found, figures)
-    bounds = speed(request, model, workload)
+def fit_report(request: FitRequest) -> Report:
+    """Return what fits with one engine. Raises AttncalcError as `fit` does."""
+    result = fit(request)
+    resolved = result.resolved
+    changes = suggestions(result)
+    figures = fit_figures(result, min_gpus(resolved))
+    details = detail_figures(result, figures)
+    bounds = roofline_section(resolved)
     return Report(
         "fit",
-        _heading(found, workload),
-        model.facts(),
-        workload_facts(model, workload, request.engine),
+        _heading(result),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*figures, *bounds.figures),
-        ((engine_facts(found), (*figures, *details)),),
+        ((engine_facts(result), (*figures, *details)),),
         (
-            *aligned(budget_table(found, figures), pool_table(found, figures, details)),
-            *verdict_tables(found, figures),
-            *suggestions_table(found, changes),
+            verdict_table(verdict(result)),
+            *aligned(budget_table(result, figures), pool_table(result, figures, details)),
+            limits_table(result, figures),
+            *suggestions_table(result, changes),
             *bounds.tables,
         ),
-        tuple(dict.fromkeys((*fit_notes(found, model, workload), *bounds.notes))),
-        (*part_figures(found), *bounds.parts),
-        {**more_of(found, verdict(found), changes), "roofline": bounds.more},
-        footer=words_table(found),
+        tuple(dict.fromkeys((*fit_notes(result), *bounds.notes))),
+        (*part_figures(result), *bounds.parts),
+        {**fit_facts(result, verdict(result), changes), "roofline": bounds.more},
+        footer=log_table(result),
     )
 
 
-def workload_of(request: FitRequest, assumed: tuple[str, ...] = ()) -> Workload:
-    """The decode step that the roofline is of, and what JSON says was requested."""
-    kv, source = request.args.kv_dtype.name, request.args.source
-    return Workload.decode(
-        request.batch, request.context, source=source, dtype=request.dtype, kv_dtype=kv, assumed=assumed
-    )
+# The heading, and JSON's facts
 
 
-def place(request: FitRequest) -> str:
-    """'4 x H100 80GB', 'one device'."""
-    if request.gpu is None:
-        return f"{request.devices} devices" if request.devices > 1 else "one device"
-    return f"{count(request.gpus)} x {request.gpu.title}" if request.gpus > 1 else f"one {request.gpu.title}"
+def _heading(result: FitResult) -> tuple[str, ...]:
+    resolved = result.resolved
+    engine = f"{resolved.defaults.title} on {hardware(resolved)}"
+    lines = heading(result.request.model, engine, *request_facts(resolved))
+    return (*lines, ", ".join(result.layout.facts)) if result.layout.facts else lines
 
 
-def replicas(request: FitRequest) -> int:
-    """Copies of the model on the GPUs, each with requests of its own."""
-    return request.gpus // request.devices if request.gpu and not request.spread else 1
+def hardware(resolved: ResolvedRequest) -> str:
+    """Return '4 x H100 80GB', 'one device'."""
+    gpu, gpus = resolved.gpu, resolved.gpus
+    if gpu is None:
+        return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
+    return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
 
 
-def split(request: FitRequest) -> str:
-    """'tp 4, pp 2'; '' on one device."""
-    found = {"tp": request.args.tp, "pp": request.args.pp, "dcp": request.args.dcp}
-    return ", ".join(f"{name} {n}" for name, n in found.items() if n > 1)
-
-
-def asked_facts(request: FitRequest, model: ModelSpec, workload: Workload) -> tuple[str, ...]:
-    """What was requested, for a heading."""
-    args = request.args
-    stored = cache_dtype(model, workload)
-    kept = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
+def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
+    """Return how the model is split, the workload and the dtype of the cache, for a heading."""
+    args, workload = resolved.args, resolved.workload
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp}
+    stored = cache_dtype(resolved.request.model, workload)
+    cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
         k, v = args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
-        kept = f"K in {k.name}, V in {v.name}"
+        cache = f"K in {k.name}, V in {v.name}"
     return (
-        split(request),
-        f"context {count(request.context)}",
-        f"source {count(args.source)}" if args.source else "",
-        f"batch {count(request.batch)}",
-        kept,
+        ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
+        f"context {count(workload.context)}",
+        f"source {count(workload.source)}" if workload.source else "",
+        f"batch {count(workload.batch)}",
+        cache,
     )
 
 
-def _heading(found: Fit, workload: Workload) -> tuple[str, ...]:
-    request = found.request
-    on = f"{engine_defaults(request.engine).title} on {place(request)}"
-    lines = heading(request.model, on, *asked_facts(request, request.model, workload))
-    return (*lines, ", ".join(found.layout.facts)) if found.layout.facts else lines
-
-
-def engine_facts(found: Fit) -> dict[str, Any]:
-    """An engine's answer beside its figures, as plain data."""
+def engine_facts(result: FitResult) -> dict[str, Any]:
+    """Return what JSON has of one engine beside its figures."""
     return {
-        "name": found.request.engine,
-        "engine_version": found.layout.version,
-        "bound": found.layout.bound,
-        "fits": found.fits,
-        "facts": list(found.layout.facts),
-        "log_lines": list(found.pool.log_lines),
+        "name": result.resolved.engine,
+        "engine_version": result.layout.version,
+        "bound": result.layout.bound,
+        "fits": result.fits,
+        "facts": list(result.layout.facts),
+        "log_lines": list(result.pool.log_lines),
         "refused": None,
     }
 
 
-def more_of(found: Fit, said: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
-    """What JSON says of this command alone."""
-    request = found.request
+def fit_facts(result: FitResult, answer: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
+    """Return the keys of JSON that only this command has. answer: the verdict in words."""
+    resolved = result.resolved
     return {
-        "fits": found.fits,
-        "verdict": said,
+        "fits": result.fits,
+        "verdict": answer,
         "suggestions": [
             {
-                "change": fix.change,
-                "flag": fix.flag,
-                "concurrency": float(fix.fit.pool.concurrency),
-                "max_batch": None if fix.fit.max_batch is None else int(fix.fit.max_batch),
+                "change": suggestion.change,
+                "flag": suggestion.flag,
+                "concurrency": float(suggestion.result.pool.concurrency),
+                "max_batch": None if suggestion.result.max_batch is None else int(suggestion.result.max_batch),
             }
-            for fix in changes
+            for suggestion in changes
         ],
-        "engine": request.engine,
-        "engine_version": found.layout.version,
-        "bound": found.layout.bound,
-        "log_lines": list(found.pool.log_lines),
-        "gpu": request.gpu.name if request.gpu else None,
-        "gpus": request.gpus if request.gpu else request.devices,
-        "tp": request.args.tp,
-        "pp": request.args.pp,
+        "engine": resolved.engine,
+        "engine_version": result.layout.version,
+        "bound": result.layout.bound,
+        "log_lines": list(result.pool.log_lines),
+        "gpu": resolved.gpu.name if resolved.gpu else None,
+        "gpus": resolved.gpus if resolved.gpu else resolved.devices,
+        "tp": resolved.args.tp,
+        "pp": resolved.args.pp,
         "agrees": None,
         "checks": [],
-        "replicas": replicas(request),
+        "replicas": resolved.replicas,
     }
 
 
-def words_table(found: Fit) -> tuple[Table, ...]:
-    """The engine's own lines, under its name."""
-    if not found.pool.log_lines:
+# Figures
+
+
+def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -> tuple[Figure, ...]:
+    """Return the figures by the names that scripts rely on; one that does not apply has no number."""
+    budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
+    details = {detail.name: detail.quantity for detail in pool.details}
+    share = budget.share.option.removeprefix("--") if budget.share else ""
+    weights, reserve = budget.weights, budget.reserve
+    memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
+    reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
+    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
+    batch, context = plural(workload.batch, "sequence"), count(workload.context)
+    rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
+        ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
+        ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),
+        (
+            "weights",
+            f"weights in {weights.dtype}" if weights else "weights",
+            weights and weights.total,
+            BYTES,
+            "its parameters",
+        ),
+        ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
+        ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
+        ("kv_bytes_per_sequence", f"one sequence of {context} tokens", _one_sequence(result), BYTES, source),
+        ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
+        ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
+        ("kv_blocks", "blocks", pool.blocks, NO_UNIT, source),
+        ("kv_tokens", "tokens", pool.tokens, TOKENS, source),
+        ("concurrency", "concurrent requests", pool.concurrency, NO_UNIT, source),
+        ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
+        ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
+        ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
+    ]
+    return tuple(Figure(name, label, value, unit, where, of) for name, label, value, unit, where in rows)
+
+
+def _one_sequence(result: FitResult) -> Quantity | Ratio:
+    """Return the engine's own figure if it has one, else the bytes that one sequence needs."""
+    details = {detail.name: detail.quantity for detail in result.pool.details}
+    workload = result.resolved.workload
+    one = Quantity(int(result.layout.needed(1, workload.context)))
+    return details.get("kv_bytes_per_sequence", one if workload.batch > 1 else result.needed)
+
+
+def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
+    """Return the engine's intermediate figures that are not among the main ones."""
+    known = {figure.name for figure in main}
+    return tuple(
+        Figure(detail.name, detail.label, detail.quantity, detail.unit, result.layout.source, of)
+        for detail in result.pool.details
+        if detail.name not in known
+    )
+
+
+def part_figures(result: FitResult) -> tuple[Figure, ...]:
+    """Return what the budget's formulas name, for --explain."""
+    weights = result.budget.weights.parts if result.budget.weights else ()
+    reserve = result.budget.reserve.parts if result.budget.reserve else ()
+    return (
+        *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
+        *(Figure(name, label, part, BYTES, ESTIMATED) for name, label, part in reserve),
+    )
+
+
+# Tables
+
+
+def verdict(result: FitResult) -> str:
+    """Return 'FITS: ...' or 'DOES NOT FIT: ...', on one line."""
+    workload, budget, limit = result.resolved.workload, result.budget, result.layout.most
+    batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
+    if result.fits:
+        maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
+        return f"FITS: {batch} ({maximum})."
+    if limit is not None and workload.batch > limit:
+        return f"DOES NOT FIT: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
+    if budget.short:
+        return f"DOES NOT FIT: weights and reserve need {human(budget.short, BYTES)} more than is usable."
+    needed, free = human(result.needed, BYTES), human(budget.kv_memory, BYTES)
+    return f"DOES NOT FIT: {batch} need{'s'[: workload.batch == 1]} {needed}, {free} free."
+
+
+def verdict_table(answer: str) -> Table:
+    """Return the verdict as a table of one line."""
+    return Table((LABEL,), ((answer,),), strong=frozenset({0}))
+
+
+def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
+    """Return the memory of one GPU, less weights and reserve: what is left is the memory for the cache."""
+    by_name, budget, resolved = {figure.name: figure for figure in figures}, result.budget, result.resolved
+    rows = []
+    if budget.share and resolved.gpu:
+        option = budget.share.option.removeprefix("--")
+        rows = [(f"one {resolved.gpu.title}", "gpu_memory")]
+        if budget.share.numerator != budget.share.denominator:
+            rows.append((f"x {budget.share.text} {option}", "usable_memory"))
+        of = ""
+        if budget.layers is not None and resolved.gpus > 1:
+            of = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+        rows.append((f"- {by_name['weights'].label}{of}", "weights"))
+        if by_name["reserve"].whole:
+            rows.append((f"- {by_name['reserve'].label}", "reserve"))
+    equal = "= " if rows else ""
+    of_one = " of one device" if resolved.devices > 1 and not rows else ""
+    rows.append((f"{equal}KV memory{of_one}", "kv_memory"))
+    return Table(
+        (LABEL, Column(), Column()),
+        tuple((label, by_name[name].human, by_name[name].exact) for label, name in rows),
+        strong=frozenset({len(rows) - 1}),
+    )
+
+
+def pool_table(result: FitResult, figures: tuple[Figure, ...], details: tuple[Figure, ...]) -> Table:
+    """Return what that memory holds, in the engine's own units."""
+    by_name = {figure.name: figure for figure in (*figures, *details)}
+    labels = {detail.name: detail.label for detail in result.pool.details}
+    rows = []
+    for name in dict.fromkeys([*labels, "kv_bytes_per_sequence", "kv_blocks", "kv_tokens"]):
+        figure = by_name[name]
+        if figure.quantity is not None:
+            label = labels.get(name, figure.label)
+            rows.append((label, figure.human, figure.exact if figure.unit == BYTES else ""))
+    rows.append((by_name["concurrency"].label, times(result.pool.concurrency, 2), ""))
+    return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def aligned(*tables: Table) -> tuple[Table, ...]:
+    """Return tables of a label and two numbers with equal column widths."""
+    widths = [max(len(row[i]) for table in tables for row in table.rows) for i in range(3)]
+    return tuple(
+        table._replace(
+            rows=tuple((a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2])) for a, b, c in table.rows)
+        )
+        for table in tables
+    )
+
+
+def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
+    """Return the longest context, the largest batch and the fewest GPUs."""
+    by_name, own = {figure.name: figure for figure in figures}, result.request.model.max_context
+    rows = [
+        (by_name["max_context"].label, limit(by_name["max_context"]), f"the model's own: {count(own)}" if own else ""),
+        (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
+    ]
+    if result.resolved.gpu:
+        fewest = by_name["min_gpus"]
+        rows.append((fewest.label, fewest.human, _fewest_split(result.resolved, fewest)))
+    return Table((LABEL, Column(), LABEL), tuple(rows))
+
+
+def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
+    """Return how the model is split over the fewest GPUs: with the requested pipeline stages."""
+    if resolved.whole_layers:
+        return ""
+    if fewest.quantity is None:
+        return "no --tp is enough"
+    pp = resolved.args.pp
+    return f"--tp {fewest.whole // pp}" + (f" --pp {pp}" if pp > 1 else "")
+
+
+def limit(figure: Figure) -> str:
+    """Return the figure, or 'no limit'."""
+    return "no limit" if figure.quantity is None else figure.human
+
+
+def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
+    """Return what to type to make it fit, one row per change."""
+    if result.fits:
         return ()
-    lines = [line for words in found.pool.log_lines for line in wrapped(words, "    ", WIDTH - 2)]
-    its = engine_defaults(found.request.engine)
-    title, refused = its.title, its.must_fit_one and found.max_batch == 0
-    header = f"{title} will not start: not one request fits. It would say:" if refused else f"{title} will say:"
-    said = LABEL._replace(header=header)
-    return (Table((said,), tuple((line,) for line in lines)),)
+    if not changes:
+        return (Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),)),)
+    columns = (Column("what would fit", "left"), LABEL, Column("concurrent\nrequests"))
+    rows = ((change.flag, change.change, times(change.result.pool.concurrency, 2)) for change in changes)
+    return (Table(columns, tuple(rows)),)
 
 
-def fit_notes(found: Fit, model: ModelSpec, workload: Workload) -> tuple[str, ...]:
-    """What a reader must know, the engine's notes last."""
-    request, budget = found.request, found.budget
-    notes = context_notes(model, workload)
-    if replicas(request) > 1:
+def log_table(result: FitResult) -> tuple[Table, ...]:
+    """Return the lines that the engine will log."""
+    if not result.pool.log_lines:
+        return ()
+    lines = [part for line in result.pool.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
+    defaults = result.resolved.defaults
+    header = f"{defaults.title} will log:"
+    if defaults.must_fit_one and result.max_batch == 0:
+        header = f"{defaults.title} will not start, since not one request fits. It would log:"
+    return (Table((LABEL._replace(header=header),), tuple((line,) for line in lines)),)
+
+
+# Notes
+
+
+def fit_notes(result: FitResult) -> tuple[str, ...]:
+    """Return the notes, the engine's own last."""
+    resolved, budget = result.resolved, result.budget
+    model, args, title = resolved.model, resolved.args, resolved.defaults.title
+    notes = context_notes(model, resolved.workload)
+    if resolved.replicas > 1:
         notes.append(
-            f"{count(replicas(request))} replicas of {plural(request.devices, 'GPU')}: every figure is one replica's, "
-            "and the batch is the sequences of one."
+            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
+            "per replica."
         )
     if budget.weights:
         notes += budget.weights.notes
     if budget.reserve and budget.reserve.note:
         notes.append(budget.reserve.note)
-    if engine_defaults(request.engine).whole_prompts and budget.reserve and budget.reserve.parts:
+    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.parts:
         notes.append(
-            "A pass takes the whole batch at once, so more sequences leave less for the cache; 'at once' is of the "
-            "memory as it stands here."
+            "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
+            "'concurrent requests' is computed for the memory shown."
         )
-    if request.kv_default and request.args.kv_dtype.name != request.args.dtype.name:
-        kept, own = request.args.kv_dtype.name, request.args.dtype.name
+    if result.request.workload.kv_dtype is None and args.kv_dtype.name != args.dtype.name:
         notes.append(
-            f"The cache is in {kept}, {engine_defaults(request.engine).title}'s default whatever the model is in; "
-            f"--kv-dtype {own} is the model's own."
+            f"The cache is in {args.kv_dtype.name}, {title}'s default for every model; "
+            f"--kv-dtype {args.dtype.name} is the model's own dtype."
         )
-    if request.spread:
-        notes.append("The embedding stays in host memory, and no figure of a GPU has it.")
-    if request.gpu and not request.gpu.measured:
-        notes.append(f"{request.gpu.title}: no log of what software sees was found, so its memory is taken small.")
-    if found.layout.bound == "lower":
-        notes.append("Bytes are those that a later token needs at the least: pages and fragments come on top.")
-    devices = (
-        [] if engine_defaults(request.engine).spreads else device_notes(model)
-    )  # whole layers: nothing is replicated
-    return tuple(dict.fromkeys((*notes, *found.layout.notes, *devices, *model_notes(model))))
+    if resolved.whole_layers:
+        notes.append("The embedding stays in host memory: no GPU's figures include it.")
+    if resolved.gpu and not resolved.gpu.measured:
+        notes.append(
+            f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
+        )
+    if result.layout.bound == "lower":
+        notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
+    # Whole layers: nothing is replicated.
+    devices = [] if resolved.defaults.spreads else device_notes(model)
+    return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))

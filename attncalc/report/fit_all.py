@@ -1,4 +1,4 @@
-"""The report of `attncalc fit --engine all`: every engine's answer to one question, a row each."""
+"""The report of `attncalc fit --engine all`: every engine's answer to one request, one row per engine."""
 
 from __future__ import annotations
 
@@ -7,122 +7,144 @@ from typing import Any, NamedTuple
 
 from ..engines import SERVING, engine_defaults
 from ..errors import AttncalcError
-from ..model import ModelSpec
-from ..serving.fit import Fit, FitRequest, fit, min_gpus
+from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.suggestions import suggestions
 from ..units import BYTES
-from ..workload import Workload
-from .budget import detail_figures, fit_figures, limit, part_figures
-from .fit import asked_facts, engine_facts, fit_notes, more_of, place, workload_of
-from .report import LABEL, Column, Figure, Report, Table, heading, unit_column, workload_facts
-from .speed import speed
+from .fit import (
+    detail_figures,
+    engine_facts,
+    fit_facts,
+    fit_figures,
+    fit_notes,
+    hardware,
+    limit,
+    part_figures,
+    request_facts,
+    verdict_table,
+)
+from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .roofline import roofline_section
 from .text import WIDTH, table_lines
 
 
 class Answer(NamedTuple):
-    """One engine's: what fits, with its figures by name; or why it has none."""
+    """What fits with one engine, with its figures."""
 
-    engine: str
-    found: Fit | None = None
-    figures: tuple[Figure, ...] = ()
-    details: tuple[Figure, ...] = ()
-    refused: str | None = None
+    result: FitResult
+    figures: tuple[Figure, ...]
+    details: tuple[Figure, ...]
+
+    @property
+    def title(self) -> str:
+        """The engine's name, as people write it."""
+        return self.result.resolved.defaults.title
+
+    @property
+    def by_name(self) -> dict[str, Figure]:
+        """The figures by their names."""
+        return {figure.name: figure for figure in self.figures}
 
 
-def fit_all_report(request: FitRequest, assumed: tuple[str, ...] = ()) -> Report:
-    """What fits with each engine; the figures of the whole are those of the first that has an answer.
+def fit_all_report(request: FitRequest) -> Report:
+    """Return what fits with each engine. It fits if it fits with one of them.
 
-    It fits where one engine says so. AttncalcError: no engine has an answer.
+    The figures of the whole are those of the first engine that has an answer. Raises AttncalcError if none has.
     """
-    answers = [_answer(request.of(name)) for name in SERVING]
-    found = [(answer, answer.found) for answer in answers if answer.found]
-    if not found:
-        raise AttncalcError(f"no engine has an answer: {answers[0].refused}", "ask one engine: --engine vllm")
-    (leading, first), *_ = found
-    model, workload = request.model.shard(request.args.tp), workload_of(request, assumed)
-    bounds, said = speed(first.request, model, workload), _verdict([each for _, each in found])
+    answers: list[Answer] = []
+    errors: dict[str, AttncalcError] = {}
+    requests = [request.for_engine(name) for name in SERVING]
+    for engine_request in requests:
+        try:
+            answers.append(_answer(engine_request))
+        except AttncalcError as error:
+            errors[engine_request.engine] = error
+    if not answers:
+        raise _no_answer(errors)
+    first = answers[0].result
+    resolved = first.resolved
+    bounds, answer = roofline_section(resolved), _verdict(answers)
+    layers = {each.result.resolved.engine: _layer(each) for each in answers} | {
+        name: _unsupported(name, error) for name, error in errors.items()
+    }
     return Report(
         "fit",
-        heading(request.model, f"every engine on {place(request)}", *asked_facts(request, request.model, workload)),
-        model.facts(),
-        workload_facts(model, workload, leading.engine),
-        (*leading.figures, *bounds.figures),
-        tuple(_layer(answer) for answer in answers),
-        (_table(found), Table((LABEL,), ((said,),), strong=frozenset({0})), *bounds.tables),
-        tuple(dict.fromkeys((*_notes(answers, model, workload), *bounds.notes))),
+        heading(request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved)),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.workload, resolved.engine),
+        (*answers[0].figures, *bounds.figures),
+        tuple(layers[name] for name in SERVING),
+        (verdict_table(answer), _table(answers), *bounds.tables),
+        tuple(dict.fromkeys((*_notes(answers, errors), *bounds.notes))),
         (*part_figures(first), *bounds.parts),
         {
-            **more_of(first, said, suggestions(first)),
-            "fits": any(each.fits for _, each in found),
+            **fit_facts(first, answer, suggestions(first)),
+            "fits": any(each.result.fits for each in answers),
             "roofline": bounds.more,
         },
     )
 
 
 def _answer(request: FitRequest) -> Answer:
-    try:
-        found = fit(request)
-    except AttncalcError as error:
-        return Answer(request.engine, refused=error.message)
-    figures = fit_figures(found, min_gpus(request), request.engine)
-    return Answer(request.engine, found, figures, detail_figures(found, figures, request.engine))
+    result = fit(request)
+    figures = fit_figures(result, min_gpus(result.resolved), request.engine)
+    return Answer(result, figures, detail_figures(result, figures, request.engine))
+
+
+def _no_answer(errors: dict[str, AttncalcError]) -> AttncalcError:
+    """Return the error of all engines if it is the same, else that of the first."""
+    first = next(iter(errors.values()))
+    if len({error.message for error in errors.values()}) == 1:
+        return first
+    return AttncalcError(f"no engine supports this: {first.message}", "choose one engine: --engine vllm")
 
 
 def _layer(answer: Answer) -> tuple[dict[str, Any], tuple[Figure, ...]]:
-    if answer.found:
-        return engine_facts(answer.found), (*answer.figures, *answer.details)
+    return engine_facts(answer.result), (*answer.figures, *answer.details)
+
+
+def _unsupported(name: str, error: AttncalcError) -> tuple[dict[str, Any], tuple[Figure, ...]]:
     nothing: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "log_lines": []}
-    return {"name": answer.engine, **nothing, "refused": answer.refused}, ()
+    return {"name": name, **nothing, "refused": error.message}, ()
 
 
-def _table(found: Sequence[tuple[Answer, Fit]]) -> Table:
-    """A row an engine; without the memory where that is the same for all, or leaves no room."""
-    by_name = [{figure.name: figure for figure in answer.figures} for answer, _ in found]
-    memory = unit_column("KV\nmemory", [each["kv_memory"].whole for each in by_name], BYTES)
-    one = unit_column("one\nsequence", [each["kv_bytes_per_sequence"].whole for each in by_name], BYTES)
+def _table(answers: Sequence[Answer]) -> Table:
+    """Return one row per engine; without the memory column if that is the same for all, or leaves no room."""
+    figures = [answer.by_name for answer in answers]
+    memory = unit_column("KV\nmemory", [by_name["kv_memory"].whole for by_name in figures], BYTES)
+    one = unit_column("one\nsequence", [by_name["kv_bytes_per_sequence"].whole for by_name in figures], BYTES)
     columns: list[tuple[Column, list[str]]] = [
-        (Column("", "left"), [engine_defaults(answer.engine).title for answer, _ in found]),
-        (Column("bytes", "left"), [each.layout.bound for _, each in found]),
+        (Column("", "left"), [answer.title for answer in answers]),
+        (Column("bytes", "left"), [answer.result.layout.bound for answer in answers]),
         one,
-        (Column("tokens"), [each["kv_tokens"].human for each in by_name]),
-        (Column("x at\nonce"), [f"{float(each.pool.concurrency):,.2f}" for _, each in found]),
-        (Column("most\nsequences"), [limit(each["max_batch"]) for each in by_name]),
-        (Column("longest\ncontext"), [limit(each["max_context"]) for each in by_name]),
+        (Column("tokens"), [by_name["kv_tokens"].human for by_name in figures]),
+        (Column("concurrent\nrequests"), [f"{float(answer.result.pool.concurrency):,.2f}" for answer in answers]),
+        (Column("max.\nbatch"), [limit(by_name["max_batch"]) for by_name in figures]),
+        (Column("max.\ncontext"), [limit(by_name["max_context"]) for by_name in figures]),
     ]
-    narrow, wide = _made(columns), _made([*columns[:2], memory, *columns[2:]])
-    several = len({each["kv_memory"].whole for each in by_name}) > 1
+    narrow, wide = _table_of(columns), _table_of([*columns[:2], memory, *columns[2:]])
+    several = len({by_name["kv_memory"].whole for by_name in figures}) > 1
     return wide if several and max(map(len, table_lines(wide))) <= WIDTH else narrow
 
 
-def _made(columns: Sequence[tuple[Column, list[str]]]) -> Table:
+def _table_of(columns: Sequence[tuple[Column, list[str]]]) -> Table:
     return Table(tuple(column for column, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)))
 
 
-def _verdict(found: Sequence[Fit]) -> str:
-    """'FITS with vLLM and ideal; DOES NOT FIT with transformers.'"""
-    names = {
-        fits: [engine_defaults(each.request.engine).title for each in found if each.fits == fits]
-        for fits in (True, False)
-    }
+def _verdict(answers: Sequence[Answer]) -> str:
+    """Return 'FITS with vLLM and ideal; DOES NOT FIT with transformers.'"""
+    titles = {fits: [answer.title for answer in answers if answer.result.fits == fits] for fits in (True, False)}
     words = {True: "FITS with", False: "DOES NOT FIT with"}
-    return "; ".join(f"{words[fits]} {', '.join(who)}" for fits, who in names.items() if who) + "."
+    return "; ".join(f"{words[fits]} {', '.join(names)}" for fits, names in titles.items() if names) + "."
 
 
-def _notes(answers: Sequence[Answer], model: ModelSpec, workload: Workload) -> list[str]:
-    """What all say once, what one says under its name."""
-    notes: dict[str, list[str]] = {}
+def _notes(answers: Sequence[Answer], errors: dict[str, AttncalcError]) -> list[str]:
+    """Return a note that all engines share once, any other under the engines' names."""
+    titles: dict[str, list[str]] = {}
     for answer in answers:
-        if answer.found:
-            for note in fit_notes(answer.found, model, workload):
-                notes.setdefault(note, []).append(engine_defaults(answer.engine).title)
-    everyone = sum(answer.found is not None for answer in answers)
-    said = [note if len(who) == everyone else f"{', '.join(who)}: {note}" for note, who in notes.items()]
+        for note in fit_notes(answer.result):
+            titles.setdefault(note, []).append(answer.title)
     return [
-        "bytes lower: what a later token needs at the least; reserved: what the engine sets aside.",
-        *(
-            f"{engine_defaults(answer.engine).title} has no answer: {answer.refused}."
-            for answer in answers
-            if answer.refused
-        ),
-        *said,
+        "bytes: 'lower' is a lower bound, the tokens themselves; 'reserved' is what the engine allocates.",
+        *(f"{engine_defaults(name).title} does not support this: {error.message}." for name, error in errors.items()),
+        *(note if len(names) == len(answers) else f"{', '.join(names)}: {note}" for note, names in titles.items()),
     ]

@@ -1,19 +1,20 @@
-"""The roofline's pieces for a screen and for JSON: figures, table rows, notes, and attention variants compared.
+"""The roofline as a part of other reports: figures, tables, notes, and attention variants compared.
 
-Another report places them; every label says that the figure is a bound.
+Every label says that the figure is a bound.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..attention.span import Pools
 from ..errors import AttncalcError
 from ..hardware import RUNS_IN, Gpu
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, Ratio
-from ..serving.config import ALONE, ServingConfig
+from ..serving.config import ONE_DEVICE, ServingConfig
+from ..serving.request import ResolvedRequest
 from ..serving.roofline import Roofline, Step, roofline
 from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
@@ -26,25 +27,72 @@ DEEPSEEK = 4
 """MLA's latent in widths of a head: 512 for heads of 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 
 
-def roofline_figures(found: Roofline | None, of: str = "") -> tuple[Figure, ...]:
-    """The bounds as figures, by the names that scripts rely on; None for no such step or batch, and without a GPU."""
-    prefill, decode = (found.prefill, found.decode) if found else (None, None)
+class RooflineSection(NamedTuple):
+    """The roofline as a section of a report.
+
+    Attributes:
+        figures: The bounds, by the same names with and without a GPU.
+        parts: What their formulas name, for --explain.
+        tables: Both steps, and the variants compared.
+        notes: Sentences.
+        more: The keys that JSON has beside the figures; None without a roofline.
+    """
+
+    figures: tuple[Figure, ...]
+    parts: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    more: dict[str, Any] | None = None
+
+
+def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
+    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers."""
+    if resolved.gpu is None:
+        return RooflineSection(roofline_figures(None))
+    model, workload, gpu = resolved.model, resolved.workload, resolved.gpu
+    dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
+    try:
+        bounds = roofline(model, workload, gpu, weights_dtype=dtype, config=config)
+    except AttncalcError as error:
+        return RooflineSection(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
+    compared, layers = roofline_variants(model, workload, gpu, weights_dtype=dtype, config=config)
+    released = ("* as released; the others are the same model with other attention, a what-if.",) if compared else ()
+    return RooflineSection(
+        roofline_figures(bounds),
+        tuple(part._replace(source=part.source or WILLIAMS) for part in roofline_parts(bounds)),
+        (*roofline_tables(bounds, workload), *compared),
+        (*roofline_notes(model, workload, bounds), *released),
+        {
+            **roofline_more(bounds),
+            "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
+        },
+    )
+
+
+def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...]:
+    """Return the bounds by the names that scripts rely on; a figure that does not apply has no number."""
+    prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
     rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
         ("prefill_time_bound", "prefill takes at least", prefill and prefill.seconds, SECONDS),
         ("decode_time_bound", "a decode step takes at least", decode and decode.seconds, SECONDS),
-        ("decode_tokens_per_second_bound", "at best, of the batch", found and found.tokens_per_second, PER_SECOND),
-        ("decode_compute_bound_batch", "least batch not bound by memory", found and found.compute_bound_batch, NO_UNIT),
-        ("ridge_flop_per_byte", "FLOP per byte at the GPU's ridge", found and found.ridge, NO_UNIT),
+        (
+            "decode_tokens_per_second_bound",
+            "at most, of the batch",
+            bounds and bounds.tokens_per_second,
+            PER_SECOND,
+        ),
+        ("decode_compute_bound_batch", "compute-bound from batch", bounds and bounds.compute_bound_batch, NO_UNIT),
+        ("ridge_flop_per_byte", "FLOP per byte of the GPU (its ridge)", bounds and bounds.ridge, NO_UNIT),
         ("prefill_flop_per_byte", "FLOP per byte of the prefill", prefill and prefill.intensity, NO_UNIT),
         ("decode_flop_per_byte", "FLOP per byte of a decode step", decode and decode.intensity, NO_UNIT),
-        ("decode_flop_per_byte_limit", "FLOP per byte that ever larger batches near", found and found.limit, NO_UNIT),
+        ("decode_flop_per_byte_limit", "upper bound of FLOP per byte, of any batch", bounds and bounds.limit, NO_UNIT),
     ]
-    return tuple(Figure(key, label, value, unit, WILLIAMS if found else "", of) for key, label, value, unit in rows)
+    return tuple(Figure(key, label, value, unit, WILLIAMS if bounds else "", of) for key, label, value, unit in rows)
 
 
-def roofline_parts(found: Roofline) -> tuple[Figure, ...]:
-    """What the figures' formulas name, for an explanation."""
-    steps = [("prefill", found.prefill), ("decode", found.decode)]
+def roofline_parts(bounds: Roofline) -> tuple[Figure, ...]:
+    """Return what the figures' formulas name, for --explain."""
+    steps = [("prefill", bounds.prefill), ("decode", bounds.decode)]
     return tuple(
         figure
         for name, step in steps
@@ -59,28 +107,28 @@ def roofline_parts(found: Roofline) -> tuple[Figure, ...]:
     )
 
 
-def roofline_more(found: Roofline) -> dict[str, Any]:
-    """What JSON says of it in words."""
+def roofline_more(bounds: Roofline) -> dict[str, Any]:
+    """Return what JSON has beside the figures."""
     return {
-        "gpu": found.gpu.name,
-        "weights_dtype": found.weights_dtype.name,
-        "math_dtype": found.math.dtype,
-        "prefill_bound_by": found.prefill.bound_by,
-        "decode_bound_by": found.decode and found.decode.bound_by,
+        "gpu": bounds.gpu.name,
+        "weights_dtype": bounds.weights_dtype.name,
+        "math_dtype": bounds.math.dtype,
+        "prefill_bound_by": bounds.prefill.bound_by,
+        "decode_bound_by": bounds.decode and bounds.decode.bound_by,
     }
 
 
-def roofline_tables(found: Roofline, workload: Workload) -> tuple[Table, ...]:
-    """Both steps side by side: the least time, what bounds it, and each resource's own time."""
-    steps = [("prefill", found.prefill, workload.context), ("decode", found.decode, 0 if found.served.drafts else 1)]
+def roofline_tables(bounds: Roofline, workload: Workload) -> tuple[Table, ...]:
+    """Return both steps: the lower bound of the time, what bounds it, and each resource's own time."""
+    steps = [("prefill", bounds.prefill, workload.context), ("decode", bounds.decode, 0 if bounds.config.drafts else 1)]
     columns = (
-        Column("at least", "left"),
+        Column("lower bound", "left"),
         Column("time"),
         Column("bound by", "left"),
         Column("compute"),
         Column("memory"),
         Column("FLOP\n/byte"),
-        Column("at best\ntokens/s"),
+        Column("at most\ntokens/s"),
     )
     rows = tuple(
         (name, *_step_cells(step), _per_second(step, workload.batch * tokens)) for name, step, tokens in steps if step
@@ -94,73 +142,73 @@ def _step_cells(step: Step) -> tuple[str, ...]:
 
 
 def _per_second(step: Step, tokens: int) -> str:
-    """'-' where nothing says how many tokens it makes."""
+    """Return tokens/s, or '-' if the number of tokens per step is unknown."""
     return f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-"
 
 
-def roofline_notes(model: ModelSpec, workload: Workload, found: Roofline) -> tuple[str, ...]:
-    """What a reader must know of the bounds."""
-    math, stored = found.math.dtype, found.weights_dtype.name
+def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tuple[str, ...]:
+    """Return what a reader must know about the bounds."""
+    math, stored = bounds.math.dtype, bounds.weights_dtype.name
     notes = [
-        f"Bounds, not estimates: {found.gpu.title}'s dense peak in {math} and its bandwidth, weights and cache read "
-        "once. Real software takes longer."
+        f"Bounds, not estimates: {bounds.gpu.title}'s dense peak in {math} and its bandwidth, with weights and cache "
+        "read once. Real software takes longer."
     ]
-    notes += _math_notes(found, math, stored)
+    notes += _math_notes(bounds, math, stored)
     if model.tp > 1:
-        notes.append(f"One of {model.tp} devices: what they send each other is not counted.")
-    served = found.served
-    if served.stages > 1:
+        notes.append(f"Times are of one of {model.tp} devices, without the communication between them.")
+    config = bounds.config
+    if config.stages > 1:
         notes.append(
-            f"{count(served.stages)} stages: a decode step is at best one of as many micro-batches, of "
-            f"{plural(found.micro_batch, 'sequence')}, and a prefill is cut so that all work at once."
+            f"{count(config.stages)} stages: a decode step is split into as many micro-batches, of "
+            f"{plural(bounds.micro_batch, 'sequence')} each, and a prefill so that all stages work in parallel."
         )
-    if served.drafts:
+    if config.drafts:
         notes.append(
-            f"Tokens per second have no bound here: a step checks {plural(served.drafts, 'drafted token')} of each "
-            "sequence, and nothing says how many it takes."
+            f"Tokens per second have no bound here: a step verifies {plural(config.drafts, 'drafted token')} per "
+            "sequence, and how many it accepts is unknown."
         )
-    if found.decode:
-        notes.append(_batch_note(found))
-        notes.append("Of a prefill's logits those of the last token are counted, of each sequence.")
+    if bounds.decode:
+        notes.append(_batch_note(bounds))
+        notes.append("Prefill computes logits only for the last token of each sequence.")
     if any(layers.mlp and layers.mlp.n_experts for layers in model.main.layers):
         notes.append(
-            "Experts: as many are read as tokens can pick, min(n_experts, tokens * n_experts_per_token) a layer; "
-            "where tokens pick the same ones, a step may be faster."
+            "Experts: a step reads as many as its tokens can pick, min(n_experts, tokens * n_experts_per_token) per "
+            "layer; if tokens pick the same ones, it may be faster."
         )
-    kept = [cached for layers in model.main.layers for cached in layers.cache()]
-    if any(isinstance(cached.span, Pools) for cached in kept):
-        notes.append("Pooled tokens are taken as read whole: where an indexer picks some, a step may be faster.")
+    cached = [spec for layers in model.main.layers for spec in layers.cache()]
+    if any(isinstance(spec.span, Pools) for spec in cached):
+        notes.append("Pooled tokens are all read; if an indexer picks some of them, a step may be faster.")
     if workload.lengths:
-        notes.append("All sequences are taken as long as the longest.")
+        notes.append("All sequences are assumed to be as long as the longest.")
     return tuple(notes)
 
 
-def _math_notes(found: Roofline, math: str, stored: str) -> list[str]:
-    """In what narrow weights are multiplied, and why."""
-    bits = found.weights_dtype.bits
+def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
+    """Return a note on the dtype in which narrow weights are multiplied."""
+    bits = bounds.weights_dtype.bits
     if bits >= 16:
         return []
     if math == stored:
-        return [f"{stored} weights are multiplied in {math}, activations made as narrow (W{bits}A{bits})."]
+        return [f"{stored} weights are multiplied in {math} with activations in {math} (W{bits}A{bits})."]
     own = RUNS_IN[stored][0]
     if own in ("bf16", "fp16"):
-        return [f"{stored} weights are only stored so, and multiplied in {math} (W{bits}A16)."]
+        return [f"{stored} weights are converted and multiplied in {math} (W{bits}A16)."]
     if math == own:
-        return [f"{stored} weights are multiplied in {math}, activations made as narrow, as llama.cpp does."]
-    return [f"{stored} weights are multiplied in {math}: {found.gpu.title} has no FLOP/s for {own}."]
+        return [f"{stored} weights are multiplied in {math} with activations in {math}, as in llama.cpp."]
+    return [f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {own}."]
 
 
-def _batch_note(found: Roofline) -> str:
-    ridge, limit = number(float(found.ridge)), number(float(found.limit or 0))
-    if found.compute_bound_batch is not None:
-        return f"From batch {count(found.compute_bound_batch)} on a decode step is not bound by memory any more."
+def _batch_note(bounds: Roofline) -> str:
+    ridge, limit = number(float(bounds.ridge)), number(float(bounds.limit or 0))
+    if bounds.compute_bound_batch is not None:
+        return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}."
     return (
-        f"A decode step is bound by memory at every batch: each sequence brings its own cache, so larger batches near "
-        f"{limit} FLOP per byte, below the {ridge} of this GPU."
+        f"Decode is memory-bound at every batch, since each sequence has its own cache: it reaches at most {limit} "
+        f"FLOP/byte, and this GPU needs {ridge}."
     )
 
 
-Compared = tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]
+Variants = tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]
 """Each variant's facts and figures, as a report's layers."""
 
 
@@ -170,43 +218,47 @@ def roofline_variants(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    served: ServingConfig = ALONE,
-) -> tuple[tuple[Table, ...], Compared]:
-    """A decode step of the model as MHA, GQA as released, MQA and MLA on that GPU; as released marked.
+    config: ServingConfig = ONE_DEVICE,
+) -> tuple[tuple[Table, ...], Variants]:
+    """Return a decode step of the model with MHA, its own GQA, MQA and MLA on that GPU; the released one is marked.
 
-    The MLA is of DeepSeek's shape, a latent as wide as 4 heads. No table for an encoder, where there is nothing
-    to compare, or where its files hold quantised weights: other attention has no files.
+    The MLA has DeepSeek's shape, a latent as wide as 4 heads. There is no table for an encoder, for a single variant,
+    or if the model's files hold quantized weights: a variant has no files.
     """
-    asked = dataclasses.replace(workload, lengths=None)
-    read = [bytes_read(each, asked, weights_dtype=weights_dtype) for each in (model, _without_files(model))]
-    if not model.main.keeps_cache or read[0] != read[1]:
+    full = dataclasses.replace(workload, lengths=None)
+    with_files, without_files = (
+        bytes_read(spec, full, weights_dtype=weights_dtype) for spec in (model, _without_files(model))
+    )
+    if not model.main.keeps_cache or with_files != without_files:
         return (), ()
     try:
-        named = variants(model, _latent(model))
+        by_name = variants(model, _latent(model))
     except AttncalcError:
-        named = variants(model)
-    named = {n: each for n, each in named.items() if not n.startswith("GQA") or each.stacks == model.stacks}
-    if len(named) < 2:
+        by_name = variants(model)
+    by_name = {
+        name: spec for name, spec in by_name.items() if not name.startswith("GQA") or spec.stacks == model.stacks
+    }
+    if len(by_name) < 2:
         return (), ()
     bounds = {
-        name: roofline(_without_files(each), workload, gpu, weights_dtype=weights_dtype, served=served)
-        for name, each in named.items()
+        name: roofline(_without_files(spec), workload, gpu, weights_dtype=weights_dtype, config=config)
+        for name, spec in by_name.items()
     }
-    released = next(i for i, each in enumerate(named.values()) if each.stacks == model.stacks)
+    released = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
     columns = (
         Column("decode", "left"),
         Column("a step,\nat least"),
-        Column("at best\ntokens/s"),
+        Column("at most\ntokens/s"),
         Column("bound by", "left"),
-        Column("not bound by\nmemory from"),
+        Column("compute-bound\nfrom"),
         Column("FLOP\n/byte"),
     )
     rows = tuple(
-        _variant_row(f"{name} *" if i == released else name, found) for i, (name, found) in enumerate(bounds.items())
+        _variant_row(f"{name} *" if i == released else name, bound) for i, (name, bound) in enumerate(bounds.items())
     )
     layers = tuple(
-        ({"name": name, "released": i == released, **roofline_more(found)}, roofline_figures(found, name))
-        for i, (name, found) in enumerate(bounds.items())
+        ({"name": name, "released": i == released, **roofline_more(bound)}, roofline_figures(bound, name))
+        for i, (name, bound) in enumerate(bounds.items())
     )
     return (Table(columns, rows, strong=frozenset({released})),), layers
 
@@ -216,17 +268,17 @@ def _without_files(model: ModelSpec) -> ModelSpec:
 
 
 def _latent(model: ModelSpec) -> tuple[str, ...]:
-    """The MLA to compare with; none where the model has one of its own, or no heads."""
-    around = model.main.leading.widths()
-    own = any(cached.role == "latent" for layers in model.main.layers for cached in layers.cache())
-    return (f"mla:{DEEPSEEK * int(around.d_qk)}",) if around.n_heads and not own else ()
+    """Return the MLA to compare with; none if the model has MLA itself, or no heads."""
+    widths = model.main.leading.widths()
+    has_latent = any(cached.role == "latent" for layers in model.main.layers for cached in layers.cache())
+    return (f"mla:{DEEPSEEK * int(widths.d_qk)}",) if widths.n_heads and not has_latent else ()
 
 
-def _variant_row(name: str, found: Roofline) -> tuple[str, ...]:
-    step = found.decode
+def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
+    step = bounds.decode
     if step is None:
         return (name, "-", "-", "-", "-", "-")
-    batch = "never" if found.compute_bound_batch is None else f"batch {count(found.compute_bound_batch)}"
-    speed = f"{float(found.tokens_per_second):,.0f}" if found.tokens_per_second else "-"
+    batch = "never" if bounds.compute_bound_batch is None else f"batch {count(bounds.compute_bound_batch)}"
+    speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
     time = Figure("", "", step.seconds, SECONDS).human
     return (name, time, speed, step.bound_by, batch, number(float(step.intensity)))

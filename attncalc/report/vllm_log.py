@@ -1,47 +1,46 @@
-"""The report of `attncalc fit --vllm-log`: what vLLM printed when it started, beside what is predicted."""
+"""The report of `attncalc fit --vllm-log`: what vLLM logged when it started, compared with what is predicted."""
 
 from __future__ import annotations
 
 from ..check import Check
 from ..engines.vllm.log import Log
-from ..serving.log_check import Compared, compare
-from ..serving.memory_budget import FitRequest
+from ..serving.log_check import LogComparison, compare
+from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human
-from .fit import fit_report
+from .fit import fit_report, verdict_table
 from .report import LABEL, Column, Report, Table
 
-_TAKEN = {
-    True: "the newest with which all figures agree",
-    False: "and no other agrees; --engine-version says otherwise",
-}
 
+def log_report(request: FitRequest, log: Log) -> Report:
+    """Return the log's figures and the predicted ones; `more["agrees"]` is whether all of them agree.
 
-def log_report(request: FitRequest, log: Log, assumed: tuple[str, ...] = ()) -> Report:
-    """What the log printed, beside what its memory and settings give; `more["agrees"]` says whether all does.
-
-    request: without a memory. AttncalcError: the log names neither a memory nor blocks to start from.
+    The request has neither a GPU nor a memory. Raises AttncalcError as `compare` does.
     """
-    found = compare(request, log)
-    report = fit_report(found.request, assumed)
+    comparison = compare(request, log)
+    report = fit_report(comparison.request)
+    _, budget, pool, *_ = report.tables
     return report._replace(
-        tables=(_table(found), *report.tables[:2], _verdict(found)),
-        notes=(*_notes(found, log), *report.notes),
-        checks=found.checks,
-        more={**report.more, "agrees": found.agrees, "checks": [check.facts() for check in found.checks]},
-        footer=(),  # the log has spoken
+        tables=(verdict_table(_verdict(comparison)), _table(comparison), budget, pool),
+        notes=(*_notes(comparison, resolve(comparison.request), log), *report.notes),
+        checks=comparison.checks,
+        more={**report.more, "agrees": comparison.agrees, "checks": [check.facts() for check in comparison.checks]},
+        footer=(),  # the log has the engine's own lines
     )
 
 
-def _table(found: Compared) -> Table:
-    said = LABEL._replace(header=f"from {found.memory.said}")
-    columns = (said, Column("printed"), Column("predicted"), Column("", "left"))
+def _table(comparison: LogComparison) -> Table:
+    source = LABEL._replace(header=f"from {comparison.memory.source}")
+    columns = (source, Column("printed"), Column("predicted"), Column("", "left"))
     return Table(
         columns,
-        tuple((c.label, _shown(c, c.measured), _shown(c, c.predicted), _agreement(c)) for c in found.checks),
+        tuple(
+            (check.label, _cell(check, check.measured), _cell(check, check.predicted), _agreement(check))
+            for check in comparison.checks
+        ),
     )
 
 
-def _shown(check: Check, value: int | float) -> str:
+def _cell(check: Check, value: int | float) -> str:
     if check.unit == BYTES:
         return human(int(value), BYTES)
     return f"{value:,.2f}" if check.name == "concurrency" else count(int(value))
@@ -50,25 +49,32 @@ def _shown(check: Check, value: int | float) -> str:
 def _agreement(check: Check) -> str:
     if not check.ok:
         return "differs"
-    return f"agrees, within {_shown(check, check.tolerance)}" if check.tolerance else "agrees"
+    return f"agrees, within {_cell(check, check.tolerance)}" if check.tolerance else "agrees"
 
 
-def _verdict(found: Compared) -> Table:
-    agrees = "AGREES: all figures are within the log's rounding."
-    return Table((LABEL,), ((agrees if found.agrees else "DIFFERS: see the figures above.",),), strong=frozenset({0}))
+def _verdict(comparison: LogComparison) -> str:
+    if comparison.agrees:
+        return "AGREES: all figures are within the log's rounding."
+    return "DIFFERS: see the figures below."
 
 
-def _notes(found: Compared, log: Log) -> list[str]:
-    notes, request = [], found.request
-    if found.guessed:
-        version = request.args.engine_version
-        notes.append(f"The log names no version: {version} is taken, {_TAKEN[found.agrees]}.")
+def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: Log) -> list[str]:
+    notes = []
+    if comparison.guessed:
+        version = resolved.args.engine_version
+        if comparison.agrees:
+            notes.append(f"The log has no version: {version} is the newest with which all figures agree.")
+        else:
+            notes.append(
+                f"The log has no version: no known one agrees, so the newest, {version}, is compared; "
+                "--engine-version sets another."
+            )
     if log.starts > 1:
-        notes.append(f"The log has {log.starts} starts: this is of the last.")
-    if found.agrees:
+        notes.append(f"The log has {log.starts} starts: the last is compared.")
+    if comparison.agrees:
         return notes
     if log.model:
-        notes.append(f"The log is of '{log.model}'; this is of {request.model.title}.")
-    if len(log.available) < request.devices:
-        notes.append("The log has one rank's memory; the rank with the least decides how many blocks there are.")
-    return [*notes, "A setting that the log does not name may differ: an option says it, and goes before the log."]
+        notes.append(f"The log is of '{log.model}', and the prediction of {resolved.request.model.title}.")
+    if len(log.available) < resolved.devices:
+        notes.append("The log has the memory of one rank; the rank with the least memory limits the blocks.")
+    return [*notes, "An argument that is not in the log may differ: give it as an option, which goes before the log."]

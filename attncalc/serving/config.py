@@ -1,8 +1,8 @@
-"""What a step reads of the cache, as an engine serves it: dtypes of K and V, devices that share a context."""
+"""How an engine runs a model, as far as its speed depends on it; and the bytes of cache that a step then reads."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..attention import CacheSpec
 from ..cost.cache import cache_bytes
@@ -13,13 +13,19 @@ from ..quantity import Quantity, exact_div, named, quantity, symbol, total
 from ..units import DType, dtype
 from ..workload import Workload
 
+if TYPE_CHECKING:
+    from .request import ResolvedRequest
+
 
 class ServingConfig(NamedTuple):
     """How an engine runs a model, as far as its speed depends on it.
 
-    stages: devices that each have layers of their own, one after the other. dcp: decode-context-parallel devices,
-    which share each sequence's tokens between them. kv_dtype_k, kv_dtype_v: where they are not the workload's.
-    drafts: tokens that are drafted for each step.
+    Attributes:
+        stages: Devices in a row, each with layers of its own.
+        dcp: Decode-context-parallel devices, which divide each sequence's tokens between them.
+        kv_dtype_k: The dtype of K; None for the workload's.
+        kv_dtype_v: The dtype of V; None for the workload's.
+        drafts: Tokens that a drafter proposes per step.
     """
 
     stages: int = 1
@@ -28,76 +34,94 @@ class ServingConfig(NamedTuple):
     kv_dtype_v: DType | None = None
     drafts: int = 0
 
-    def splits(self, cached: CacheSpec) -> bool:
-        """Whether its tokens are shared between devices: those of windows and recurrent states are not (vLLM)."""
+    @classmethod
+    def of(cls, resolved: ResolvedRequest) -> ServingConfig:
+        """Return how a request is served."""
+        args = resolved.args
+        return cls(
+            stages=resolved.gpus if resolved.whole_layers else args.pp,
+            dcp=args.dcp,
+            kv_dtype_k=args.kv_dtype_k,
+            kv_dtype_v=args.kv_dtype_v,
+            drafts=args.speculative_tokens,
+        )
+
+    def divides(self, cached: CacheSpec) -> bool:
+        """Return whether devices divide its tokens. In vLLM those of windows and recurrent states are not divided."""
         return self.dcp > 1 and cached.scales_with == "context" and cached.span.reach is None
 
     def pieces(self, cached: CacheSpec, stored: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
-        """What it is stored as: (name, rows, dtype), K and V apart where their dtypes differ."""
+        """Return (name, rows, dtype) of what is stored: K and V are two pieces if their dtypes differ."""
         k, v = self.kv_dtype_k or stored, self.kv_dtype_v or stored
         if cached.role == "kv" and k != v:
             half = cached._replace(rows=exact_div(cached.rows, 2))
             return (("k_cache", half, k), ("v_cache", half, v))
         by_role = {"kv": k, "k": k, "latent": k, "indexer": k, "v": v}
-        return (
-            ("k_v_cache" if cached.role == "kv" else f"{cached.role}_cache", cached, by_role.get(cached.role, stored)),
-        )
+        name = "k_v_cache" if cached.role == "kv" else f"{cached.role}_cache"
+        return ((name, cached, by_role.get(cached.role, stored)),)
 
 
-ALONE = ServingConfig()
-"""One device, or tensor-parallel ones, and one dtype for all."""
+ONE_DEVICE = ServingConfig()
+"""One device, or tensor-parallel ones, and one dtype for K and V."""
 
 
 class _Store:
-    """The ideal engine's bytes, as they are served: an `Engine`."""
+    """The ideal engine's bytes under a ServingConfig: an `Engine`."""
 
     NAME = "served"
 
-    def __init__(self, served: ServingConfig) -> None:
-        self.served = served
+    def __init__(self, config: ServingConfig) -> None:
+        self.config = config
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        found = []
-        for name, piece, of in self.served.pieces(cached, kv_dtype):
-            size = ideal.layer_bytes(piece, workload, of)
-            # one formula may not have two dtypes' bytes under one name
-            found.append(size if of == kv_dtype else named(size, name, f"bytes of it in one layer, in {of.name}"))
-        return self._share(cached, found[0] if len(found) == 1 else total(found))
+        sizes = []
+        for name, piece, piece_dtype in self.config.pieces(cached, kv_dtype):
+            size = ideal.layer_bytes(piece, workload, piece_dtype)
+            # A formula may not have the bytes of two dtypes under one name.
+            if piece_dtype != kv_dtype:
+                size = named(size, name, f"bytes of it in one layer, in {piece_dtype.name}")
+            sizes.append(size)
+        return self._share(cached, sizes[0] if len(sizes) == 1 else total(sizes))
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        pieces = self.served.pieces(cached, kv_dtype)
+        pieces = self.config.pieces(cached, kv_dtype)
         return self._share(cached, sum(ideal.token_bytes(piece, workload, of) for _, piece, of in pieces))
 
     def _share(self, cached: CacheSpec, size: int) -> int:
-        if not self.served.splits(cached):
+        if not self.config.divides(cached):
             return size
-        return size // symbol("dcp", self.served.dcp, "decode-context-parallel devices")
+        return size // symbol("dcp", self.config.dcp, "decode-context-parallel devices")
 
 
-def cache_read(model: ModelSpec, asked: Workload, served: ServingConfig = ALONE) -> Quantity:
-    """Bytes of the cache that a step reads or writes on one device: all of it, but for what the token of a decode
-    step does not attend to (an indexer's picks, a chunk that began anew).
+def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE_DEVICE) -> Quantity:
+    """Return the bytes of cache that a step reads or writes on one device.
+
+    That is the whole cache, except that a decode step does not read what its token does not attend to: keys that an
+    indexer did not pick, or an earlier chunk.
     """
     if not model.main.keeps_cache:
         return Quantity(0)
-    whole, left = cache_bytes(model, asked, _Store(served)), 0
-    if asked.phase == "decode":
-        left = _unseen(model, asked, served)
-    if not left:
+    whole, unread = cache_bytes(model, workload, _Store(config)), 0
+    if workload.phase == "decode":
+        unread = _unread(model, workload, config)
+    if not unread:
         return whole
-    unseen = named(left, "kv_cache_unseen", "bytes of cache that the token does not attend to")
-    return quantity(named(whole, "kv_cache_kept", "bytes of the whole cache") - unseen)
+    return quantity(
+        named(whole, "kv_cache_whole", "bytes of the whole cache")
+        - named(unread, "kv_cache_unread", "bytes of cache that the token does not attend to")
+    )
 
 
-def _unseen(model: ModelSpec, asked: Workload, served: ServingConfig) -> int:
-    stored, found = cache_dtype(model, asked), 0
+def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
+    """Return the bytes of cache that the token of a decode step does not attend to."""
+    stored, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
-        for kept in layers.cache():
-            tokens = (
-                kept.span.kept(asked.context) - kept.span.visible(asked.context) if kept.scales_with == "context" else 0
-            )
-            for _, piece, dtype_of in served.pieces(kept, stored):
-                of = dtype(piece.dtype) if piece.dtype else dtype_of
-                left = asked.batch * max(0, tokens) * piece.rows * of.row_bytes(piece.width)
-                found += layers.count * (left // served.dcp if served.splits(kept) else left)
-    return found
+        for cached in layers.cache():
+            if cached.scales_with != "context":
+                continue
+            tokens = max(0, cached.span.kept(workload.context) - cached.span.visible(workload.context))
+            for _, piece, piece_dtype in config.pieces(cached, stored):
+                row = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
+                size = workload.batch * tokens * piece.rows * row
+                unread += layers.count * (size // config.dcp if config.divides(cached) else size)
+    return unread

@@ -1,4 +1,4 @@
-"""What fits: what an engine makes of the memory that is left for the cache, and how far that goes."""
+"""What fits: how an engine divides the memory for the cache, and how many sequences and tokens it holds."""
 
 from __future__ import annotations
 
@@ -8,30 +8,39 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..cost.cache import kept
-from ..engines import engine_defaults, layout
+from ..engines import layout
 from ..engines.base import CacheLayout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first
-from .memory_budget import FitRequest, MemoryBudget, kept_back, memory_budget
-from .weights import spread, staged
+from .memory_budget import MemoryBudget, memory_budget, reserve_for
+from .request import FitRequest, ResolvedRequest, resolve
+from .weights import split_into_stages, spread_over_gpus
 
-__all__ = ["Fit", "FitRequest", "MemoryBudget", "fit", "holds", "min_gpus", "on_gpus", "possible", "splits"]
+__all__ = ["FitRequest", "FitResult", "fit", "fits", "min_gpus", "with_other_gpus"]
 
-FAR = 2**50
-"""Sequences, or tokens of a sequence, beyond which a cache is said to have no limit."""
+NO_LIMIT = 2**50
+"""Sequences, or tokens of a sequence, from which on a cache counts as one without a limit."""
 
 
-class Fit(NamedTuple):
-    """The answer to a FitRequest, on one device: of several that differ, the one with room for the fewest sequences.
+class FitResult(NamedTuple):
+    """The answer to a FitRequest. If devices differ, it is that of the device with room for the fewest sequences.
 
-    needed: bytes for the batch asked about. max_context: the longest for that batch; max_batch: the most
-    sequences of that context; None without a limit, 0 where not one fits. Both are the engine's, whatever
-    the model was made for.
+    Attributes:
+        resolved: The complete request.
+        budget: The memory of that device.
+        layout: How the engine stores the cache there.
+        pool: What the memory for the cache holds.
+        needed: Bytes that the requested batch needs.
+        fits: Whether all devices have room for it.
+        max_context: The longest context of the requested batch; None without a limit, 0 if it never fits.
+        max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
+
+    max_context and max_batch are the engine's limits, whatever context the model was trained for.
     """
 
-    request: FitRequest
+    resolved: ResolvedRequest
     budget: MemoryBudget
     layout: CacheLayout
     pool: Pool
@@ -40,195 +49,207 @@ class Fit(NamedTuple):
     max_context: Quantity | None
     max_batch: Quantity | None
 
+    @property
+    def request(self) -> FitRequest:
+        """The request that was answered."""
+        return self.resolved.request
+
 
 class _Device(NamedTuple):
-    """A GPU, or a memory that an engine reported, and what the engine makes of it.
+    """A GPU, or a memory that an engine reported.
 
-    model: what the GPU has of it. name: of a GPU, or a pipeline stage, with layers of its own.
+    Attributes:
+        resolved: The complete request.
+        model: The layers on this device, as a model.
+        budget: The device's memory.
+        layout: How the engine stores these layers' cache, in plain ints.
+        name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
     """
 
-    request: FitRequest
+    resolved: ResolvedRequest
     model: ModelSpec
     budget: MemoryBudget
-    plain: CacheLayout
+    layout: CacheLayout
     name: str = ""
 
     def slack(self, batch: int, context: int) -> int:
-        """Bytes that are left with so many sequences; below 0 for those that lack."""
-        return self.budget.room - self._more(batch, context) - self.plain.needed(batch, context)
+        """Return the bytes left beside so many sequences; negative if they do not fit."""
+        return self.budget.room - self._extra_reserve(batch, context) - self.layout.needed(batch, context)
 
-    def memory(self, batch: int, context: int, shown: _Device) -> Quantity:
-        """Bytes for the cache with so many sequences; of another device than the one shown under its name."""
+    def kv_memory(self, batch: int, context: int, main: _Device) -> Quantity:
+        """Return the bytes for the cache with so many sequences; the symbol names the device if it is not `main`."""
         name, meaning = "kv_memory", "bytes for the cache"
-        if self.name != shown.name:
+        if self.name != main.name:
             name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
-        more = self._more(batch, context)
-        if more:
-            name, meaning = f"{name}_then", f"{meaning}, less what these take in a pass"
-        return named(max(0, self.budget.room - more), name, meaning)
+        extra = self._extra_reserve(batch, context)
+        if extra:
+            name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
+        return named(max(0, self.budget.room - extra), name, meaning)
 
-    def _more(self, batch: int, context: int) -> int:
-        """Bytes that a pass over so many sequences takes beyond those asked about, where it takes all at once."""
-        held = self.budget.reserve
-        if held is None or not engine_defaults(self.request.engine).whole_prompts:
+    def _extra_reserve(self, batch: int, context: int) -> int:
+        """Return the bytes that a pass over so many sequences takes beyond those requested.
+
+        0 unless the engine passes all tokens of all sequences together.
+        """
+        requested = self.budget.reserve
+        if requested is None or not self.resolved.defaults.whole_prompts:
             return 0
-        then = dataclasses.replace(self.request, batch=batch, context=context)
-        return int(kept_back(then, self.model).total) - int(held.total)
+        return int(reserve_for(self.resolved, self.model, batch, context).total) - int(requested.total)
 
 
-def fit(request: FitRequest) -> Fit:
-    """What fits. AttncalcError: the engine has no layout for the model, or a setting cannot be."""
-    model = request.model.shard(request.args.tp)
-    devices = _devices(request, model)
-    whole = layout(request.engine, kept(model.symbolic(gathered=False)), request.started())
-    shown = _each(whole, len(devices))
-    pools = [
-        each.pool(int(device.budget.kv_memory), request.context) for device, each in zip(devices, shown, strict=True)
-    ]
+def fit(request: FitRequest) -> FitResult:
+    """Return what fits.
+
+    Raises AttncalcError if a value is not possible, or the engine does not support the model or an argument.
+    """
+    resolved = resolve(request)
+    batch, context = resolved.workload.batch, resolved.workload.context
+    devices = _devices(resolved)
+    whole = layout(request.engine, kept(resolved.model.symbolic(gathered=False)), resolved.args)
+    layouts = _layout_per_device(whole, len(devices))
+    pools = [made.pool(int(device.budget.kv_memory), context) for device, made in zip(devices, layouts, strict=True)]
 
     def room(i: int) -> tuple[bool, Fraction, int]:
-        slack = devices[i].slack(request.batch, request.context)
-        return slack >= 0, _times(pools[i]), slack
+        slack, concurrency = devices[i].slack(batch, context), pools[i].concurrency
+        return slack >= 0, Fraction(concurrency.numerator, concurrency.denominator), slack
 
     tightest = min(range(len(devices)), key=room)
-    pool = pools[tightest]
-    fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
-    if pools[fewest].tokens < pool.tokens:
-        name = devices[fewest].name
-        tokens = named(pools[fewest].tokens, f"kv_tokens_{name}", f"tokens on {name.replace('_', ' ')}, the fewest")
-        pool = pool._replace(tokens=tokens)
-    limiting = devices[tightest]
-    batch, context = symbol("B", request.batch, "sequences"), symbol("T", request.context, "tokens of each")
-    return Fit(
-        request=request,
-        budget=limiting.budget,
-        layout=shown[tightest],
-        pool=pool,
-        needed=quantity(shown[tightest].needed(batch, context)),
-        fits=_hold(devices, request.batch, request.context),
-        max_context=_longest(devices, limiting, request.batch),
-        max_batch=_sequences(devices, limiting, request.context),
+    device = devices[tightest]
+    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
+    return FitResult(
+        resolved=resolved,
+        budget=device.budget,
+        layout=layouts[tightest],
+        pool=_with_fewest_tokens(pools, tightest, devices),
+        needed=quantity(layouts[tightest].needed(sequences, tokens)),
+        fits=_all_have_room(devices, batch, context),
+        max_context=_max_context(devices, device, batch),
+        max_batch=_max_batch(devices, device, context),
     )
 
 
-def holds(request: FitRequest) -> bool:
-    """Whether it fits: the verdict alone. AttncalcError: as `fit`."""
-    return _hold(_devices(request, request.model.shard(request.args.tp)), request.batch, request.context)
+def fits(request: FitRequest) -> bool:
+    """Return the verdict alone; False if the request is not possible."""
+    devices = _possible_devices(request)
+    return devices is not None and _all_have_room(devices, request.workload.batch, request.workload.context)
 
 
-def _devices(request: FitRequest, model: ModelSpec) -> list[_Device]:
-    """The devices that differ: one for all, but where each GPU, or pipeline stage, has layers of its own."""
-    whole = layout(request.engine, kept(model.plain()), request.told())
-    if request.gpu is None or not (request.spread or request.args.pp > 1):
-        return [_Device(request, model, memory_budget(request, model), whole)]
-    if request.spread:
-        of, parts = "gpu", spread(model, request.gpus)
+def _possible_devices(request: FitRequest) -> list[_Device] | None:
+    """Return the devices of a request; None if it is not possible."""
+    try:
+        return _devices(resolve(request))
+    except AttncalcError:
+        return None
+
+
+def _devices(resolved: ResolvedRequest) -> list[_Device]:
+    """Return the devices that differ: a single one, unless each GPU, or pipeline stage, has layers of its own."""
+    model, pp = resolved.model, resolved.args.pp
+    whole = layout(resolved.engine, kept(model.plain()), resolved.args_without_slots)
+    if resolved.whole_layers:
+        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus)
+    elif resolved.gpu and pp > 1:
+        kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
     else:
-        of, parts = "stage", staged(model, request.args.pp, engine_defaults(request.engine).stage_sizes)
-    budgets: dict[ModelSpec, MemoryBudget] = {}
-    for part in parts:
-        if part not in budgets:
-            budgets[part] = memory_budget(request, model, part)
+        return [_Device(resolved, model, memory_budget(resolved), whole)]
+    budgets = {part: memory_budget(resolved, part) for part in dict.fromkeys(parts)}
+    layouts = _layout_per_device(whole, len(parts))
     return [
-        _Device(request, part, budgets[part], mine, f"{of}_{i}")
-        for i, (part, mine) in enumerate(zip(parts, _each(whole, len(parts)), strict=True), start=1)
+        _Device(resolved, part, budgets[part], made, f"{kind}_{i}")
+        for i, (part, made) in enumerate(zip(parts, layouts, strict=True), start=1)
     ]
 
 
-def _each(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
-    """The layout of each device. Where one stands for all, each has what the fullest needs."""
+def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
+    """Return the layout of each device. An engine with one layout for all gives each what the fullest needs."""
     return whole.parts if devices > 1 and whole.parts else (whole,) * devices
 
 
-def _hold(devices: Sequence[_Device], batch: int, context: int) -> bool:
-    """Whether all devices have room for the sequences, and the engine runs so many."""
-    most = devices[0].plain.most
-    return (most is None or batch <= most) and all(each.slack(batch, context) >= 0 for each in devices)
+def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[_Device]) -> Pool:
+    """Return the tightest device's pool, with the tokens of the device that has the fewest."""
+    fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
+    pool = pools[tightest]
+    if pools[fewest].tokens >= pool.tokens:
+        return pool
+    name = devices[fewest].name
+    meaning = f"tokens on {name.replace('_', ' ')}, the fewest"
+    return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
 
 
-def _times(pool: Pool) -> Fraction:
-    """How many sequences at once, for comparison."""
-    return Fraction(pool.concurrency.numerator, pool.concurrency.denominator)
+def _all_have_room(devices: Sequence[_Device], batch: int, context: int) -> bool:
+    """Return whether every device has room for the sequences, and the engine runs so many."""
+    limit = devices[0].layout.most
+    return (limit is None or batch <= limit) and all(device.slack(batch, context) >= 0 for device in devices)
 
 
-def min_gpus(request: FitRequest) -> Quantity | None:
-    """The fewest GPUs of this kind that hold the model and the batch, by tensor parallelism at the requested pp.
+def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quantity | None:
+    """Return the longest context of so many sequences; None without a limit."""
+    context = _largest(lambda tokens: _all_have_room(devices, batch, tokens))
+    if not context:
+        return None if context is None else Quantity(0)
+    limiting = min(devices, key=lambda device: (device.slack(batch, context + 1), device is not main))
+    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    return most("T", context, "tokens of each sequence", needed, limiting.kv_memory(batch, context, main))
 
-    None where no number that divides the model does, and without a GPU.
+
+def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quantity | None:
+    """Return the most sequences of that context, by memory or by the engine's own limit; None without a limit."""
+    batch = _largest(lambda sequences: _all_have_room(devices, sequences, context))
+    if not batch:
+        return None if batch is None else Quantity(0)
+    if batch == devices[0].layout.most:
+        return symbol("max_sequences", batch, "concurrent sequences that the engine runs")
+    limiting = min(devices, key=lambda device: (device.slack(batch + 1, context), device is not main))
+    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    return most("B", batch, "sequences", needed, limiting.kv_memory(batch, context, main))
+
+
+def _largest(holds: Callable[[int], bool]) -> int | None:
+    """Return the largest number that holds, if all below it do; 0 if 1 does not, None beyond NO_LIMIT."""
+    if not holds(1):
+        return 0
+    high = 2
+    while holds(high):
+        high *= 2
+        if high > NO_LIMIT:
+            return None
+    return first(lambda n: not holds(n), high // 2, high) - 1
+
+
+def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
+    """Return the fewest GPUs of this kind that hold the model and the batch, with the requested pipeline stages.
+
+    None without a GPU, and if no number of GPUs is enough.
     """
-    for more in on_gpus(request):
-        if possible(more):
-            tightest = min(
-                _devices(more, request.model.shard(more.args.tp)), key=lambda d: d.slack(request.batch, request.context)
-            )
+    batch, context = resolved.workload.batch, resolved.workload.context
+    for request in with_other_gpus(resolved):
+        devices = _possible_devices(request)
+        if devices and _all_have_room(devices, batch, context):
+            tightest = min(devices, key=lambda device: device.slack(batch, context))
             have = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            need = named(
-                tightest.plain.needed(request.batch, request.context), "needed_at", "bytes that the batch needs then"
-            )
-            return least("gpus", more.gpus, "GPUs", have, need, ">=")
+            need = named(tightest.layout.needed(batch, context), "needed_at", "bytes that the batch needs then")
+            return least("gpus", request.gpus or 1, "GPUs", have, need, ">=")
     return None
 
 
-def on_gpus(request: FitRequest) -> Iterator[FitRequest]:
-    """The same question on one copy's GPUs, the fewest first; nothing without a GPU."""
-    if request.spread:
-        yield from (dataclasses.replace(request, gpus=n) for n in range(1, request.model.main.n_layers + 1))
-    elif request.gpu:
-        for tp in splits(request.model):
-            args = dataclasses.replace(request.args, tp=tp)
-            yield dataclasses.replace(request, args=args, gpus=tp * args.pp)
+def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
+    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
+    request = resolved.request
+    if resolved.whole_layers:
+        for gpus in range(1, request.model.main.n_layers + 1):
+            yield dataclasses.replace(request, gpus=gpus)
+    elif resolved.gpu:
+        for tp in tensor_parallel_sizes(request.model):
+            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp)
 
 
-def splits(model: ModelSpec) -> Iterator[int]:
-    """Tensor-parallel sizes that its heads allow, the least first; powers of two for a model without heads."""
-    heads = [int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions]
-    most_heads = max(heads)
-    for tp in range(1, (most_heads or 64) + 1):
-        if most_heads % tp == 0 if most_heads else tp & (tp - 1) == 0:
+def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:
+    """Yield the tensor-parallel sizes that divide the model, the smallest first; powers of two if it has no heads."""
+    heads = max(int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions)
+    for tp in range(1, (heads or 64) + 1):
+        if heads % tp == 0 if heads else tp & (tp - 1) == 0:
             try:
                 model.shard(tp)
-            except AttncalcError:  # something else of it does not divide
+            except AttncalcError:  # something else in the model does not divide, as a second kind's heads
                 continue
             yield tp
-
-
-def possible(request: FitRequest) -> bool:
-    """`holds`, where what cannot be does not hold."""
-    try:
-        return holds(request)
-    except AttncalcError:
-        return False
-
-
-def _longest(devices: Sequence[_Device], shown: _Device, batch: int) -> Quantity | None:
-    """The longest context of so many sequences."""
-    found = _most(lambda tokens: _hold(devices, batch, tokens))
-    if not found:
-        return None if found is None else Quantity(0)
-    limit = min(devices, key=lambda each: (each.slack(batch, found + 1), each is not shown))
-    need = named(limit.plain.needed(batch, found), "needed", "bytes that these need")
-    return most("T", found, "tokens of each sequence", need, limit.memory(batch, found, shown))
-
-
-def _sequences(devices: Sequence[_Device], shown: _Device, context: int) -> Quantity | None:
-    """The most sequences of that context, which may be all that the engine runs."""
-    found = _most(lambda batch: _hold(devices, batch, context))
-    if not found:
-        return None if found is None else Quantity(0)
-    if found == devices[0].plain.most:
-        return symbol("most_at_once", found, "sequences that the engine runs at once")
-    limit = min(devices, key=lambda each: (each.slack(found + 1, context), each is not shown))
-    need = named(limit.plain.needed(found, context), "needed", "bytes that these need")
-    return most("B", found, "sequences", need, limit.memory(found, context, shown))
-
-
-def _most(fits: Callable[[int], bool]) -> int | None:
-    """The most for which `fits` holds, which it does up to some number; 0 for none, None beyond FAR."""
-    if not fits(1):
-        return 0
-    high = 2
-    while fits(high):
-        high *= 2
-        if high > FAR:
-            return None
-    return first(lambda n: not fits(n), high // 2, high) - 1

@@ -1,4 +1,4 @@
-"""A start-up log of vLLM beside what is predicted from its memory and settings, within the log's rounding."""
+"""A start-up log of vLLM, compared with what is predicted from the memory and the arguments in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..engines.vllm.log import Log, Printed
 from ..engines.vllm.versions import RELEASES
 from ..errors import AttncalcError
 from ..units import BYTES, GIB, TOKENS, count
-from .memory_budget import FitRequest
+from .request import FitRequest, resolve
 
 _LABELS = {
     "kv_block_size": "tokens of a block",
@@ -26,97 +26,110 @@ _LABELS = {
 }
 
 
-class Memory(NamedTuple):
-    """Bytes for the cache, as far as a log's rounding tells them: at the least, as printed, at the most."""
+class LogMemory(NamedTuple):
+    """The memory for the cache that a log has, in bytes, and the bounds that its rounding leaves.
 
-    least: int
+    Attributes:
+        low: The least memory that would be printed so.
+        printed: The memory as printed.
+        high: The most memory that would be printed so.
+        source: The words of the log.
+    """
+
+    low: int
     printed: int
-    most: int
-    said: str
+    high: int
+    source: str
 
 
-class Compared(NamedTuple):
-    """The question as it was answered, with its version and memory; each figure as printed beside the predicted.
+class LogComparison(NamedTuple):
+    """A log's figures, compared with predicted ones.
 
-    guessed: the log names no version, nor did anybody, and this one was taken.
+    Attributes:
+        request: The request with the log's memory, and the version that was taken.
+        memory: The log's memory.
+        checks: Each figure as printed and as predicted.
+        guessed: Whether neither the log nor an option has the version.
     """
 
     request: FitRequest
-    memory: Memory
+    memory: LogMemory
     checks: tuple[Check, ...]
     guessed: bool
 
     @property
     def agrees(self) -> bool:
-        """Whether every figure does."""
+        """Whether every figure agrees."""
         return all(check.ok for check in self.checks)
 
 
-def compare(request: FitRequest, log: Log) -> Compared:
-    """The log's figures beside the predicted ones; request: without a memory.
+def compare(request: FitRequest, log: Log) -> LogComparison:
+    """Return the log's figures and the predicted ones. The request has neither a GPU nor a memory: the log has it.
 
-    A log without a version is held to all that are known, from the newest on; the newest that agrees is taken,
-    else the newest. AttncalcError: the log names neither a memory nor blocks, or no version has the layout.
+    Without a version, the log is compared with all known ones from the newest on; the newest that agrees is taken,
+    or the newest if none does. Raises AttncalcError if the log has neither a memory nor blocks, or no version supports
+    the model.
     """
-    if request.args.engine_version is not None:
-        return _compared(request, log, guessed=False)
-    tried: list[Compared] = []
-    refused: AttncalcError | None = None
+    if request.engine_args.get("engine_version") is not None:
+        return _comparison(request, log, guessed=False)
+    differing: list[LogComparison] = []
+    first_error: AttncalcError | None = None
     for version in RELEASES:
-        args = dataclasses.replace(request.args, engine_version=version)
         try:
-            found = _compared(dataclasses.replace(request, args=args), log, guessed=True)
-        except AttncalcError as error:  # that version cannot hold the model
-            refused = refused or error
+            comparison = _comparison(request.with_engine_args(engine_version=version), log, guessed=True)
+        except AttncalcError as error:  # this version does not support the model
+            first_error = first_error or error
             continue
-        if found.agrees:
-            return found
-        tried.append(found)
-    if not tried and refused:
-        raise refused
-    return tried[0]
+        if comparison.agrees:
+            return comparison
+        differing.append(comparison)
+    if first_error and not differing:
+        raise first_error
+    return differing[0]
 
 
-def _compared(request: FitRequest, log: Log, *, guessed: bool) -> Compared:
-    made = layout(request.engine, kept(request.model.shard(request.args.tp).plain()), request.told())
-    memory = _memory(log, made, request.context)
-    pools = [made.pool(size, request.context) for size in (memory.least, memory.printed, memory.most)]
+def _comparison(request: FitRequest, log: Log, *, guessed: bool) -> LogComparison:
+    resolved = resolve(dataclasses.replace(request, kv_memory=0))  # the layout does not depend on the memory
+    context = resolved.workload.context
+    made = layout(resolved.engine, kept(resolved.model.plain()), resolved.args)
+    memory = _memory(log, made, context)
+    pools = [made.pool(size, context) for size in (memory.low, memory.printed, memory.high)]
     checks = tuple(_check(name, log.logged[name], pools) for name in _LABELS if name in log.logged)
-    return Compared(dataclasses.replace(request, kv_memory=memory.printed), memory, checks, guessed)
+    return LogComparison(dataclasses.replace(request, kv_memory=memory.printed), memory, checks, guessed)
 
 
-def _memory(log: Log, made: CacheLayout, context: int) -> Memory:
-    """The least memory of the ranks that printed one; without any, that of the blocks printed."""
+def _memory(log: Log, made: CacheLayout, context: int) -> LogMemory:
+    """Return the least memory that a rank printed; if none did, that of the printed number of blocks."""
     if "kv_memory" in log.logged:
-        exactly = int(log.logged["kv_memory"].text)
-        return Memory(exactly, exactly, exactly, f"{count(exactly)} B of the log")
+        exact = int(log.logged["kv_memory"].text)
+        return LogMemory(exact, exact, exact, f"{count(exact)} B of the log")
     if log.available:
-        poorest = min(log.available, key=lambda printed: Fraction(printed.text))
-        exact, half = Fraction(poorest.text) * GIB, Fraction(GIB, 200)  # "4.8" is 4.80 without its zero
-        return Memory(int(exact - half), int(exact), int(exact + half), poorest.line)
+        least = min(log.available, key=lambda printed: Fraction(printed.text))
+        size, half = Fraction(least.text) * GIB, Fraction(GIB, 200)  # "4.8" is 4.80 without its zero
+        return LogMemory(int(size - half), int(size), int(size + half), least.line)
     if "kv_blocks" in log.logged:
         blocks = int(log.logged["kv_blocks"].text)
-        one = next(d.quantity for d in made.pool(0, context).details if d.name == "kv_bytes_per_block")
-        size = blocks * int(float(one))
-        return Memory(size, size, size, f"{count(blocks)} blocks, as printed")
+        block = next(d.quantity for d in made.pool(0, context).details if d.name == "kv_bytes_per_block")
+        size_of_blocks = blocks * int(float(block))
+        return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
     raise AttncalcError(
-        "the log says neither how much memory its cache has nor how many blocks",
+        "the log has neither the memory for the cache nor the number of blocks",
         "give the memory with --kv-memory instead, or a log with 'Available KV cache memory: ... GiB'",
     )
 
 
 def _check(name: str, printed: Printed, pools: list[Pool]) -> Check:
-    """The figure as printed beside the predicted one; they agree within what rounding allows."""
+    """Return the figure as printed and as predicted; they agree within what the log's rounding allows."""
     low, middle, high = (_figure(name, pool) for pool in pools)
     note = "the log's memory is rounded" if low != high else "exact"
     if name == "kv_bytes_per_sequence":
         return Check("log", name, _LABELS[name], middle, int(Fraction(printed.text) * GIB), GIB // 200, BYTES, note)
     measured = float(printed.text) if name == "concurrency" else int(printed.text)
-    # a float's own rounding too: 44.625 is printed as 44.62
+    # Concurrency is printed with two decimals: 44.625 as 44.62 or 44.63.
     half = 0.005 + 1e-9 if name == "concurrency" else 0
-    room = (high - middle if measured > middle else middle - low) + half
+    tolerance = (high - middle if measured > middle else middle - low) + half
     unit = TOKENS if name in ("kv_tokens", "kv_block_size") else ""
-    return Check("log", name, _LABELS[name], middle, measured, room, unit, note)
+    return Check("log", name, _LABELS[name], middle, measured, tolerance, unit, note)
 
 
 def _figure(name: str, pool: Pool) -> int | float:

@@ -1,7 +1,7 @@
-"""What an engine takes of a GPU, and what it keeps back of that: an assumption, which people replace.
+"""What an engine takes of a GPU's memory, and what of that is reserved for everything but weights and cache.
 
-The largest tensors of one forward pass have a formula; what the driver, graphs and libraries hold has none,
-and a constant stands for it.
+The reserve is an estimate, which --reserve replaces. The largest tensors of a forward pass have a formula; what
+driver, CUDA graphs and libraries take has none, so it is a constant from a published profile.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from ..quantity import Quantity, minimum, named, quantity, symbol
 from ..units import BYTES, GIB, count, dtype, human, truncate
 
 FIXED = -(-179 * GIB // 100)
-"""1.79 GiB for the CUDA context, graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
+"""1.79 GiB for the CUDA context, CUDA graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
 Llama-3-8B on an H100 found beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
-PEERS = -(-358 * GIB // 100) - FIXED
-"""What the buffers of collective operations add where there are several: 3.58 GiB in all with tp 2 there."""
+COLLECTIVES = -(-358 * GIB // 100) - FIXED
+"""What the buffers of collective operations add with several GPUs: the same profile has 3.58 GiB in all with tp 2."""
 
 
 class Share(NamedTuple):
-    """What an engine takes of a GPU's memory, numerator / denominator, by the option that sets it.
+    """The share of a GPU's memory that an engine takes: numerator / denominator, exact.
 
-    text: as it is written there.
+    Attributes:
+        option: The engine's option that sets it.
+        text: The share as it is written there.
     """
 
     option: str
@@ -37,75 +39,83 @@ class Share(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """Bytes kept back on one device. parts: (name, label, figure) of what its formula names; note: what is assumed."""
+    """What is reserved on one GPU.
+
+    Attributes:
+        total: Bytes.
+        parts: (name, label, figure) of what the formula names.
+        note: What is estimated, as a sentence.
+    """
 
     total: Quantity
     parts: tuple[tuple[str, str, Quantity], ...]
     note: str
 
 
-def share(engine: str, args: EngineArgs, devices: int) -> Share:
-    """What `engine` takes of a GPU's memory where nobody has said. devices: that hold the model once."""
-    its = engine_defaults(engine)
-    return parse_share(its.share(args, devices), its.share_option)
+def default_share(engine: str, args: EngineArgs, devices: int) -> Share:
+    """Return the share of a GPU's memory that `engine` takes by default. devices: those that hold the model once."""
+    defaults = engine_defaults(engine)
+    return parse_share(defaults.share(args, devices), defaults.share_option)
 
 
 def parse_share(text: str, option: str) -> Share:
-    """A share above 0 and up to 1, exact: '0.92'. AttncalcError: for anything else."""
-    found = re.fullmatch(r"(0|1)?(?:\.(\d{1,12}))?", text.strip(), re.ASCII)
-    whole, fraction = (found[1] or "0", found[2] or "") if found else ("0", "")
+    """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not one."""
+    match = re.fullmatch(r"(0|1)?(?:\.(\d{1,12}))?", text.strip(), re.ASCII)
+    whole, fraction = (match[1] or "0", match[2] or "") if match else ("0", "")
     numerator, denominator = int(whole + fraction), 10 ** len(fraction)
     if not 0 < numerator <= denominator:
         raise AttncalcError(f"{option}: '{truncate(text)}' is not a share above 0 and up to 1", "write 0.92, or 1")
     return Share(option, text.strip(), numerator, denominator)
 
 
-def reserve(model: ModelSpec, engine: str, of: Limits, pp: int = 1, *, in_dtype: str | None = None) -> Reserve:
-    """What is kept back on one of the model's devices.
+def reserve(model: ModelSpec, engine: str, limits: Limits, pp: int = 1, *, in_dtype: str | None = None) -> Reserve:
+    """Return what is reserved on one of the model's devices.
 
-    Tensors: the residual and a layer's input, the widest that is live inside one layer, and the logits in
-    fp32 with their probabilities; some engines' share leaves room for them already. AttncalcError: for a
-    dtype that activations cannot have.
+    The tensors are: the residual and a layer's input, the widest tensors within one layer, and the logits in fp32
+    with their probabilities. SGLang's share of the memory already leaves room for them, so it reserves the constant
+    only. Raises AttncalcError for a dtype that activations cannot have.
     """
     keeps_back = engine_defaults(engine).keeps_back
     if keeps_back == "nothing":
         return Reserve(quantity(0), (), "")
     several = model.tp * pp > 1
-    fixed: int = symbol("fixed", FIXED, "bytes assumed for the context, graphs and the allocator")
+    fixed: int = symbol("fixed", FIXED, "bytes estimated for the CUDA context, graphs and the allocator")
     if several:
-        fixed = fixed + symbol("peers", PEERS, "bytes assumed for the buffers of collective operations")
-    words = f"{human(int(fixed), BYTES)} for {'context, graphs and collectives' if several else 'context and graphs'}"
-    if keeps_back == "constant":
-        return Reserve(quantity(fixed), (), f"The reserve is an assumption: {words}. --reserve replaces it.")
-    symbols = model.symbolic()
-    tokens = symbol("N", of.tokens, "tokens of one forward pass")
-    width = symbol("bytes", dtype(in_dtype or model.dtype, compute=True).bits // 8, "bytes of an activation's element")
-    inside = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0))
-    live = quantity(tokens * (2 * symbols.main.d_model + inside) * width)
-    parts = [("activations", "activations of one forward pass", live)]
-    found: int = fixed + named(live, "activations", "bytes of the largest tensors of a forward pass")
-    if model.vocab_size:
-        rows = minimum(tokens, symbol("max_num_seqs", of.sequences, "sequences of one step"))
-        vocab = symbol("V", model.vocab_size, "tokens of the vocabulary")
-        logits = quantity(rows * vocab * 8)  # fp32, and their probabilities
-        parts.append(("logits", "logits and probabilities in fp32", logits))
-        found = found + named(logits, "logits", "bytes of the logits and their probabilities in fp32")
-    note = (
-        f"The reserve is an assumption: the largest tensors of a pass over {count(of.tokens)} tokens, logits of "
-        f"{plural(min(of.tokens, of.sequences), 'sequence')}, and {words}. --reserve replaces it."
+        fixed = fixed + symbol("collectives", COLLECTIVES, "bytes estimated for the buffers of collective operations")
+    constant = (
+        f"{human(fixed, BYTES)} for the CUDA {'context, graphs and collectives' if several else 'context and graphs'}"
     )
-    return Reserve(quantity(found), tuple(parts), note)
+    if keeps_back == "constant":
+        return Reserve(quantity(fixed), (), f"The reserve is an estimate: {constant}. --reserve replaces it.")
+    symbols = model.symbolic()
+    tokens = symbol("N", limits.tokens, "tokens of one forward pass")
+    width = symbol("bytes", dtype(in_dtype or model.dtype, compute=True).bits // 8, "bytes of an activation's element")
+    widest = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0))
+    live = quantity(tokens * (2 * symbols.main.d_model + widest) * width)
+    parts = [("activations", "activations of one forward pass", live)]
+    total: int = fixed + named(live, "activations", "bytes of the largest tensors of a forward pass")
+    if model.vocab_size:
+        rows = minimum(tokens, symbol("max_num_seqs", limits.sequences, "sequences of one step"))
+        vocab = symbol("V", model.vocab_size, "tokens of the vocabulary")
+        logits = quantity(rows * vocab * 8)  # 4 bytes in fp32, and as many for the probabilities
+        parts.append(("logits", "logits and probabilities in fp32", logits))
+        total = total + named(logits, "logits", "bytes of the logits and their probabilities in fp32")
+    note = (
+        f"The reserve is an estimate: the largest tensors of a pass over {count(limits.tokens)} tokens, logits of "
+        f"{plural(min(limits.tokens, limits.sequences), 'sequence')}, and {constant}. --reserve replaces it."
+    )
+    return Reserve(quantity(total), tuple(parts), note)
 
 
 def _widest(stack: Stack, layers: Layers) -> int:
-    """Elements a token has in the widest part of a layer: its attention, or its MLP."""
-    around = layers.attention.widths()
-    attention = around.n_heads * (around.d_qk + around.d_v) + around.n_kv_heads * (around.d_qk + around.d_v)
-    found = [attention + around.extra]
+    """Return the elements that one token has in the widest part of a layer: its attention, or its MLP."""
+    widths = layers.attention.widths()
+    attention = widths.n_heads * (widths.d_qk + widths.d_v) + widths.n_kv_heads * (widths.d_qk + widths.d_v)
+    parts = [attention + widths.extra]
     if layers.mlp:
-        one = (3 if layers.mlp.gated else 2) * layers.mlp.d_ff
+        mlp = (3 if layers.mlp.gated else 2) * layers.mlp.d_ff
         if layers.mlp.n_experts_per_token:  # each expert that a token picks has its own copy of the token
-            found.append(layers.mlp.n_experts_per_token * (one + stack.d_model))
+            parts.append(layers.mlp.n_experts_per_token * (mlp + stack.d_model))
         else:
-            found.append(quantity(one))
-    return max(found, key=int)
+            parts.append(quantity(mlp))
+    return max(parts, key=int)

@@ -1,10 +1,10 @@
-"""The roofline: the least time of a prefill and of a decode step on a GPU, and what bounds each.
+"""The roofline: a lower bound of the time of a prefill and of a decode step on a GPU, and what bounds each.
 
-A step takes at least as long as its FLOPs at the GPU's peak, and at least as long as its bytes at the
-memory's bandwidth; the longer of the two is a bound that no software beats. Weights are read once, the
-cache once; what devices send each other is not counted. Over stages, each with layers of its own, a batch is cut
-so that all work at once: no step takes less than one of as many micro-batches. Williams, Waterman and Patterson 2009,
-doi:10.1145/1498765.1498785.
+A step takes at least as long as its FLOPs at the GPU's peak, and at least as long as its bytes at the memory's
+bandwidth. The longer of the two is a bound that no software beats. Weights and cache are read once; communication
+between devices is not counted. With pipeline stages a batch is split so that all stages work in parallel: over 4
+stages, 8 sequences are 4 micro-batches of 2, and a decode step of all takes as long as one micro-batch through all
+stages. Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785.
 """
 
 from __future__ import annotations
@@ -20,18 +20,25 @@ from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio,
 from ..search import first
 from ..units import DType
 from ..workload import Workload
-from .config import ALONE, ServingConfig, cache_read
+from .config import ONE_DEVICE, ServingConfig, cache_read
 from .weights import bytes_read, multiplied_as
 
 Bound = Literal["compute", "memory"]
 
 
 class Step(NamedTuple):
-    """One forward pass on one device, and the least seconds that it takes.
+    """One forward pass on one device, and its lower bound.
 
-    Over stages: of a decode step, one micro-batch through all of them; of a prefill, one stage's share of FLOPs
-    and cache, and all weights. read: bytes of weights and of cache, each read (or written) once. by_compute,
-    by_memory: seconds at the GPU's peak and at its bandwidth.
+    With pipeline stages, a decode step is one micro-batch through all of them; a prefill is one stage's share of
+    FLOPs and cache, with all weights.
+
+    Attributes:
+        flops: FLOP of the step.
+        weights: Bytes of weights, each read once.
+        cache: Bytes of cache, each read or written once.
+        read: Bytes of both.
+        by_compute: Seconds at the GPU's peak.
+        by_memory: Seconds at the GPU's bandwidth.
     """
 
     flops: Quantity
@@ -43,30 +50,38 @@ class Step(NamedTuple):
 
     @property
     def bound_by(self) -> Bound:
-        """What takes longer; memory only where it is strictly so."""
+        """What takes longer; 'compute' if both take as long."""
         a, b = self.by_compute, self.by_memory
         return "memory" if b.numerator * a.denominator > a.numerator * b.denominator else "compute"
 
     @property
     def seconds(self) -> Ratio:
-        """The least time: the longer of the two."""
+        """The lower bound of the time: the longer of the two."""
         return self.by_memory if self.bound_by == "memory" else self.by_compute
 
     @property
     def intensity(self) -> Ratio:
-        """FLOP for each byte read."""
+        """FLOP per byte read."""
         return ratio(
             named(self.flops, "flops", "FLOP of the step"), named(self.read, "bytes_read", "bytes read in the step")
         )
 
 
 class Roofline(NamedTuple):
-    """The bounds of one model and workload on one GPU; decode is None for an encoder.
+    """The bounds of one model and workload on one GPU.
 
-    math: the dtype that products run in, and its peak; weights_dtype: what decides it. tokens_per_second: of the
-    whole batch; None with drafts, which make a step's tokens more than one. micro_batch: sequences of a decode step.
-    compute_bound_batch: the least batch whose decode step takes as long in arithmetic as in memory; None
-    where there is none, as `limit`, the FLOP per byte that ever larger batches near, is not above the ridge.
+    Attributes:
+        gpu: The GPU.
+        math: The dtype in which products run, and its peak.
+        weights_dtype: The dtype of the weights, which decides `math`.
+        ridge: FLOP per byte from which on a step is compute-bound.
+        prefill: A prefill of the workload's context.
+        decode: A decode step at that context; None for an encoder.
+        tokens_per_second: Of the whole batch; None for an encoder, and with drafts, which make a step's tokens unknown.
+        compute_bound_batch: The smallest batch whose decode step is compute-bound; None if there is none.
+        limit: FLOP per byte that a decode step approaches as the batch grows.
+        config: How the engine serves the model.
+        micro_batch: Sequences of `decode`.
     """
 
     gpu: Gpu
@@ -78,17 +93,17 @@ class Roofline(NamedTuple):
     tokens_per_second: Ratio | None
     compute_bound_batch: Quantity | None
     limit: Ratio | None
-    served: ServingConfig
+    config: ServingConfig
     micro_batch: int
 
 
-class _On(NamedTuple):
+class _Machine(NamedTuple):
     """What a model runs on, and how."""
 
     gpu: Gpu
     math: Peak
     weights_dtype: str | None
-    served: ServingConfig
+    config: ServingConfig
 
 
 def roofline(
@@ -97,59 +112,77 @@ def roofline(
     gpu: Gpu,
     *,
     weights_dtype: str | None = None,
-    served: ServingConfig = ALONE,
+    config: ServingConfig = ONE_DEVICE,
 ) -> Roofline:
-    """The bounds of a prefill of the workload's context and of a decode step at it, on one of the model's devices.
+    """Return the bounds of a prefill of the workload's context, and of a decode step at it, on one device.
 
-    weights_dtype: of the matrices of attention and MLPs; None for the workload's, or as the model's files hold
-    them (`bytes_read`). Products run as `Gpu.multiplies` says. Sequences are taken as full.
-    AttncalcError: a dtype that the GPU has no FLOP/s for.
+    Args:
+        model: One tensor-parallel device's share.
+        workload: Its sequences are assumed to have the full context.
+        gpu: The device.
+        weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or as the model's
+            files hold them (see `bytes_read`). Products run as `Gpu.multiplies` says.
+        config: How an engine serves the model.
+
+    Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
-    on = _On(gpu, gpu.multiplies(stored.name), weights_dtype, served)
+    machine = _Machine(gpu, gpu.multiplies(stored.name), weights_dtype, config)
     decodes = model.main.keeps_cache
     full = dataclasses.replace(workload, lengths=None)
-    micro = dataclasses.replace(full, batch=max(1, full.batch // served.stages), phase="decode", new=1)
-    decode = _decode(model, micro, on) if decodes else None
-    batch, limit = _compute_bound_batch(model, micro, on) if decodes else (None, None)
+    micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
+    decode = _decode(model, micro, machine) if decodes else None
+    batch, limit = _compute_bound_batch(model, micro, machine) if decodes else (None, None)
     return Roofline(
         gpu=gpu,
-        math=on.math,
+        math=machine.math,
         weights_dtype=stored,
-        ridge=gpu.ridge(on.math.dtype),
-        prefill=_prefill(model, full, on),
+        ridge=gpu.ridge(machine.math.dtype),
+        prefill=_prefill(model, full, machine),
         decode=decode,
-        tokens_per_second=None if decode is None or served.drafts else _tokens_per_second(full, decode),
+        tokens_per_second=None if decode is None or config.drafts else _tokens_per_second(full, decode),
         compute_bound_batch=batch,
         limit=limit,
-        served=served,
+        config=config,
         micro_batch=micro.batch,
     )
 
 
-def _prefill(model: ModelSpec, workload: Workload, on: _On) -> Step:
-    """All the context's tokens at once; of the logits, those of each sequence's last token alone."""
-    request = dataclasses.replace(workload, phase="prefill", new=workload.context)
-    spent = flops(model, request)
+def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
+    """Return the pass over all the context's tokens, with logits only for the last token of each sequence."""
+    prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
+    spent = flops(model, prefill)
     head = spent.head
-    if model.main.keeps_cache:  # a server needs the next token of each sequence, not those it was given
-        head = flops(model, dataclasses.replace(request, phase="decode", new=1)).head
+    if model.main.keeps_cache:  # a server needs the next token of each sequence, not those of the prompt
+        head = flops(model, dataclasses.replace(prefill, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),
     }
-    tokens = dataclasses.replace(request, batch=workload.batch * workload.context)  # as many pick their experts
-    return _step(model, request, tokens, sum_named(parts), on, stages=on.served.stages)
+    # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
+    tokens = dataclasses.replace(prefill, batch=workload.batch * workload.context)
+    return _step(model, prefill, tokens, sum_named(parts), machine, stages=machine.config.stages)
 
 
-def _decode(model: ModelSpec, request: Workload, on: _On) -> Step:
-    return _step(model, request, request, flops(model, request).total, on)
+def _decode(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
+    return _step(model, workload, workload, flops(model, workload).total, machine)
 
 
-def _step(model: ModelSpec, request: Workload, picking: Workload, spent: Quantity, on: _On, stages: int = 1) -> Step:
-    """picking: the workload whose batch is the tokens that pick experts. stages: that share its FLOPs and cache."""
-    weights = bytes_read(model, picking, weights_dtype=on.weights_dtype)
-    cache = cache_read(model, request, on.served)
+def _step(
+    model: ModelSpec, workload: Workload, picking: Workload, spent: Quantity, machine: _Machine, stages: int = 1
+) -> Step:
+    """Return a pass of `spent` FLOP.
+
+    Args:
+        model: One device's share.
+        workload: The pass.
+        picking: The workload whose batch is the number of tokens that pick experts.
+        spent: FLOP of all stages.
+        machine: What it runs on.
+        stages: Pipeline stages that share the FLOPs and the cache.
+    """
+    weights = bytes_read(model, picking, weights_dtype=machine.weights_dtype)
+    cache = cache_read(model, workload, machine.config)
     if stages > 1:
         share = symbol("stages", stages, "devices with layers of their own")
         spent = quantity(named(spent, "flops_all", "FLOP of all stages") // share)
@@ -160,13 +193,13 @@ def _step(model: ModelSpec, request: Workload, picking: Workload, spent: Quantit
         weights=weights,
         cache=cache,
         read=read,
-        by_compute=ratio(named(spent, "flops", "FLOP of the step"), on.gpu.peak_symbol(on.math.dtype)),
-        by_memory=ratio(read, on.gpu.bandwidth_symbol),
+        by_compute=ratio(named(spent, "flops", "FLOP of the step"), machine.gpu.peak_symbol(machine.math.dtype)),
+        by_memory=ratio(read, machine.gpu.bandwidth_symbol),
     )
 
 
 def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
-    """One token a sequence for each step."""
+    """Return tokens/s: one token per sequence and step."""
     batch = symbol("B", workload.batch, "sequences in the batch")
     seconds = decode.seconds
     amount, speed = (
@@ -177,17 +210,19 @@ def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
     return ratio(batch * speed, amount)
 
 
-def _compute_bound_batch(model: ModelSpec, request: Workload, on: _On) -> tuple[Quantity | None, Ratio | None]:
-    """The least batch at which arithmetic takes as long as memory, and the intensity that batches near.
+def _compute_bound_batch(
+    model: ModelSpec, workload: Workload, machine: _Machine
+) -> tuple[Quantity | None, Ratio | None]:
+    """Return the smallest compute-bound batch, None if there is none; and the intensity that batches approach.
 
-    FLOPs and cache grow by as much with each sequence, weights never faster than the batch: so once
-    arithmetic takes as long, it does for every larger batch. The search is exact, on ints. Of stages each needs
-    as many sequences.
+    With each sequence FLOPs and cache grow by the same amount, and weights by no more than that of the batch. So if a
+    batch is compute-bound, every larger one is. The search is exact, on ints. Each pipeline stage needs that many
+    sequences.
     """
-    gpu, math = on.gpu, on.math
+    gpu, math = machine.gpu, machine.math
 
     def at(batch: int) -> Step:
-        return _decode(model, dataclasses.replace(request, batch=batch), on)
+        return _decode(model, dataclasses.replace(workload, batch=batch), machine)
 
     one = at(1)
     per_sequence, cached = int(one.flops), int(one.cache)
@@ -200,21 +235,21 @@ def _compute_bound_batch(model: ModelSpec, request: Workload, on: _On) -> tuple[
         return None, limit
 
     def weights(batch: int) -> int:
-        return int(bytes_read(model, dataclasses.replace(request, batch=batch), weights_dtype=on.weights_dtype))
+        return int(bytes_read(model, dataclasses.replace(workload, batch=batch), weights_dtype=machine.weights_dtype))
 
-    def bound(batch: int) -> bool:
+    def compute_bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops
 
-    # With all experts read the weights grow no more, and the batch is a plain division.
-    most = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    least_batch = first(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
-    found = at(least_batch)
-    # 'least B where a > b' is how a formula says it: arithmetic at this batch takes longer than
-    # memory less the smallest step, both times peak * bandwidth.
-    larger = named(found.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
-    smaller = named(found.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
-    found_batch = least("B", least_batch, "sequences in the batch", larger, smaller - 1)
-    if on.served.stages == 1:
-        return found_batch, limit
-    each = named(found_batch, "micro_batch", "least sequences of a stage whose step is not bound by memory")
-    return quantity(each * symbol("stages", on.served.stages, "devices with layers of their own")), limit
+    # From a batch that reads all experts on, weights do not grow any more: the bound is a division.
+    experts = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
+    smallest = first(compute_bound, 0, int(ceil_div(weights(experts) * math.flops, spare)))
+    step = at(smallest)
+    # Formulas have 'least B where a > b'. So a is the arithmetic of this batch, and b its memory less the smallest
+    # difference, both multiplied by peak * bandwidth.
+    larger = named(step.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
+    smaller = named(step.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
+    batch = least("B", smallest, "sequences in the batch", larger, smaller - 1)
+    if machine.config.stages == 1:
+        return batch, limit
+    per_stage = named(batch, "micro_batch", "fewest sequences of a stage whose step is compute-bound")
+    return quantity(per_stage * symbol("stages", machine.config.stages, "devices with layers of their own")), limit

@@ -1,4 +1,4 @@
-"""What would make it fit: each change is tried by asking the whole question again."""
+"""Changes that would make a workload fit. Each is tried by answering the changed request."""
 
 from __future__ import annotations
 
@@ -6,104 +6,113 @@ import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..engines import engine_defaults
 from ..errors import AttncalcError
+from ..model import plural
 from ..units import count, dtype
-from .fit import Fit, FitRequest, fit, on_gpus, possible
+from .fit import FitRequest, FitResult, fit, fits, with_other_gpus
+from .request import ResolvedRequest, resolve
 from .weights import as_weights
 
 
 class Suggestion(NamedTuple):
-    """A change after which it fits. flag: what to type; change: in words; fit: the answer then."""
+    """A change that makes it fit.
+
+    Attributes:
+        change: The change in words: 'weights in fp8'.
+        flag: The options to type: '--weights-dtype fp8'.
+        result: What fits then.
+    """
 
     change: str
     flag: str
-    fit: Fit
+    result: FitResult
 
 
-def suggestions(found: Fit) -> tuple[Suggestion, ...]:
-    """The changes that make it fit, each alone; () where nothing does.
+class _Change(NamedTuple):
+    """A change that has not been tried yet."""
 
-    Weights and cache are narrowed together only where neither alone is enough, and then more GPUs are tried
-    with a narrow cache where they do not do alone.
+    words: str
+    flag: str
+    request: FitRequest
+
+
+def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
+    """Return the changes that make it fit, each on its own; () if it fits already, or nothing helps.
+
+    Narrow weights and a narrow cache are combined only if neither is enough; more GPUs and a narrow cache only if
+    nothing so far is.
     """
-    if found.fits:
+    if result.fits:
         return ()
-    request = found.request
-    worked = list(_tried(_more_gpus(request), stop=True))
-    narrow = [*_tried(_narrow_weights(request), stop=True), *_tried(_narrow_cache(request), stop=True)]
+    resolved = result.resolved
+    gpus = list(_working(_more_gpus(resolved), stop=True))
+    narrow = [*_working(_narrow_weights(resolved), stop=True), *_working(_narrow_cache(resolved), stop=True)]
     if not narrow:
-        both = (_joined("both smaller", a, b) for a in _narrow_weights(request) for b in _narrow_cache(a[2]))
-        narrow = list(_tried(both, stop=True))
-    if not (worked or narrow):
-        more = (_joined(f"{b[0]}, {a[0]}", a, b) for a in _narrow_cache(request) for b in _more_gpus(a[2]))
-        worked = list(_tried(more, stop=True))
-    return (*worked, *narrow, *_tried(_shorter(found)), *_tried(_fewer(found)))
+        both = (
+            _Change("both smaller", f"{weights.flag} {cache.flag}", cache.request)
+            for weights in _narrow_weights(resolved)
+            for cache in _narrow_cache(resolve(weights.request))
+        )
+        narrow = list(_working(both, stop=True))
+    if not (gpus or narrow):
+        both = (
+            _Change(f"{more.words}, {cache.words}", f"{cache.flag} {more.flag}", more.request)
+            for cache in _narrow_cache(resolved)
+            for more in _more_gpus(resolve(cache.request))
+        )
+        gpus = list(_working(both, stop=True))
+    return (*gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
 
 
-_Change = tuple[str, str, FitRequest]
-
-
-def _tried(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
-    """Those after which it fits; only the first with `stop`."""
-    for change, flag, request in changes:
+def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
+    """Yield the changes that make it fit; only the first with `stop`."""
+    for change in changes:
         try:
-            answer = fit(request)
-        except AttncalcError:  # this engine, or this model, cannot have it
+            result = fit(change.request)
+        except AttncalcError:  # this engine or this model does not support it
             continue
-        if answer.fits:
-            yield Suggestion(change, flag, answer)
+        if result.fits:
+            yield Suggestion(change.words, change.flag, result)
             if stop:
                 return
 
 
-def _more_gpus(request: FitRequest) -> Iterator[_Change]:
-    for more in on_gpus(request):
-        if more.gpus > (request.gpus if request.spread else request.devices) and possible(more):
-            pp = f" --pp {request.args.pp}" if request.args.pp > 1 else ""
-            tp = "" if request.spread else f" --tp {more.args.tp}"
-            yield f"{count(more.gpus)} GPUs", f"--gpus {more.gpus}{tp}{pp}", more
+def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
+    now = resolved.gpus if resolved.whole_layers else resolved.devices
+    for request in with_other_gpus(resolved):
+        if (request.gpus or 1) > now and fits(request):
+            tp = "" if resolved.whole_layers else f" --tp {request.tp}"
+            pp = f" --pp {request.pp}" if request.pp > 1 else ""
+            yield _Change(f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}", request)
 
 
-def _narrow_weights(request: FitRequest) -> Iterator[_Change]:
-    if request.gpu is None:
+def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
+    if resolved.gpu is None:
         return
-    now = as_weights(request.held_in).bits if request.held_in else 16
-    for name in engine_defaults(request.engine).narrower_weights:
-        if as_weights(name).bits < now:
-            yield f"weights in {name}", f"--weights-dtype {name}", dataclasses.replace(request, weights_dtype=name)
+    bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
+    for name in resolved.defaults.narrower_weights:
+        if as_weights(name).bits < bits:
+            request = dataclasses.replace(resolved.request, weights_dtype=name)
+            yield _Change(f"weights in {name}", f"--weights-dtype {name}", request)
 
 
-def _narrow_cache(request: FitRequest) -> Iterator[_Change]:
-    args = request.args
-    now = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
-    for name in engine_defaults(request.engine).narrower:
-        if dtype(name).bits < now:
-            changed = dataclasses.replace(args, kv_dtype=dtype(name), kv_dtype_k=None, kv_dtype_v=None)
-            narrow = dataclasses.replace(request, args=changed, kv_default=False)
-            yield f"a cache in {name}", f"--kv-dtype {name}", narrow
+def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
+    args = resolved.args
+    bits = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
+    for name in resolved.defaults.narrower:
+        if dtype(name).bits < bits:
+            request = resolved.request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
+            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)
 
 
-def _joined(words: str, first: _Change, second: _Change) -> _Change:
-    """Two changes as one, where the second was made of the first."""
-    return words, f"{first[1]} {second[1]}", second[2]
+def _shorter_context(result: FitResult) -> Iterator[_Change]:
+    if result.max_context:
+        context = int(result.max_context)
+        request = result.request.with_workload(context=context)
+        yield _Change(f"{count(context)} tokens of context", f"--context {context}", request)
 
 
-def _shorter(found: Fit) -> Iterator[_Change]:
-    if found.max_context:
-        tokens = int(found.max_context)
-        yield (
-            f"{count(tokens)} tokens of context",
-            f"--context {tokens}",
-            dataclasses.replace(found.request, context=tokens),
-        )
-
-
-def _fewer(found: Fit) -> Iterator[_Change]:
-    if found.max_batch:
-        most = int(found.max_batch)
-        yield (
-            f"{count(most)} sequence{'s'[: most != 1]}",
-            f"--batch {most}",
-            dataclasses.replace(found.request, batch=most),
-        )
+def _smaller_batch(result: FitResult) -> Iterator[_Change]:
+    if result.max_batch:
+        batch = int(result.max_batch)
+        yield _Change(plural(batch, "sequence"), f"--batch {batch}", result.request.with_workload(batch=batch))

@@ -60,7 +60,7 @@ def weights(
     more stages than layers, stages of an encoder-decoder.
     """
     own = dtype(in_dtype or model.dtype, compute=True)
-    stages = staged(model, pp) if part is None else [part]
+    stages = split_into_stages(model, pp) if part is None else [part]
     if as_stored(model, own, weights_dtype):
         most = max(int(params(stage).total) for stage in stages)
         return _stored(model, most, alone=model.tp == pp == 1 and part is None)
@@ -123,7 +123,9 @@ def as_weights(name: str) -> DType:
     return _AS_WEIGHTS.get(found.name, found)
 
 
-def staged(model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes) -> list[ModelSpec]:
+def split_into_stages(
+    model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes
+) -> list[ModelSpec]:
     """What each of `pp` pipeline stages holds, as a model of its own; sizes: how an engine cuts its layers.
 
     A head that is tied to the embedding has a copy of it on the last stage.
@@ -143,7 +145,7 @@ def staged(model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]]
     return found
 
 
-def spread(model: ModelSpec, gpus: int) -> list[ModelSpec]:
+def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
     """What each of `gpus` GPUs that are alike holds in llama.cpp, as a model of its own.
 
     The embedding and other tables stay in host memory; the last GPU has the head, of a tied one a copy.

@@ -1,0 +1,155 @@
+"""How a command is built: options in groups, and an error for an option that is given twice."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+
+import typer
+import typer.core
+
+from ..errors import AttncalcError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class Options:
+    """A group of options that commands share. A subclass annotates them as typer does, each with its default.
+
+    A command takes a group as one parameter: `def kv(model: ModelOptions, output: OutputOptions)`.
+
+    Attributes:
+        LAST: Whether help lists the group after all other options.
+    """
+
+    LAST: ClassVar[bool] = False
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Return a parameter per option, those of the base class first."""
+        return [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(cls, name), annotation=annotation)
+            for name, annotation in _annotations(cls).items()
+        ]
+
+    def with_defaults(self, texts: dict[str, str]) -> Self:
+        """Return the group with `texts`, by name, for the options that were left out."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **given})
+
+    def parsed(self) -> dict[str, Any]:
+        """Return what was given, by name, each read by the function in its annotation.
+
+        Raises AttncalcError as those functions do.
+        """
+        values = {}
+        for name, annotation in _annotations(type(self)).items():
+            value = getattr(self, name)
+            if value is not None:
+                parse = next((part for part in annotation.__metadata__ if inspect.isfunction(part)), None)
+                values[name] = parse(value, f"--{name.replace('_', '-')}") if parse else value
+        return values
+
+
+def _annotations(cls: type[Options]) -> dict[str, Any]:
+    """Return the annotation of each option; `LAST`, which is none, has no `Annotated`."""
+    names: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        names |= {name: kind for name, kind in inspect.get_annotations(base).items() if hasattr(kind, "__metadata__")}
+    return names
+
+
+class Command(typer.core.TyperCommand):
+    """A command in which an option that takes one value may be given once."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        return reject_repeats(super().make_parser(ctx), ctx)
+
+
+class Group(typer.core.TyperGroup):
+    """A command with subcommands, in which an option that takes one value may be given once."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        return reject_repeats(super().make_parser(ctx), ctx)
+
+
+def reject_repeats(parser: Any, ctx: Any) -> Any:
+    """Return the parser, which now raises AttncalcError if an option that takes one value is given twice.
+
+    All names of an option count together: -c and --max-model-len are both --context. A flag may be repeated,
+    unless it has an opposite: --prefix-caching and --no-prefix-caching.
+    """
+    parse_args = parser.parse_args
+
+    def parse_once(args: list[str]) -> Any:
+        values, rest, order = parse_args(args)
+        for option, times in Counter(order).items():
+            single = option.param_type_name == "option" and not option.multiple
+            if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:
+                names = [*option.opts, *option.secondary_opts]
+                also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
+                raise AttncalcError(f"{names[0]} is given {_TIMES.get(times, f'{times} times')}", f"give it once{also}")
+        return values, rest, order
+
+    parser.parse_args = parse_once
+    return parser
+
+
+_TIMES = {2: "twice"}
+
+
+class App(typer.Typer):
+    """A typer app whose commands take groups of options."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        register = super().command(name, cls=Command, **settings)
+        return lambda function: register(flattened(function))
+
+    def callback(self, **settings: Any) -> Callable[[Any], Any]:
+        register = super().callback(**settings)
+        return lambda function: register(flattened(function))
+
+
+def command_app(cls: type[Group] = Group) -> App:
+    """Return the app that one command's file fills."""
+    return App(
+        cls=cls,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings=SETTINGS,
+    )
+
+
+def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with each group of options replaced by the group's options."""
+    groups: dict[str, type[Options]] = {}
+    parameters: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = hints[name]
+        if inspect.isclass(kind) and issubclass(kind, Options):
+            groups[name] = kind
+            (last if kind.LAST else parameters).extend(kind.parameters())
+        else:
+            parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def call(**values: Any) -> Any:
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in group.parameters()})
+        return function(**values)
+
+    call.__name__ = function.__name__
+    call.__doc__ = function.__doc__
+    call.__signature__ = inspect.Signature([*parameters, *last])  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call

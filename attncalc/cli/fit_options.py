@@ -1,0 +1,284 @@
+"""The options of `attncalc fit`: where a model runs, and the arguments of each engine under the engine's own names.
+
+An engine's arguments carry the function that reads them, since a start-up log gives the same texts as the command line.
+"""
+
+# Annotations are read as the module is: `from __future__ import annotations` would only make strings of them.
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import AttncalcError
+from ..units import parse_bytes, parse_count
+from .command import Options
+from .options import Text, option
+
+
+def count_or_zero(text: str, name: str) -> int:
+    """Return a count, which may be 0. Raises AttncalcError if it is not a number."""
+    return 0 if text.strip() == "0" else parse_count(text, name)
+
+
+def bytes_or_zero(text: str, name: str) -> int:
+    """Return a size in bytes, which may be 0. Raises AttncalcError if it is not a size."""
+    return 0 if text.strip() == "0" else parse_bytes(text, name)
+
+
+def gibibytes(text: str, name: str) -> int:
+    """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
+    return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
+
+
+def dtype_or_auto(text: str, name: str) -> str | None:
+    """Return the name of a dtype; None for 'auto', which is the engine's default."""
+    return None if text == "auto" else text
+
+
+def yes_or_no(value: bool | str, name: str) -> bool:
+    """Return a flag, which is 'True' or 'False' in a log."""
+    return value in (True, "True")
+
+
+class ServingOptions(Options):
+    """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
+
+    engine: Annotated[
+        str, option("--engine", metavar="ENGINE", help="vllm, sglang, llamacpp, transformers, ideal, or all.")
+    ] = "vllm"
+    gpu: Annotated[
+        Text, option("--gpu", metavar="GPU", help="As h100-80gb; 'attncalc gpus' lists them; or a .yaml of your own.")
+    ] = None
+    gpus: Annotated[
+        Text,
+        option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp; more GPUs run replicas."),
+        parse_count,
+    ] = None
+    tp: Annotated[
+        Text,
+        option(
+            "--tp",
+            "--tensor-parallel-size",
+            "--tp-size",
+            metavar="N",
+            help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
+        ),
+        parse_count,
+    ] = None
+    pp: Annotated[
+        Text,
+        option("--pp", "--pipeline-parallel-size", "--pp-size", metavar="N", help="Pipeline stages. Default: 1."),
+        parse_count,
+    ] = None
+    dcp: Annotated[
+        Text,
+        option(
+            "--dcp",
+            "--decode-context-parallel-size",
+            metavar="N",
+            help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
+        ),
+        parse_count,
+    ] = None
+    gpu_memory_utilization: Annotated[
+        Text,
+        option(
+            "--gpu-memory-utilization",
+            "--mem-fraction-static",
+            metavar="SHARE",
+            help="Share of a GPU's memory that the engine takes. Default: the engine's.",
+        ),
+    ] = None
+    reserve: Annotated[
+        Text,
+        option(
+            "--reserve",
+            metavar="SIZE",
+            help="Memory for activations and CUDA graphs. Default: an estimate, which is shown.",
+        ),
+        bytes_or_zero,
+    ] = None
+    weights_dtype: Annotated[
+        Text,
+        option(
+            "--weights-dtype",
+            metavar="DTYPE",
+            help="Dtype of the matrices of attention and MLPs: fp8, int4, ... Default: as released.",
+        ),
+    ] = None
+    kv_memory: Annotated[
+        Text,
+        option(
+            "--kv-memory",
+            "--kv-cache-memory-bytes",
+            metavar="SIZE",
+            help="Instead of --gpu: memory for the cache that an engine reported, as 5.38GiB.",
+        ),
+        parse_bytes,
+    ] = None
+    vllm_log: Annotated[
+        Path | None,
+        option(
+            "--vllm-log",
+            metavar="FILE",
+            help="Instead of --gpu: a start-up log of vLLM (- for standard input), which is compared with what is "
+            "predicted.",
+        ),
+    ] = None
+
+
+class EngineOptions(Options):
+    """Arguments that several engines have."""
+
+    engine_version: Annotated[
+        Text, option("--engine-version", metavar="VERSION", help="As 0.9.2. Default: the newest known version.")
+    ] = None
+    block_size: Annotated[
+        Text,
+        option("--block-size", "--page-size", metavar="N", help="Tokens of a block (vLLM) or a page (SGLang)."),
+        parse_count,
+    ] = None
+    prefix_caching: Annotated[
+        bool | None,
+        typer.Option(
+            "--prefix-caching/--no-prefix-caching", help="Also --enable-prefix-caching. Default: the engine's."
+        ),
+        yes_or_no,
+    ] = None
+    enable_prefix_caching: Annotated[
+        bool | None, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", hidden=True)
+    ] = None
+    mamba_ssm_cache_dtype: Annotated[
+        Text,
+        option("--mamba-ssm-cache-dtype", metavar="DTYPE", help="Dtype of recurrent states."),
+        dtype_or_auto,
+    ] = None
+    speculative_tokens: Annotated[
+        Text,
+        option(
+            "--speculative-tokens",
+            "--num-speculative-tokens",
+            metavar="N",
+            help="Tokens that a drafter proposes per step.",
+        ),
+        count_or_zero,
+    ] = None
+    speculative_layers: Annotated[
+        Text, option("--speculative-layers", metavar="N", help="Layers of the drafter."), count_or_zero
+    ] = None
+
+    def __init__(self, **values: Any) -> None:
+        """Take vLLM's name of --prefix-caching for it: four names in one option are too wide for help."""
+        alias = values.pop("enable_prefix_caching", None)
+        if alias is not None and values["prefix_caching"] is not None:
+            raise AttncalcError(
+                "--prefix-caching is given twice", "give it once; --enable-prefix-caching is the same option"
+            )
+        super().__init__(**values if alias is None else {**values, "prefix_caching": alias})
+
+
+class VllmOptions(Options):
+    """Arguments of vLLM alone."""
+
+    max_num_batched_tokens: Annotated[
+        Text,
+        option("--max-num-batched-tokens", metavar="N", help="vLLM: tokens per step. Default: by the GPU."),
+        parse_count,
+    ] = None
+    max_num_seqs: Annotated[
+        Text,
+        option("--max-num-seqs", metavar="N", help="vLLM: sequences per step. Default: by the GPU."),
+        parse_count,
+    ] = None
+    disable_hybrid_kv_cache_manager: Annotated[
+        bool,
+        typer.Option("--disable-hybrid-kv-cache-manager", help="vLLM: store sliding windows as full attention."),
+    ] = False
+    swap_space: Annotated[
+        Text,
+        option("--swap-space", metavar="GIB", help="vLLM before V1: host memory for swapped blocks."),
+        gibibytes,
+    ] = None
+
+
+class SglangOptions(Options):
+    """Arguments of SGLang alone."""
+
+    max_running_requests: Annotated[
+        Text,
+        option(
+            "--max-running-requests",
+            metavar="N",
+            help="SGLang: maximum concurrent requests, which sizes the pools of recurrent states.",
+        ),
+        parse_count,
+    ] = None
+    swa_full_tokens_ratio: Annotated[
+        Text,
+        option(
+            "--swa-full-tokens-ratio",
+            metavar="RATIO",
+            help="SGLang: tokens of sliding-window layers per token of full layers.",
+        ),
+    ] = None
+    mamba_full_memory_ratio: Annotated[
+        Text,
+        option(
+            "--mamba-full-memory-ratio",
+            metavar="RATIO",
+            help="SGLang: memory of recurrent states over that of the KV cache.",
+        ),
+    ] = None
+    disable_hybrid_swa_memory: Annotated[
+        bool, typer.Option("--disable-hybrid-swa-memory", help="SGLang: store sliding windows as full attention.")
+    ] = False
+
+
+class LlamacppOptions(Options):
+    """Arguments of llama.cpp alone."""
+
+    kv_dtype_k: Annotated[
+        Text,
+        option("--kv-dtype-k", "--cache-type-k", "-ctk", metavar="DTYPE", help="llama.cpp: dtype of K alone."),
+        dtype_or_auto,
+    ] = None
+    kv_dtype_v: Annotated[
+        Text,
+        option("--kv-dtype-v", "--cache-type-v", "-ctv", metavar="DTYPE", help="llama.cpp: dtype of V alone."),
+        dtype_or_auto,
+    ] = None
+    sequences: Annotated[
+        Text,
+        option("--sequences", "--parallel", "-np", metavar="N", help="llama.cpp: slots. Default: --batch."),
+        parse_count,
+    ] = None
+    ubatch: Annotated[
+        Text,
+        option("--ubatch", "--ubatch-size", "-ub", metavar="N", help="llama.cpp: tokens per pass. Default: 512."),
+        parse_count,
+    ] = None
+    kv_unified: Annotated[bool, typer.Option("--kv-unified", "-kvu", help="llama.cpp: all slots share one buffer.")] = (
+        False
+    )
+    swa_full: Annotated[
+        bool, typer.Option("--swa-full", help="llama.cpp: store sliding windows as full attention.")
+    ] = False
+
+
+class TransformersOptions(Options):
+    """Arguments of transformers alone."""
+
+    cache_implementation: Annotated[
+        Text,
+        option("--cache-implementation", metavar="NAME", help="transformers: dynamic, static or quantized."),
+    ] = None
+    residual_length: Annotated[
+        Text,
+        option(
+            "--residual-length",
+            metavar="N",
+            help="transformers: newest tokens that a quantized cache keeps in the model's dtype.",
+        ),
+        parse_count,
+    ] = None

@@ -1,0 +1,279 @@
+"""What is asked of `fit`, and the one function that completes it.
+
+A `FitRequest` is what a person gives: most of it may be left out. `resolve` fills in the defaults of the engine, the
+model and the GPU, and checks what excludes what. Nothing after it looks for a default again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..engines import engine_defaults
+from ..engines.base import EngineArgs
+from ..engines.defaults import EngineDefaults, Limits
+from ..errors import AttncalcError, did_you_mean
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..units import dtype, truncate
+from ..workload import Workload
+from .reserve import Share, default_share, parse_share
+
+_DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
+"""Arguments of engines that are dtypes, given by name."""
+_RESOLVED = frozenset(
+    {
+        *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
+        *("device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+    }
+)
+"""Fields of `EngineArgs` that `resolve` fills in itself."""
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """Does a workload fit? Give either `gpu` or `kv_memory`; None means the default of the engine or the model.
+
+    Attributes:
+        model: The whole model, not one device's share.
+        workload: Batch, context and dtypes. A kv_dtype of None is the engine's default.
+        engine: vllm, sglang, llamacpp, transformers or ideal.
+        gpu: The GPUs, which are all alike.
+        gpus: Their number; by default as many as hold the model once.
+        kv_memory: Bytes for the cache on one device, as an engine reported them.
+        tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
+        pp: Pipeline stages.
+        dcp: Decode-context-parallel devices.
+        gpu_memory_utilization: The share of a GPU's memory that the engine takes, above 0 and up to 1.
+        reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
+        weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
+        engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+    """
+
+    model: ModelSpec
+    workload: Workload
+    engine: str = "vllm"
+    gpu: Gpu | None = None
+    gpus: int | None = None
+    kv_memory: int | None = None
+    tp: int | None = None
+    pp: int = 1
+    dcp: int = 1
+    gpu_memory_utilization: str | float | None = None
+    reserve: int | None = None
+    weights_dtype: str | None = None
+    engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def with_engine_args(self, **changes: Any) -> FitRequest:
+        """Return the request with some of the engine's arguments changed; None is the engine's default."""
+        return dataclasses.replace(self, engine_args={**self.engine_args, **changes})
+
+    def with_workload(self, **changes: Any) -> FitRequest:
+        """Return the request with some fields of the workload changed."""
+        return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
+
+    def for_engine(self, engine: str) -> FitRequest:
+        """Return the same request to another engine, on the same GPUs.
+
+        An engine that gives each GPU whole layers uses all of them so, whatever tp, pp and dcp are.
+        Raises AttncalcError if the GPUs cannot be split as requested.
+        """
+        request = dataclasses.replace(self, engine=engine)
+        gpus, _ = _split(self, whole_layers=False)
+        if self.gpu is None or not engine_defaults(engine).spreads:
+            return request
+        return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
+
+
+class ResolvedRequest(NamedTuple):
+    """A complete request: nothing in it is left to a default.
+
+    Attributes:
+        request: What it was made of, to change something and resolve again.
+        model: One tensor-parallel device's share of the model.
+        defaults: The engine's.
+        args: The engine's arguments, with the facts of the model and the GPU; llama.cpp has a slot per sequence.
+        workload: A decode step, with the dtype of the cache.
+        gpus: GPUs in all, replicas included; 1 without a GPU.
+        share: What the engine takes of a GPU's memory; None without a GPU.
+        weights_dtype: The dtype of weight matrices; None for that of the model or of its files.
+    """
+
+    request: FitRequest
+    model: ModelSpec
+    defaults: EngineDefaults
+    args: EngineArgs
+    workload: Workload
+    gpus: int
+    share: Share | None
+    weights_dtype: str | None
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self.request.engine
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU; None if the memory for the cache was given."""
+        return self.request.gpu
+
+    @property
+    def devices(self) -> int:
+        """Devices that hold the model once, by tensor and pipeline parallelism."""
+        return self.args.tp * self.args.pp
+
+    @property
+    def whole_layers(self) -> bool:
+        """Whether each GPU has whole layers of its own, as in llama.cpp."""
+        return self.defaults.spreads and self.gpu is not None
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model on the GPUs, each with requests of its own."""
+        return self.gpus // self.devices if self.gpu and not self.whole_layers else 1
+
+    @property
+    def args_without_slots(self) -> EngineArgs:
+        """The arguments for any number of sequences: slots only if they were given.
+
+        A search over batches starts the server with as many slots as it tries sequences.
+        """
+        return dataclasses.replace(self.args, sequences=self.request.engine_args.get("sequences"))
+
+    def limits(self, batch: int, context: int) -> Limits | None:
+        """Return how much one forward pass takes with so many sequences; None without a GPU.
+
+        Raises AttncalcError if the engine does not support an argument.
+        """
+        if self.gpu is None:
+            return None
+        if self.defaults.whole_prompts:
+            return Limits(batch * context, batch)
+        return self.defaults.limits(self.args_without_slots)
+
+
+def resolve(request: FitRequest) -> ResolvedRequest:
+    """Return the complete request: every default of the engine, the model and the GPU filled in.
+
+    Raises AttncalcError if a value is not possible, or two of them exclude each other.
+    """
+    defaults, model = engine_defaults(request.engine), request.model
+    gpus, tp = _split(request, whole_layers=defaults.spreads)
+    workload = request.workload
+    own_dtype = dtype(workload.dtype or model.dtype, compute=True)
+    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or own_dtype.name)
+    args = EngineArgs(
+        **_engine_args(request.engine_args),
+        kv_dtype=cache_dtype,
+        dtype=own_dtype,
+        tp=tp,
+        pp=request.pp,
+        dcp=request.dcp,
+        source=workload.source,
+        model_type=model.model_type,
+        attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
+        n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+    )
+    if request.gpu:
+        args = dataclasses.replace(
+            args,
+            device_memory=request.gpu.memory,
+            device=request.gpu.title,
+            gpus=gpus if defaults.spreads else 1,
+        )
+    if defaults.most_slots and not args.sequences:
+        args = dataclasses.replace(args, sequences=min(workload.batch, defaults.most_slots))
+    return ResolvedRequest(
+        request=request,
+        model=model.shard(tp),
+        defaults=defaults,
+        args=args,
+        workload=dataclasses.replace(
+            workload, phase="decode", new=1, dtype=workload.dtype and own_dtype.name, kv_dtype=cache_dtype.name
+        ),
+        gpus=gpus,
+        share=_share(request, args),
+        weights_dtype=_weights_dtype(request),
+    )
+
+
+def _engine_args(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine's arguments with dtypes for their names, without those left to the default."""
+    known = {field.name for field in dataclasses.fields(EngineArgs)} - _RESOLVED
+    for name in given:
+        if name not in known:
+            raise AttncalcError(
+                f"engine_args: there is no argument '{truncate(name)}'",
+                f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
+            )
+    args = {name: value for name, value in given.items() if value is not None}
+    return {name: dtype(value) if name in _DTYPES else value for name, value in args.items()}
+
+
+def _share(request: FitRequest, args: EngineArgs) -> Share | None:
+    """Return the share of a GPU's memory that the engine takes, under the engine's own name; None without a GPU."""
+    if request.gpu is None:
+        return None
+    if request.gpu_memory_utilization is None:
+        return default_share(request.engine, args, args.tp * args.pp)
+    option = engine_defaults(request.engine).share_option
+    return parse_share(str(request.gpu_memory_utilization), "--gpu-memory-utilization")._replace(option=option)
+
+
+def _weights_dtype(request: FitRequest) -> str | None:
+    """Return the dtype of weight matrices: as given, else as released; None for that of the model or its files."""
+    if request.weights_dtype is not None:
+        return dtype(request.weights_dtype).name
+    if request.workload.dtype is not None or request.model.stored is not None:
+        return None
+    return request.model.weights_dtype or request.model.experts_dtype
+
+
+def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
+    """Return (GPUs, tensor-parallel devices). whole_layers: the engine gives each GPU whole layers, so tp is 1.
+
+    Raises AttncalcError if there is no memory, or there are two, or the GPUs cannot be split so.
+    """
+    if (request.kv_memory is None) == (request.gpu is None):
+        wrong = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
+        raise AttncalcError(
+            wrong, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
+        )
+    if request.gpu is None:
+        _check_needs_gpu(request)
+        return 1, request.tp or 1
+    gpus, tp, pp = request.gpus, request.tp, request.pp
+    if tp is None and whole_layers:
+        return gpus or 1, 1
+    if tp is None:
+        if gpus is None:
+            return pp, 1
+        if gpus % pp:
+            raise AttncalcError(
+                f"--gpus {gpus} is not a multiple of --pp {pp}", "give as many GPUs for each pipeline stage"
+            )
+        return gpus, gpus // pp
+    needed = tp * pp
+    if gpus is None or gpus == needed:
+        return needed, tp
+    if gpus < needed:
+        raise AttncalcError(
+            f"--tp {tp} with --pp {pp} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}"
+        )
+    if gpus % needed:
+        raise AttncalcError(
+            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}", "give as many GPUs for each replica"
+        )
+    return gpus, tp
+
+
+def _check_needs_gpu(request: FitRequest) -> None:
+    """Raise AttncalcError if something was given that has no effect without a GPU."""
+    for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
+        if getattr(request, name) is not None:
+            raise AttncalcError(
+                f"--{name.replace('_', '-')} cannot be combined with --kv-memory", "leave it out, or give --gpu instead"
+            )
