@@ -25,8 +25,9 @@ from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, fits, min_gpus
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.reserve import reserve
+from attncalc.serving.stages import split_into_stages, spread_over_gpus
 from attncalc.serving.suggestions import suggestions
-from attncalc.serving.weights import split_into_stages, spread_over_gpus, weights
+from attncalc.serving.weights import weights
 from attncalc.units import GIB, parse_bytes
 
 GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))

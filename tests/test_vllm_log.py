@@ -84,7 +84,9 @@ def test_a_log_without_a_version_is_held_to_all(ask: Ask, tmp_path: Path) -> Non
     log.write_text((FOLDER / "excerpts" / f"{name}.log").read_text().replace("version 0.20.0", ""))
     answer = ask("fit", model_of(ENTRIES[name]), "--vllm-log", str(log))
     assert answer.code == 0
-    assert "The log has no version: 0.20.0 is the newest with which all figures agree." in answer.out.replace("\n  ", " ")
+    assert "The log has no version: 0.20.0 is the newest with which all figures agree." in answer.out.replace(
+        "\n  ", " "
+    )
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ def _read_log(serving: f.ServingOptions) -> Log | None:
             raise AttncalcError(f"{option} cannot be combined with --vllm-log", "leave it out: the log has the memory")
     if serving.engine != "vllm":
         raise AttncalcError(
-            f"--engine {truncate(serving.engine)} cannot be combined with --vllm-log", "leave --engine out: the log is vLLM's"
+            f"--engine {truncate(serving.engine)} cannot be combined with --vllm-log",
+            "leave --engine out: the log is vLLM's",
         )
     from ..engines.vllm.log import read_log
 

@@ -16,7 +16,7 @@ from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first
 from .memory_budget import MemoryBudget, memory_budget, reserve_for
 from .request import FitRequest, ResolvedRequest, resolve
-from .weights import split_into_stages, spread_over_gpus
+from .stages import split_into_stages, spread_over_gpus
 
 __all__ = ["FitRequest", "FitResult", "fit", "fits", "min_gpus", "with_other_gpus"]
 

@@ -1,40 +1,44 @@
-"""Bytes of the weights on one device: quantised matrices, all else in the model's own dtype, or as stored."""
+"""Bytes of the weights on one device: those that it holds, and those that a step reads.
+
+Matrices of attention and MLPs may be quantized; everything else is in the model's own dtype. If a model's safetensors
+files were read, its weights are as large as the files.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_of
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import params
-from ..engines.llamacpp.split import layers_of_gpus
-from ..engines.pipeline import stage_sizes
-from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
 from ..units import DType, count, dtype
 from ..workload import Workload
+from .stages import split_into_stages
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
     "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
 }
-"""Weights are scaled otherwise than caches: as compressed-tensors' W8A8 and W4A16 schemes do by default."""
+"""Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
 _MATRICES = {False: "matrices of attention and MLPs", True: "matrices of routed experts"}
-"""What is quantised, in words: those of experts alone, or all."""
-_QUANTISED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
-"""What files hold that is multiplied as it is; elements that are packed into others are unpacked first."""
+"""What is quantized, in words; by whether it is the experts only."""
+_QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
+"""Dtypes of files that are multiplied as they are. Packed elements, as int4 in I32, are unpacked first."""
 
 
 class Weights(NamedTuple):
-    """Bytes of the weights on one device, of the pipeline stage that has most of them.
+    """The weights on one device; with pipeline stages, on the stage that has most of them.
 
-    dtype: what they are in, for people: 'fp8', 'the dtypes of its files'. parts: (name, label, figure) of
-    what the formula names. notes: what is assumed.
+    Attributes:
+        total: Bytes.
+        dtype: Their dtype in words: 'fp8', 'as stored'.
+        parts: (name, label, figure) of what the formula names.
+        notes: What is assumed, as sentences.
     """
 
     total: Quantity
@@ -51,230 +55,211 @@ def weights(
     in_dtype: str | None = None,
     weights_dtype: str | None = None,
 ) -> Weights:
-    """The weights on one of the model's tp devices, of `pp` pipeline stages, or of that `part` of it alone.
+    """Return the weights on one device.
 
-    in_dtype: of the model, its own where None. weights_dtype: of the matrices of attention and MLPs, experts
-    too, but of the routed experts alone where it is the model's experts_dtype; None for the model's, and where
-    its safetensors files were read, for what they hold.
-    The embedding is on the first stage, the head on the last. AttncalcError: a dtype that there is not,
-    more stages than layers, stages of an encoder-decoder.
+    Args:
+        model: One tensor-parallel device's share.
+        pp: Pipeline stages.
+        part: The layers of one stage or GPU, instead of `pp`.
+        in_dtype: The model's dtype; None for its own.
+        weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
+            model's experts_dtype. None for the model's dtype, or for the dtypes of its safetensors files.
+
+    Raises AttncalcError if a dtype is unknown, or the model cannot be split into stages.
     """
-    own = dtype(in_dtype or model.dtype, compute=True)
+    model_dtype = dtype(in_dtype or model.dtype, compute=True)
     stages = split_into_stages(model, pp) if part is None else [part]
-    if as_stored(model, own, weights_dtype):
-        most = max(int(params(stage).total) for stage in stages)
-        return _stored(model, most, alone=model.tp == pp == 1 and part is None)
-    packed = own if weights_dtype is None else as_weights(weights_dtype)
-    alone = _experts_alone(model, weights_dtype)
-    return max((_bytes(stage, packed, own, alone=alone) for stage in stages), key=lambda one: int(one.total))
+    if is_stored(model, model_dtype, weights_dtype):
+        most_params = max(int(params(stage).total) for stage in stages)
+        return _as_stored(model, most_params, whole=model.tp == pp == 1 and part is None)
+    matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
+    experts_only = _experts_only(model, weights_dtype)
+    return max(
+        (_quantized(stage, matrix_dtype, model_dtype, experts_only=experts_only) for stage in stages),
+        key=lambda stage: int(stage.total),
+    )
 
 
 def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
-    """Bytes of the weights that one step of the whole batch reads on one device, in what `weights` holds them in.
+    """Return the bytes of weights that one step of the whole batch reads on one device.
 
-    Each once, but for an embedding's rows; of experts as many as the batch's tokens can pick. Of quantised files
-    all but the matrices of attention and MLPs is taken to be in the model's dtype. AttncalcError: as `weights`.
+    Each weight is read once, except that an embedding is read by rows, and that only as many experts are read as the
+    batch's tokens can pick. In quantized files everything but the matrices of attention and MLPs is assumed to be in
+    the model's dtype. Raises AttncalcError as `weights` does.
     """
-    own = compute_dtype(model, workload)
-    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
+    model_dtype = compute_dtype(model, workload)
+    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
     read = named(weights_read(model, workload), "params_read", "parameters read in the step")
-    stored = as_stored(model, own, weights_dtype)
+    stored = is_stored(model, model_dtype, weights_dtype)
     if stored and model.stored and model.stored.parameters:
         size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
-    packed = own if weights_dtype is None else as_weights(weights_dtype)
-    alone = _experts_alone(model, weights_dtype)
-    linear = _linear(model, lambda m: m.weights, workload, alone=alone)
-    if not linear or (not stored and packed.name == own.name):
+    matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
+    experts_only = _experts_only(model, weights_dtype)
+    in_matrices = _matrices_total(model, lambda m: m.weights, workload, experts_only=experts_only)
+    if not in_matrices or (not stored and matrix_dtype.name == model_dtype.name):
         return quantity(read * width)
-    matrices = named(linear, "params_linear_read", f"of them in {_MATRICES[alone]}")
+    matrices = named(in_matrices, "params_linear_read", f"of them in {_MATRICES[experts_only]}")
     if stored:
-        narrow = _stored_linear(model, own, int(linear))
+        matrix_bytes, held_in = _stored_matrix_bytes(model, model_dtype, int(in_matrices)), "its files"
     else:
-        narrow = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), workload, alone=alone, name="bytes_linear")
+        matrix_bytes, held_in = (
+            _matrices_total(
+                model,
+                lambda m: m.cols * matrix_dtype.row_bytes(m.rows),
+                workload,
+                experts_only=experts_only,
+                name="bytes_linear",
+            ),
+            matrix_dtype.name,
+        )
     return quantity(
-        named(narrow, "bytes_linear_read", f"bytes of those matrices, in {packed.name if not stored else 'its files'}")
-        + (read - matrices) * width
+        named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {held_in}") + (read - matrices) * width
     )
 
 
-def as_stored(model: ModelSpec, own: DType, weights_dtype: str | None) -> bool:
-    """Whether the weights are taken to be as its files hold them: nobody asked for another dtype."""
-    return weights_dtype is None and model.stored is not None and own.name == dtype(model.dtype).name
+def is_stored(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> bool:
+    """Return whether the weights are as in the model's files: no other dtype was given."""
+    return weights_dtype is None and model.stored is not None and model_dtype.name == dtype(model.dtype).name
 
 
-def _experts_alone(model: ModelSpec, weights_dtype: str | None) -> bool:
-    """Whether that dtype is of the routed experts only: so the model is released."""
+def _experts_only(model: ModelSpec, weights_dtype: str | None) -> bool:
+    """Return whether that dtype is of the routed experts only, as the model was released (gpt-oss)."""
     return weights_dtype is not None and model.experts_dtype == dtype(weights_dtype).name
 
 
-def multiplied_as(model: ModelSpec, own: DType, weights_dtype: str | None) -> DType:
-    """The dtype by which a GPU decides what products run in: the one asked for, or that of most of its files."""
+def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
+    """Return the dtype that decides what products run in: the given one, or that of most of the model's files."""
     if weights_dtype is not None:
         return dtype(weights_dtype)
-    if as_stored(model, own, weights_dtype) and model.stored and model.stored.by_dtype:
-        return dtype(_QUANTISED.get(model.stored.by_dtype[0].name, own.name))
-    return own
+    if is_stored(model, model_dtype, weights_dtype) and model.stored and model.stored.by_dtype:
+        return dtype(_QUANTIZED.get(model.stored.by_dtype[0].name, model_dtype.name))
+    return model_dtype
 
 
 def as_weights(name: str) -> DType:
-    """The dtype called `name` as weights have it: their scales are not a cache's."""
-    found = dtype(name)
-    return _AS_WEIGHTS.get(found.name, found)
+    """Return the dtype of that name for weights: their scales differ from a cache's."""
+    cache_dtype = dtype(name)
+    return _AS_WEIGHTS.get(cache_dtype.name, cache_dtype)
 
 
-def split_into_stages(
-    model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes
-) -> list[ModelSpec]:
-    """What each of `pp` pipeline stages holds, as a model of its own; sizes: how an engine cuts its layers.
-
-    A head that is tied to the embedding has a copy of it on the last stage.
-    AttncalcError: fewer layers than stages, or an encoder.
-    """
-    if pp == 1:
-        return [model]
-    if model.encoder:
-        raise AttncalcError(
-            f"--pp {pp}: an encoder-decoder has no pipeline stages here", "leave it out; --tp splits it"
-        )
-    layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
-    found, start = [], 0
-    for i, size in enumerate(sizes(len(layers), pp)):
-        found.append(_stage(model, tuple(layers[start : start + size]), first=i == 0, last=i == pp - 1))
-        start += size
-    return found
-
-
-def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
-    """What each of `gpus` GPUs that are alike holds in llama.cpp, as a model of its own.
-
-    The embedding and other tables stay in host memory; the last GPU has the head, of a tied one a copy.
-    Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
-    """
-    layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
-    ends = accumulate(layers_of_gpus(len(layers), gpus), initial=0)
-    found = [
-        _stage(model, tuple(layers[start:end]), first=False, last=i == gpus)
-        for i, (start, end) in enumerate(pairwise(ends), start=1)
-    ]
-    found[-1] = dataclasses.replace(found[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
-    return found
-
-
-def _stage(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: bool) -> ModelSpec:
-    stack = dataclasses.replace(model.main, layers=layers)
-    stack = dataclasses.replace(stack, layers=stack.distinct(), final_norm=last and stack.final_norm)
-    head = model.head if last else None
-    if not first:
-        stack = dataclasses.replace(stack, learned_positions=None, relative_position_buckets=None, embedding_norm=False)
-    if head and head.kind == "lm" and not first:  # its matrix is counted as the table that it is
-        head = head._replace(tied=True)
-    return dataclasses.replace(
-        model,
-        stacks=(stack,),
-        head=head,
-        vocab_size=model.vocab_size if first or (head and head.kind == "lm") else None,
-        token_types=model.token_types if first else None,
-        extra=model.extra if first else (),
-        stored=None,
-    )
-
-
-def _linear(
+def _matrices_total(
     model: ModelSpec,
     size: Callable[[Matrix], int],
     step: Workload | None = None,
     *,
-    alone: bool = False,
+    experts_only: bool = False,
     name: str = "params_linear",
 ) -> Quantity:
-    """The `size` of all matrices of attention and MLPs on a device, or of routed experts `alone`, in all layers
-    together; or of those that a step reads, which reads shared ones in each layer.
+    """Return the sum of `size` over the matrices of attention and MLPs of all layers on a device.
+
+    Args:
+        model: One device's share.
+        size: Returns the parameters, or the bytes, of one matrix.
+        step: Count the matrices that this step reads: one that layers share once per layer. None counts each once.
+        experts_only: Only the matrices of routed experts.
+        name: The name of the sum in formulas.
     """
     symbols = model.symbolic()
     if step is None:
         groups = [(stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights]
     else:
         groups = [(symbols.main, layers) for layers in symbols.main.distinct()]
-    asked = step and step.symbolic()
+    symbolic_step = step and step.symbolic()
     parts = []
     for stack, layers in groups:
-        one = _matrices(symbols, stack, layers, size, asked, alone=alone)
-        parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * one)))
-    return sum_of(name, f"{name.partition('_')[0]} of {_MATRICES[alone]}", parts)
+        per_layer = _layer_matrices(symbols, stack, layers, size, symbolic_step, experts_only=experts_only)
+        parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * per_layer)))
+    return sum_of(name, f"{name.partition('_')[0]} of {_MATRICES[experts_only]}", parts)
 
 
-def _matrices(
-    model: ModelSpec, stack: Stack, layers: Layers, size: Callable[[Matrix], int], step: Workload | None, *, alone: bool
+def _layer_matrices(
+    model: ModelSpec,
+    stack: Stack,
+    layers: Layers,
+    size: Callable[[Matrix], int],
+    step: Workload | None,
+    *,
+    experts_only: bool,
 ) -> int:
-    """The `size` of one layer's, without biases and vectors, routers and what stands beside."""
+    """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not quantized."""
     expert = total(size(m) for m in layers.mlp.expert(stack.d_model)) if layers.mlp else 0
-    if alone:
+    if experts_only:
         if not layers.mlp or not layers.mlp.n_experts:
             return 0
         return expert * (routed_read(layers.mlp, step.batch) if step else layers.mlp.n_experts)
-    own = layers.attention.matrices(stack.d_model, stack.d_model)
+    attention = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
-    if step:  # keys and values of the source are in the cache already
+    if step:  # K and V of the source are in the cache already
         cross = tuple(m for m in cross if m.applied_to != "keys")
-    found: int = total(size(m) for m in (*own, *cross) if m.applied_to)
+    layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
     if layers.mlp:
-        found += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
-        found += total(size(m) for m in layers.mlp.shared(stack.d_model))
-    return found
+        layer_total += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
+        layer_total += total(size(m) for m in layers.mlp.shared(stack.d_model))
+    return layer_total
 
 
-def _stored_linear(model: ModelSpec, own: DType, read: int) -> Quantity:
-    """Bytes in its files of `read` weights of the matrices: as many of all their bytes, and never more than in `own`.
+def _stored_matrix_bytes(model: ModelSpec, model_dtype: DType, read: int) -> Quantity:
+    """Return the bytes in the model's files of `read` weights of its matrices, at most as many as in `model_dtype`.
 
-    Their bytes are what the ledger has, less all else in `own`; of files with less than that, as parameters divide.
+    All matrices together have the bytes of the budget, less everything else in `model_dtype`. Files that are smaller
+    than everything else are divided as the parameters are.
     """
-    everything, linear = params(model).total, _linear(model, lambda m: m.weights)
-    held = named(weights(model, in_dtype=own.name).total, "weights", "bytes of the weights on the device")
-    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
-    share = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
-    whole = named(linear, "params_linear", "weights in matrices of attention and MLPs")
-    among = named(everything, "params", "parameters on the device")
-    beside = (among - whole) * width
-    found = share * (held - beside) // whole if int(held) > int(beside) else share * held // among
-    return quantity(minimum(found, share * width))
+    all_params, in_matrices = params(model).total, _matrices_total(model, lambda m: m.weights)
+    held = named(weights(model, in_dtype=model_dtype.name).total, "weights", "bytes of the weights on the device")
+    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    matrices_read = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
+    matrices = named(in_matrices, "params_linear", "weights in matrices of attention and MLPs")
+    everything = named(all_params, "params", "parameters on the device")
+    rest = (everything - matrices) * width
+    part, whole = (held - rest, matrices) if int(held) > int(rest) else (held, everything)
+    return quantity(minimum(matrices_read * part // whole, matrices_read * width))
 
 
-def _bytes(model: ModelSpec, packed: DType, own: DType, *, alone: bool) -> Weights:
-    everything, linear = params(model).total, _linear(model, lambda m: m.weights, alone=alone)
-    width = symbol("bytes", own.bits // 8, f"bytes of a weight in {own.name}")
-    held = named(everything, "params", "parameters on the device")
-    parts = [("params_on_device", "parameters on the device", everything)]
-    if packed.name == own.name or not linear:
-        return Weights(quantity(held * width), own.name, tuple(parts), ())
-    matrices = named(linear, "params_linear", f"of them in {_MATRICES[alone]}")
-    parts.append(("params_linear", f"of them in {_MATRICES[alone]}", linear))
-    if packed.group is None:
-        of_matrices: int = matrices * symbol("bytes_linear", packed.bits // 8, f"bytes of one in {packed.name}")
+def _quantized(model: ModelSpec, matrix_dtype: DType, model_dtype: DType, *, experts_only: bool) -> Weights:
+    """Return the weights with matrices in `matrix_dtype`, and everything else in `model_dtype`."""
+    all_params = params(model).total
+    in_matrices = _matrices_total(model, lambda m: m.weights, experts_only=experts_only)
+    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    everything = named(all_params, "params", "parameters on the device")
+    parts = [("params_on_device", "parameters on the device", all_params)]
+    if matrix_dtype.name == model_dtype.name or not in_matrices:
+        return Weights(quantity(everything * width), model_dtype.name, tuple(parts), ())
+    matrices = named(in_matrices, "params_linear", f"of them in {_MATRICES[experts_only]}")
+    parts.append(("params_linear", f"of them in {_MATRICES[experts_only]}", in_matrices))
+    if matrix_dtype.group is None:
+        in_bytes = symbol("bytes_linear", matrix_dtype.bits // 8, f"bytes of one in {matrix_dtype.name}")
+        matrix_bytes: int = matrices * in_bytes
     else:
-        of_matrices = _linear(model, lambda m: m.cols * packed.row_bytes(m.rows), alone=alone, name="bytes_linear")
-        parts.append(("bytes_linear", f"those matrices in {packed.name}", quantity(of_matrices)))
-        of_matrices = named(of_matrices, "bytes_linear", f"bytes of those matrices in {packed.name}")
-    rest = "all else stays" if alone else "embedding, head, routers, norms and biases stay"
+        exact = _matrices_total(
+            model,
+            lambda m: m.cols * matrix_dtype.row_bytes(m.rows),
+            experts_only=experts_only,
+            name="bytes_linear",
+        )
+        parts.append(("bytes_linear", f"those matrices in {matrix_dtype.name}", exact))
+        matrix_bytes = named(exact, "bytes_linear", f"bytes of those matrices in {matrix_dtype.name}")
+    rest = "everything else" if experts_only else "embedding, head, routers, norms and biases"
+    layout = matrix_dtype.meaning if matrix_dtype.group is not None else matrix_dtype.note
     note = (
-        f"Weights: {packed.name} ({packed.meaning if packed.group is not None else packed.note}) is taken for the "
-        f"{_MATRICES[alone]}; {rest} in {own.name}."
+        f"Weights: {matrix_dtype.name} ({layout}) is assumed for the {_MATRICES[experts_only]}, {model_dtype.name} for "
+        f"{rest}."
     )
-    return Weights(quantity(of_matrices + (held - matrices) * width), packed.name, tuple(parts), (note,))
+    size = quantity(matrix_bytes + (everything - matrices) * width)
+    return Weights(size, matrix_dtype.name, tuple(parts), (note,))
 
 
-def _stored(model: ModelSpec, on_device: int, *, alone: bool) -> Weights:
-    """What its files hold, over the devices as the parameters divide."""
+def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
+    """Return the bytes of the model's files, divided over the devices as its parameters are."""
     size = model.stored.size if model.stored else 0
     stored = symbol("weights_stored", size, "bytes of all tensors in its safetensors files")
-    words = "as stored"
-    if alone:
-        return Weights(stored, words, (), ("Weights: the bytes of all tensors in its safetensors files.",))
-    whole = int(params(dataclasses.replace(model, tp=1)).total)
+    if whole:
+        return Weights(stored, "as stored", (), ("Weights: the bytes of all tensors in its safetensors files.",))
+    all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
-    each = ceil_div(stored * share, named(whole, "params_total", "parameters of the whole model"))
+    per_device = ceil_div(stored * share, named(all_params, "params_total", "parameters of the whole model"))
     note = (
         f"Weights: the bytes of its safetensors files, divided as the parameters are: {count(on_device)} of "
-        f"{count(whole)} on this device."
+        f"{count(all_params)} on this device."
     )
-    return Weights(quantity(each), words, (), (note,))
+    return Weights(quantity(per_device), "as stored", (), (note,))

@@ -1,0 +1,74 @@
+"""The layers on each pipeline stage, or on each GPU, as models of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+
+from ..engines.llamacpp.split import layers_of_gpus
+from ..engines.pipeline import stage_sizes
+from ..errors import AttncalcError
+from ..model import Layers, ModelSpec
+
+
+def split_into_stages(
+    model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes
+) -> list[ModelSpec]:
+    """Return what each of `pp` pipeline stages has.
+
+    The embedding is on the first stage, the head on the last; a head that is tied to the embedding is a copy there.
+
+    Args:
+        model: One tensor-parallel device's share.
+        pp: How many stages.
+        sizes: Returns how many layers each stage has, for (layers, pp), as an engine cuts them.
+
+    Raises AttncalcError if there are fewer layers than stages, or the model has an encoder.
+    """
+    if pp == 1:
+        return [model]
+    if model.encoder:
+        raise AttncalcError(
+            f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages", "leave --pp out; --tp splits it"
+        )
+    parts = _cut(model, sizes(model.main.n_layers, pp))
+    return [_part(model, layers, first=i == 0, last=i == pp - 1) for i, layers in enumerate(parts)]
+
+
+def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
+    """Return what each of `gpus` equal GPUs has in llama.cpp.
+
+    The embedding and other tables stay in host memory. The last GPU has the head; a tied one is a copy there.
+    Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
+    """
+    parts = _cut(model, layers_of_gpus(model.main.n_layers, gpus))
+    models = [_part(model, layers, first=False, last=i == gpus - 1) for i, layers in enumerate(parts)]
+    models[-1] = dataclasses.replace(models[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
+    return models
+
+
+def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[tuple[Layers, ...]]:
+    """Return the model's layers, one entry per layer, cut into consecutive parts of those sizes."""
+    layers = tuple(dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count))
+    return [layers[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def _part(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: bool) -> ModelSpec:
+    """Return the model with these layers; `first` has the embedding and other tables, `last` norm and head."""
+    stack = dataclasses.replace(model.main, layers=layers)
+    stack = dataclasses.replace(stack, layers=stack.distinct(), final_norm=last and stack.final_norm)
+    head = model.head if last else None
+    if not first:
+        stack = dataclasses.replace(stack, learned_positions=None, relative_position_buckets=None, embedding_norm=False)
+    if head and head.kind == "lm" and not first:  # `vocab_size` counts its matrix, so the head must not do so again
+        head = head._replace(tied=True)
+    return dataclasses.replace(
+        model,
+        stacks=(stack,),
+        head=head,
+        vocab_size=model.vocab_size if first or (head and head.kind == "lm") else None,
+        token_types=model.token_types if first else None,
+        extra=model.extra if first else (),
+        stored=None,
+    )
