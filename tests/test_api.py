@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import json
+from typing import Any
 
 import pytest
+from asking import Ask, results
 
 import attncalc
 import attncalc.quantity
-from attncalc import AttncalcError, Workload, kv_cache, load
+from attncalc import AttncalcError, FitRequest, Workload, fit, gpu, kv_cache, load
 
 
 def test_a_few_lines_get_a_figure() -> None:
@@ -18,20 +21,20 @@ def test_a_few_lines_get_a_figure() -> None:
     assert cache.total.formula.substituted == "80 * 8 * 4096 * 2 * 8 * 128 * 2"
 
 
-def test_a_workload_says_how_long_its_context_is() -> None:
+def test_a_workload_needs_a_context() -> None:
     with pytest.raises(AttncalcError, match="without a context"):
         Workload.decode(batch=8)
     with pytest.raises(AttncalcError, match="context: 0 is not above zero"):
         Workload.prefill(context=0)
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in attncalc.__all__:
         assert getattr(attncalc, name) is not None
         assert name in dir(attncalc)
 
 
-def test_a_name_that_is_not_there_says_so() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'kv_cash'"):
         attncalc.kv_cash  # type: ignore[attr-defined]  # noqa: B018
 
@@ -48,3 +51,31 @@ def test_every_public_name_is_documented() -> None:
         words = (getattr(attncalc, name).__doc__ or "").strip()
         assert words
         assert not words.startswith(f"{name}(")  # what a dataclass or a named tuple without one gets
+
+
+ENGINES = ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("place", ["gpu", "kv_memory"])
+def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> None:
+    # Qwen3 is in bf16, where llama.cpp's own default is f16; 4 GPUs without --tp are split as the engine does it
+    given: dict[str, Any] = {"gpu": gpu("h100-80gb"), "gpus": 4} if place == "gpu" else {"kv_memory": 8 * 2**30}
+    result = fit(FitRequest(load("qwen3-8b"), Workload.decode(batch=3, context=5000), engine, **given))
+    options = ["--gpu", "h100-80gb", "--gpus", "4"] if place == "gpu" else ["--kv-memory", "8GiB"]
+    answer = ask("fit", "qwen3-8b", "-b", "3", "-c", "5000", "--engine", engine, *options, "--json")
+    figures, document = results(answer), json.loads(answer.out)
+    assert figures["kv_memory"] == result.budget.kv_memory
+    assert figures["kv_tokens"] == result.pool.tokens
+    assert figures["kv_needed"] == result.needed
+    assert (document["fits"], document["tp"]) == (result.fits, result.resolved.args.tp)
+    assert document["log_lines"] == list(result.pool.log_lines)
+    assert document["workload"]["kv_dtype"] == result.resolved.args.kv_dtype.name
+    assert result.resolved.args.kv_dtype.name == ("fp16" if engine == "llamacpp" else "bf16")
+
+
+def test_fit_without_a_memory_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="--gpu or --kv-memory is required"):
+        fit(FitRequest(load("gpt2"), Workload.decode(1, 100)))
+    with pytest.raises(AttncalcError, match="--reserve cannot be combined with --kv-memory"):
+        fit(FitRequest(load("gpt2"), Workload.decode(1, 100), kv_memory=2**30, reserve=2**20))

@@ -62,8 +62,8 @@ def fit_all_report(request: FitRequest) -> Report:
         raise _no_answer(errors)
     first = answers[0].result
     resolved = first.resolved
-    bounds, answer = roofline_section(resolved), _verdict(answers)
-    layers = {each.result.resolved.engine: _layer(each) for each in answers} | {
+    bounds, verdict = roofline_section(resolved), _verdict(answers)
+    layers = {answer.result.resolved.engine: _layer(answer) for answer in answers} | {
         name: _unsupported(name, error) for name, error in errors.items()
     }
     return Report(
@@ -73,12 +73,12 @@ def fit_all_report(request: FitRequest) -> Report:
         workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*answers[0].figures, *bounds.figures),
         tuple(layers[name] for name in SERVING),
-        (verdict_table(answer), _table(answers), *bounds.tables),
+        (verdict_table(verdict), _table(answers), *bounds.tables),
         tuple(dict.fromkeys((*_notes(answers, errors), *bounds.notes))),
         (*part_figures(first), *bounds.parts),
         {
-            **fit_facts(first, answer, suggestions(first)),
-            "fits": any(each.result.fits for each in answers),
+            **fit_facts(first, verdict, suggestions(first)),
+            "fits": any(answer.result.fits for answer in answers),
             "roofline": bounds.more,
         },
     )

@@ -190,12 +190,12 @@ def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
         return []
     if math == stored:
         return [f"{stored} weights are multiplied in {math} with activations in {math} (W{bits}A{bits})."]
-    own = RUNS_IN[stored][0]
-    if own in ("bf16", "fp16"):
+    native = RUNS_IN[stored][0]
+    if native in ("bf16", "fp16"):
         return [f"{stored} weights are converted and multiplied in {math} (W{bits}A16)."]
-    if math == own:
+    if math == native:
         return [f"{stored} weights are multiplied in {math} with activations in {math}, as in llama.cpp."]
-    return [f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {own}."]
+    return [f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {native}."]
 
 
 def _batch_note(bounds: Roofline) -> str:

@@ -52,22 +52,30 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
     usable = quantity(
         memory if share.numerator == share.denominator else ceil_div(memory * share.numerator, share.denominator)
     )
-    held = weights(
+    weights_on_gpu = weights(
         resolved.model,
         pp=resolved.args.pp,
         part=part,
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
     )
-    back = reserve_for(resolved, part or resolved.model, resolved.workload.batch, resolved.workload.context)
+    reserve_on_gpu = reserve_for(resolved, part or resolved.model, resolved.workload.batch, resolved.workload.context)
     left = (
         named(usable, "usable", "bytes that the engine takes")
-        - named(held.total, "weights", "bytes of the weights")
-        - named(back.total, "reserve", "bytes reserved for activations, graphs and the driver")
+        - named(weights_on_gpu.total, "weights", "bytes of the weights")
+        - named(reserve_on_gpu.total, "reserve", "bytes reserved for activations, graphs and the driver")
     )
-    short = max(0, int(held.total) + int(back.total) - int(usable))
-    layers = part.main.n_layers if part else None
-    return MemoryBudget(Quantity(0) if short else left, memory, share, usable, held, back, short, layers)
+    short = max(0, int(weights_on_gpu.total) + int(reserve_on_gpu.total) - int(usable))
+    return MemoryBudget(
+        kv_memory=Quantity(0) if short else left,
+        memory=memory,
+        share=share,
+        usable=usable,
+        weights=weights_on_gpu,
+        reserve=reserve_on_gpu,
+        short=short,
+        layers=part.main.n_layers if part else None,
+    )
 
 
 def reserve_for(resolved: ResolvedRequest, model: ModelSpec, batch: int, context: int) -> Reserve:

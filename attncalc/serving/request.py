@@ -1,4 +1,4 @@
-"""What is asked of `fit`, and the one function that completes it.
+"""The request to `fit`, and the one function that completes it.
 
 A `FitRequest` is what a person gives: most of it may be left out. `resolve` fills in the defaults of the engine, the
 model and the GPU, and checks what excludes what. Nothing after it looks for a default again.
@@ -40,7 +40,7 @@ class FitRequest:
         model: The whole model, not one device's share.
         workload: Batch, context and dtypes. A kv_dtype of None is the engine's default.
         engine: vllm, sglang, llamacpp, transformers or ideal.
-        gpu: The GPUs, which are all alike.
+        gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
         kv_memory: Bytes for the cache on one device, as an engine reported them.
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
@@ -77,7 +77,7 @@ class FitRequest:
     def for_engine(self, engine: str) -> FitRequest:
         """Return the same request to another engine, on the same GPUs.
 
-        An engine that gives each GPU whole layers uses all of them so, whatever tp, pp and dcp are.
+        An engine that gives each GPU whole layers (llama.cpp) does so with all of them, and ignores tp, pp and dcp.
         Raises AttncalcError if the GPUs cannot be split as requested.
         """
         request = dataclasses.replace(self, engine=engine)

@@ -240,9 +240,11 @@ def _compute_bound_batch(
     def compute_bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops
 
-    # From a batch that reads all experts on, weights do not grow any more: the bound is a division.
+    # A batch that reads all experts has the bytes of every larger one, so its bound is a division. Smaller batches may
+    # read fewer experts, and are searched.
     experts = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    smallest = first(compute_bound, 0, int(ceil_div(weights(experts) * math.flops, spare)))
+    upper = int(ceil_div(weights(experts) * math.flops, spare))
+    smallest = upper if experts == 1 else first(compute_bound, 0, upper)
     step = at(smallest)
     # Formulas have 'least B where a > b'. So a is the arithmetic of this batch, and b its memory less the smallest
     # difference, both multiplied by peak * bandwidth.

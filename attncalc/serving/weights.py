@@ -206,13 +206,13 @@ def _stored_matrix_bytes(model: ModelSpec, model_dtype: DType, read: int) -> Qua
     than everything else are divided as the parameters are.
     """
     all_params, in_matrices = params(model).total, _matrices_total(model, lambda m: m.weights)
-    held = named(weights(model, in_dtype=model_dtype.name).total, "weights", "bytes of the weights on the device")
+    on_device = named(weights(model, in_dtype=model_dtype.name).total, "weights", "bytes of the weights on the device")
     width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
     matrices_read = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
     matrices = named(in_matrices, "params_linear", "weights in matrices of attention and MLPs")
     everything = named(all_params, "params", "parameters on the device")
     rest = (everything - matrices) * width
-    part, whole = (held - rest, matrices) if int(held) > int(rest) else (held, everything)
+    part, whole = (on_device - rest, matrices) if int(on_device) > int(rest) else (on_device, everything)
     return quantity(minimum(matrices_read * part // whole, matrices_read * width))
 
 
