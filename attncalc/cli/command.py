@@ -63,7 +63,8 @@ def _annotations(cls: type[Options]) -> dict[str, Any]:
     """Return the annotation of each option; `LAST`, which is none, has no `Annotated`."""
     names: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        names |= {name: kind for name, kind in inspect.get_annotations(base).items() if hasattr(kind, "__metadata__")}
+        annotations = inspect.get_annotations(base, eval_str=True)
+        names |= {name: kind for name, kind in annotations.items() if hasattr(kind, "__metadata__")}
     return names
 
 

@@ -7,43 +7,51 @@ from typing import Annotated
 import typer
 
 from ..errors import AttncalcError
+from ..model import ModelSpec
 from ..report.compare import compare_models, compare_variants
 from ..units import count, parse_count
 from . import COMMANDS
 from . import options as o
-from .command import command_app
+from .command import Options, command_app
 
 app = command_app()
 
 
-@app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
-def compare(
-    workload: o.WorkloadOptions,
-    dtypes: o.CacheDtypeOptions,
-    output: o.OutputOptions,
+class ModelsOptions(Options):
+    """Which models, or which attention of one model."""
+
     models: Annotated[
         list[str] | None,
         typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL..."),
-    ] = None,
-    preset: o.Preset = None,
+    ] = None
+    preset: o.Preset = None
     attention: Annotated[
         list[str] | None,
         o.option("--attention", metavar="KIND", help="For one model: one more row, as mla:512; may be repeated."),
-    ] = None,
-    tp: o.Tp = "1",
-    assume_grouped: o.AssumeGrouped = False,
+    ] = None
+    tp: o.Tp = "1"
+    assume_grouped: o.AssumeGrouped = False
+
+    def read(self) -> list[ModelSpec]:
+        """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
+        names = [*(self.models or []), *([self.preset] if self.preset else [])]
+        tp = parse_count(self.tp, "--tp")
+        return [o.read_model(name, None, assume_grouped=self.assume_grouped).shard(tp) for name in names or [None]]
+
+
+@app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
+def compare(
+    models: ModelsOptions, workload: o.WorkloadOptions, dtypes: o.CacheDtypeOptions, output: o.OutputOptions
 ) -> None:
-    names = [*(models or []), *([preset] if preset else [])]
-    chosen: list[str | None] = [*names] or [None]
-    specs = [o.read_model(name, None, assume_grouped=assume_grouped).shard(parse_count(tp, "--tp")) for name in chosen]
+    specs = models.read()
     shortest = None
     if workload.context is None and len(specs) > 1:
         shortest = min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs)
         workload = workload.with_defaults({"context": str(shortest)})
     workloads = [o.read_workload(spec, _for_model(workload, encoder=bool(spec.encoder)), dtypes) for spec in specs]
     if len(specs) == 1:
-        report = compare_variants(specs[0], workloads[0], attention or ())
-    elif attention:
+        report = compare_variants(specs[0], workloads[0], models.attention or ())
+    elif models.attention:
         raise AttncalcError(
             f"--attention takes one model, not {count(len(specs))}", "name one model, or leave --attention out"
         )

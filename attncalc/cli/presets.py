@@ -32,12 +32,12 @@ def list_presets(output: o.ListOutputOptions) -> None:
     _list(output)
 
 
-@app.command(help="Print a preset's YAML: the file to start your own from.")
+@app.command(help="Print a preset's YAML, to start your own from.")
 def show(name: Annotated[str, typer.Argument(help="The preset's name.")], output: o.PlainOutputOptions) -> None:
     output.write(preset_text(name))
 
 
-@app.command(help="Print the JSON Schema of a model's YAML, for an editor.")
+@app.command(help="Print the JSON Schema of a model's YAML. An editor can check your file with it.")
 def schema(output: o.PlainOutputOptions) -> None:
     import json
 
@@ -46,7 +46,7 @@ def schema(output: o.PlainOutputOptions) -> None:
     output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command(help="Write a model's config.json as a preset's YAML, to read, keep and change.")
+@app.command(help="Write a config.json as a preset's YAML. It is yours to read, keep and change.")
 def add(
     model: Annotated[str, typer.Argument(help="A config.json, a folder with one, org/name on the hub, or -.")],
     output: o.PlainOutputOptions,
@@ -55,7 +55,7 @@ def add(
     output.write(model_file(model, assume_grouped=assume_grouped))
 
 
-@app.command(help="List the model_types of a config.json: those that are supported, and why others are not.")
+@app.command(help="List the supported model_types of config.json. Those that are not supported have a reason.")
 def families(output: o.ListOutputOptions) -> None:
     from ..config.huggingface import read_families, refused, version
 
