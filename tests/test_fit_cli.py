@@ -235,7 +235,7 @@ def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
         (("--gpu", "h100", "--tp", "8", "--gpus", "4"), "--tp 8 with --pp 1 needs 8 GPUs, but --gpus is 4"),
         (("--gpu", "h100", "--tp", "4", "--gpus", "6"), "--gpus 6 is not a multiple of --tp 4 times --pp 1"),
         (("--gpu", "h100", "--gpus", "3", "--pp", "2"), "--gpus 3 is not a multiple of --pp 2"),
-        (("--gpu", "h100", "--gpu-memory-utilization", "92"), "'92' is not a share above 0 and up to 1"),
+        (("--gpu", "h100", "--gpu-memory-utilization", "92"), "'92' is not a number above 0 and at most 1"),
         (("--gpu", "h100", "--weights-dtype", "fp7"), "there is no dtype 'fp7'"),
         (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm' here"),
         (("--gpu", "h100", "--engine", "ideal", "--block-size", "16"), "--block-size has no effect on engine ideal"),

@@ -267,7 +267,7 @@ def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
 def test_a_wrong_share_is_an_error(text: str) -> None:
-    with pytest.raises(AttncalcError, match="not a share above 0 and up to 1"):
+    with pytest.raises(AttncalcError, match="not a number above 0 and at most 1"):
         parse_share(text, "--gpu-memory-utilization")
 
 

@@ -6,16 +6,14 @@ driver, CUDA graphs and libraries take has none, so it is a constant from a publ
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from ..engines import engine_defaults
 from ..engines.base import EngineArgs
 from ..engines.defaults import Limits
-from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
-from ..units import BYTES, GIB, count, dtype, human, truncate
+from ..units import BYTES, GIB, count, dtype, human, parse_decimal
 
 FIXED = -(-179 * GIB // 100)
 """1.79 GiB for the CUDA context, CUDA graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
@@ -60,11 +58,7 @@ def default_share(engine: str, args: EngineArgs, devices: int) -> Share:
 
 def parse_share(text: str, option: str) -> Share:
     """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not one."""
-    match = re.fullmatch(r"(0|1)?(?:\.(\d{1,12}))?", text.strip(), re.ASCII)
-    whole, fraction = (match[1] or "0", match[2] or "") if match else ("0", "")
-    numerator, denominator = int(whole + fraction), 10 ** len(fraction)
-    if not 0 < numerator <= denominator:
-        raise AttncalcError(f"{option}: '{truncate(text)}' is not a share above 0 and up to 1", "write 0.92, or 1")
+    numerator, denominator = parse_decimal(text, option, upper=1)
     return Share(option, text.strip(), numerator, denominator)
 
 
