@@ -26,7 +26,7 @@ from attncalc.config import preset_text, presets
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
-"""What describes the commands: their screens, Python, options, links and paths are all tested."""
+"""The pages whose screens, Python examples, options, links and paths are tested."""
 LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 
 _SCREEN = re.compile(
@@ -38,9 +38,13 @@ _LISTS = ("attncalc presets", "attncalc gpus")
 
 
 class Screen(NamedTuple):
-    """A command that a page shows, and what the page says it prints.
+    """A command on a page, with its output there.
 
-    lines: how many lines of it the page shows (`| head -n 20`), or None for all.
+    Attributes:
+        page: The page's path in this repository.
+        command: The command, without `| head`.
+        lines: How many lines of the output the page shows (`| head -n 20`), or None for all.
+        text: The output on the page.
     """
 
     page: str
@@ -77,7 +81,7 @@ def head(text: str, lines: int | None) -> str:
 
 
 def without_numbers(screen: str) -> str:
-    """Replace what differs from machine to machine: numbers, units, the CPU's threads, line breaks."""
+    """Return a screen without what differs from machine to machine: numbers, units, threads, line breaks."""
     return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu|%)?|[KMG]iB|threads?|cached", "#", screen).split())
 
 
@@ -161,7 +165,7 @@ def test_relative_links_resolve(page: Path) -> None:
 
 @pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
 def test_paths_in_this_repository_exist(page: Path) -> None:
-    """A path in backticks that begins with a folder of this repository; NAME and * stand for anything."""
+    """A path in backticks that begins with a folder of this repository; NAME and * match anything."""
     for path in re.findall(r"`((?:attncalc|tests|tools|presets|docs|\.ci|\.github)/[\w./*-]+)`", page.read_text()):
         pattern = re.sub(r"\b[A-Z]+\b", "*", path.rstrip("/"))
         assert list(REPOSITORY.glob(pattern)), f"{page.name}: {path}"
@@ -246,10 +250,14 @@ def renew(page: Path) -> None:
     """Write a page with every screen as it is printed now."""
 
     def screen(match: re.Match[str]) -> str:
-        lines = match["lines"]
-        text = head(printed(match["command"]), int(lines) if lines else None)
+        lines = int(match["lines"]) if match["lines"] else None
+        output = printed(match["command"])
+        if "verify" in match["command"] and is_up_to_date(
+            Screen(page.name, match["command"], lines, match["text"]), output
+        ):
+            return match[0]  # only measured numbers changed
         pipe = f" | head -n {lines}" if lines else ""
-        return f"```console\n$ {match['command']}{pipe}\n{text}```"
+        return f"```console\n$ {match['command']}{pipe}\n{head(output, lines)}```"
 
     before = page.read_text()
     after = _SCREEN.sub(screen, before)
