@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from asking import REPOSITORY, Ask, shell
 
+from attncalc import Workload, load
+from attncalc.report.formats import FORMATS
+from attncalc.report.kv import kv_report
+
 
 def test_a_file_keeps_its_mode_when_it_is_overwritten(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "kv.json"
@@ -30,7 +34,7 @@ def test_a_file_is_written_whole_and_kept(ask: Ask, tmp_path: Path) -> None:
     assert ask("kv", "gpt2", "-o", str(file)) == (0, "", "")
     first = file.read_text()
     assert json.loads(first)["schema"] == "attncalc.kv/1"
-    assert "is there already" in ask("kv", "gpt3", "-o", str(file)).err
+    assert "already exists" in ask("kv", "gpt3", "-o", str(file)).err
     assert file.read_text() == first
     assert ask("kv", "gpt3", "-o", str(file), "--force").code == 0
     assert file.read_text() != first
@@ -51,6 +55,38 @@ def test_a_files_suffix_picks_its_format(ask: Ask, tmp_path: Path, suffix: str, 
     file = tmp_path / f"x.{suffix}"
     ask("kv", "gpt2", "-o", str(file))
     assert file.read_text().startswith(start)
+
+
+@pytest.mark.parametrize("suffix", ["tex", "xlsx", "html", "jsn"])
+def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"x.{suffix}"
+    answer = ask("kv", "gpt2", "-o", str(file))
+    assert answer.code == 2
+    assert f"no output format has the suffix '.{suffix}'" in answer.err
+    assert "tip: use .txt (table), .json (json), .csv (csv), .md (markdown), .markdown (markdown)" in answer.err
+    assert not file.exists()
+    assert ask("kv", "gpt2", "-o", str(file), "--format", "table").code == 0
+    assert file.read_text().startswith("GPT-2 (124M)  multi")
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.TXT", ".hidden"])
+def test_txt_and_no_suffix_are_plain_text(ask: Ask, tmp_path: Path, name: str) -> None:
+    assert ask("kv", "gpt2", "-o", str(tmp_path / name)).code == 0
+    assert (tmp_path / name).read_text().startswith("GPT-2 (124M)  multi")
+
+
+def test_a_new_format_is_one_file_and_one_line_of_the_table() -> None:
+    for known in FORMATS.values():
+        assert known.render(kv_report(load("gpt2"), Workload.decode(1, 64)), explain=True)
+    suffixes = [suffix for known in FORMATS.values() for suffix in known.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+def test_help_and_errors_list_the_formats(ask: Ask) -> None:
+    listed = ", ".join(FORMATS)
+    assert listed in " ".join(ask("kv", "--help").out.split())
+    answer = ask("kv", "gpt2", "--format", "jsn")
+    assert answer.err == f"error: unknown format 'jsn'\n  tip: did you mean 'json'? known formats: {listed}\n"
 
 
 def test_a_link_is_followed_and_stays(ask: Ask, tmp_path: Path) -> None:

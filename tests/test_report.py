@@ -19,7 +19,7 @@ from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
 from attncalc.report.compare import compare_variants
-from attncalc.report.explain import aligned, working
+from attncalc.report.explain import align_formula, explain_figure
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
 from attncalc.report.report import Report
@@ -64,7 +64,7 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
     for report in REPORTS:
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
-        assert list(document) == [*shared, *report.more]
+        assert list(document) == [*shared, *report.extra]
         # a model's own matrices (W_q, W_kv_a, ...) are the only names that differ
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
         names = [name for name in names if name not in ("params_router", "params_sinks")]
@@ -168,7 +168,7 @@ def test_a_model_within_its_limits_gets_no_warning() -> None:
 
 def test_an_explanation_stands_symbol_over_number() -> None:
     figure = kv_report(load("llama2-70b"), Workload.decode(8, 4096)).figures[0]
-    assert working(figure)[:3] == [
+    assert explain_figure(figure)[:3] == [
         "  KV cache = 10,737,418,240 B = 10.00 GiB",
         "    L  * B * T    * 2 * n_kv_heads * d_head * bytes",
         "    80 * 8 * 4096 * 2 * 8          * 128    * 2",
@@ -184,12 +184,12 @@ def test_a_symbol_is_explained_once_and_again_when_it_changes() -> None:
 
 def test_a_long_formula_folds_in_pairs() -> None:
     cells = [("alpha", "1"), ("+", "+"), ("beta", "22222"), ("+", "+"), ("c", "3")]
-    assert aligned(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
+    assert align_formula(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
 
 
 def test_every_figure_that_is_explained_names_its_source() -> None:
     for report in REPORTS:
-        assert all(figure.source for figure in report.workings), report.command
+        assert all(figure.source for figure in report.figures_to_explain), report.command
 
 
 def test_every_figure_of_attention_names_its_paper() -> None:

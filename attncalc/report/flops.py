@@ -20,7 +20,7 @@ from .report import (
     Table,
     heading,
     times,
-    tokens_asked,
+    context_fact,
     unit_column,
     workload_facts,
 )
@@ -58,7 +58,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
 
 def _asked(model: ModelSpec, workload: Workload) -> list[str]:
     return [
-        f"{_PHASES[workload.phase]}, {tokens_asked(workload)}",
+        f"{_PHASES[workload.phase]}, {context_fact(workload)}",
         f"{count(workload.past)} of it in the cache" if workload.phase == "prefill" and workload.past else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",

@@ -24,7 +24,7 @@ from .report import (
     figure_rows,
     heading,
     times,
-    tokens_asked,
+    context_fact,
     unit_column,
     workload_facts,
 )
@@ -53,7 +53,7 @@ def _asked(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
     stored = cache_dtype(model, workload)
     return [
         f"batch {count(workload.batch)}",
-        tokens_asked(workload),
+        context_fact(workload),
         f"source {count(workload.source)}" if workload.source else "",
         f"cache in {stored.name} ({stored.note})",
         f"engine {engine}" if engine != "ideal" else "",

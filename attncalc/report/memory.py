@@ -11,7 +11,7 @@ from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
 from .layers import attention_source
 from .notes import memory_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, tokens_asked, unit_column, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, heading, context_fact, unit_column, workload_facts
 
 
 def memory_report(model: ModelSpec, workload: Workload) -> Report:
@@ -30,7 +30,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     in_dtype = compute_dtype(model, workload)
     phase = "one decode step" if workload.phase == "decode" else "a forward pass"
     asked = (
-        f"{phase}, {tokens_asked(workload)}",
+        f"{phase}, {context_fact(workload)}",
         f"{count(workload.past)} of it in the cache" if workload.past and workload.phase != "decode" else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",

@@ -76,7 +76,7 @@ def families_report(read: Sequence[str], refused: Mapping[str, str], version: st
             Table((Column("read", "left"), left, left), rows),
             Table((Column("refused", "left"), Column("because", "left")), reasons),
         ),
-        more={"read": ordered, "refused": dict(sorted(refused.items()))},
+        extra={"read": ordered, "refused": dict(sorted(refused.items()))},
     )
 
 
