@@ -14,14 +14,18 @@ from reports import all_reports, reports_of
 from toy import Recurrent
 
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
+from attncalc.cost.cache import kv_cache
+from attncalc.cost.windows import without_windows
 from attncalc.quantity import Ratio
 from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
-from attncalc.report.compare import compare_variants
+from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.explain import align_formula, explain_figure
+from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
+from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
 
 REPORTS = list(all_reports())
@@ -149,12 +153,15 @@ def notes(report: Report) -> str:
         (lambda: params_report(load("gpt3")), "57,982,058,496"),
         (lambda: params_report(load("gpt3")), "33 %"),
         (lambda: kv_report(load("gpt2"), Workload.decode(1, 4096)), "warning: context 4,096"),
-        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's own 4,096"),
-        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers see a window"),
+        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's maximum of 4,096"),
+        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers attend to a window"),
         (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), "4,096, not d_model 5,376"),
-        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "each is held by 2"),
-        (lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)), "whole on each of the 8"),
-        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are counted"),
+        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "2 devices store each head"),
+        (
+            lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)),
+            "each of the 8 devices stores the whole latent",
+        ),
+        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are included"),
         (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
     ],
 )
@@ -164,6 +171,58 @@ def test_screens_carry_the_notes_an_expert_would_add(report: Any, words: str) ->
 
 def test_a_model_within_its_limits_gets_no_warning() -> None:
     assert "warning" not in notes(kv_report(load("llama2-70b"), Workload.decode(1, 4096)))
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "at_context", "no_window_full"),
+    [
+        # 32 layers, 2 * 8 KV heads * 128 elements of 2 B; the window of 4,096 is full at 32,768 tokens
+        ("mistral-7b", 32_768, 0, 32 * 2 * 8 * 128 * 2),
+        ("mistral-7b", 4_095, 32 * 2 * 8 * 128 * 2, 32 * 2 * 8 * 128 * 2),
+        # 10 global layers, and all 62 before the window of 1,024 is full: 2 * 16 KV heads * 128 elements of 2 B
+        ("gemma3-27b", 131_072, 10 * 2 * 16 * 128 * 2, 62 * 2 * 16 * 128 * 2),
+        ("llama2-70b", 4_096, 80 * 2 * 8 * 128 * 2, 80 * 2 * 8 * 128 * 2),
+    ],
+)
+def test_cache_per_token_has_two_names_with_one_meaning_each(
+    name: str, context: int, at_context: int, no_window_full: int
+) -> None:
+    workload = Workload.decode(1, context)
+    expected = {"kv_cache_per_token": at_context, "kv_cache_per_token_max": no_window_full}
+    for report in (kv_report(load(name), workload), compare_variants(load(name), workload)):
+        assert expected.items() <= {f.name: f.value for f in report.figures}.items()
+    of_presets = {f.name: f.value for f in presets_report([load(name)]).layers[0][1]}
+    assert of_presets["kv_cache_per_token_max"] == no_window_full
+    assert "kv_cache_per_token" not in of_presets  # a list of models has no context
+
+
+def test_screens_name_the_cache_per_token_in_full_where_a_window_is_full() -> None:
+    mistral, llama = load("mistral-7b"), load("llama2-70b")
+    workload = Workload.decode(1, 32_768)
+    for report in (kv_report(mistral, workload), compare_models([mistral, llama], [workload] * 2)):
+        screen = text.render(report)
+        assert "  per token, at this context" in screen
+        assert "  per token, no window full" in screen
+    screen = text.render(kv_report(llama, workload))
+    assert "  per token  " in screen
+    assert "per token, " not in screen
+    columns = [" ".join(column.header.split()) for column in compare_variants(mistral, workload).tables[0].columns]
+    assert "KV per token, no window full KiB" in columns
+
+
+def test_without_windows_a_model_caches_what_full_attention_does() -> None:
+    model, workload = load("gemma3-27b"), Workload.decode(3, 10_000)
+    for engine in ("ideal", "transformers"):
+        full = kv_cache(model.with_full_attention(), workload, engine_name=engine)
+        assert without_windows(model, workload, engine_name=engine) == (full.total, full.per_token)
+
+
+def test_flops_names_the_table_that_it_reproduces() -> None:
+    assert "one layer, as in Vaswani et al. 2017, Table 1" in " ".join(
+        " ".join(column.header.split())
+        for table in flops_report(load("gpt3"), Workload.prefill(1, 2048)).tables
+        for column in table.columns
+    )
 
 
 def test_an_explanation_stands_symbol_over_number() -> None:
