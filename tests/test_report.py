@@ -1,4 +1,4 @@
-"""Reports: every figure carries the formula that gives it, and screens keep to their width."""
+"""Reports: every figure has a formula that gives its value, and screens fit 80 columns."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_explanations_fit_80_columns() -> None:
             assert len(line) <= 80, line
 
 
-def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
+def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     by_command: dict[str, set[tuple[str, ...]]] = {}
     for report in REPORTS:
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
         assert list(document) == [*shared, *report.extra]
-        # a model's own matrices (W_q, W_kv_a, ...) are the only names that differ
+        # only the matrices of attention (W_q, W_kv_a, ...) differ between models
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
         names = [name for name in names if name not in ("params_router", "params_sinks")]
         shape = (*document["model"], *document["workload"], *names, *(key for key in document["layers"][0]))
@@ -104,12 +104,12 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
 def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:
     for report in REPORTS:
         if report.command == command:
-            found = [f.name for f in report.figures]
-            assert set(names.split()) <= set(found)
-            assert len(found) == len(set(found))
+            figure_names = [f.name for f in report.figures]
+            assert set(names.split()) <= set(figure_names)
+            assert len(figure_names) == len(set(figure_names))
 
 
-def test_csv_has_a_row_for_every_figure() -> None:
+def test_csv_has_one_row_per_figure() -> None:
     for report in REPORTS:
         rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
         assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
@@ -127,11 +127,11 @@ def test_markdown_tables_have_as_many_cells_as_columns() -> None:
                 assert first.count("|") == second.count("|")
 
 
-def test_a_kind_that_no_report_knows_gets_every_report() -> None:
+def test_reports_support_a_kind_that_they_do_not_know() -> None:
     layers = (Layers("toy", 3, attention=Recurrent(10)), Layers("own", 2, attention=Grouped(4, 4, 8)))
     mixed = model_of(*layers)
-    found = list(reports_of(mixed))
-    assert {f.name: f.value for f in found[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
+    reports = list(reports_of(mixed))
+    assert {f.name: f.value for f in reports[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
     alone = model_of(layers[0])
     with pytest.raises(AttncalcError, match="toy has no heads of keys"):
         alone.with_attention("mqa")
@@ -165,11 +165,11 @@ def notes(report: Report) -> str:
         (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
     ],
 )
-def test_screens_carry_the_notes_an_expert_would_add(report: Any, words: str) -> None:
+def test_screens_have_notes_on_what_the_figures_leave_out(report: Any, words: str) -> None:
     assert words in notes(report())
 
 
-def test_a_model_within_its_limits_gets_no_warning() -> None:
+def test_a_context_within_the_maximum_gives_no_warning() -> None:
     assert "warning" not in notes(kv_report(load("llama2-70b"), Workload.decode(1, 4096)))
 
 
@@ -225,7 +225,7 @@ def test_flops_names_the_table_that_it_reproduces() -> None:
     )
 
 
-def test_an_explanation_stands_symbol_over_number() -> None:
+def test_an_explanation_aligns_symbols_over_numbers() -> None:
     figure = kv_report(load("llama2-70b"), Workload.decode(8, 4096)).figures[0]
     assert explain_figure(figure)[:3] == [
         "  KV cache = 10,737,418,240 B = 10.00 GiB",
@@ -234,24 +234,24 @@ def test_an_explanation_stands_symbol_over_number() -> None:
     ]
 
 
-def test_a_symbol_is_explained_once_and_again_when_it_changes() -> None:
+def test_a_symbol_is_explained_again_only_if_its_value_changes() -> None:
     lines = text.render(kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True).splitlines()
     layers = [line.split()[1] for line in lines if line.startswith("    L  ") and "layers" in line]
-    assert layers == ["10", "52", "10"]  # of one more token, of the local layers, of the global ones
+    assert layers == ["10", "52", "10"]  # per token at this context, of the local layers, of the global ones
     assert sum("source: Vaswani" in line for line in lines) == 1
 
 
-def test_a_long_formula_folds_in_pairs() -> None:
+def test_a_long_formula_is_folded_in_pairs_of_lines() -> None:
     cells = [("alpha", "1"), ("+", "+"), ("beta", "22222"), ("+", "+"), ("c", "3")]
     assert align_formula(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
 
 
-def test_every_figure_that_is_explained_names_its_source() -> None:
+def test_every_explained_figure_names_its_source() -> None:
     for report in REPORTS:
         assert all(figure.source for figure in report.figures_to_explain), report.command
 
 
-def test_every_figure_of_attention_names_its_paper() -> None:
+def test_figures_of_attention_name_their_paper() -> None:
     for report in reports_of(load("deepseek-v3")):
         for figure in report.figures:
             if figure.name in ("kv_cache", "params_attention", "flops_attention_scores", "score_matrix"):
