@@ -57,13 +57,15 @@ def test_the_suffix_of_a_file_selects_its_format(ask: Ask, tmp_path: Path, suffi
     assert file.read_text().startswith(start)
 
 
-@pytest.mark.parametrize("suffix", ["tex", "xlsx", "html", "jsn"])
+@pytest.mark.parametrize("suffix", ["xlsx", "html", "jsn"])
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"x.{suffix}"
     answer = ask("kv", "gpt2", "-o", str(file))
     assert answer.code == 2
     assert f"no output format has the suffix '.{suffix}'" in answer.err
-    assert "tip: use .txt (table), .json (json), .csv (csv), .md (markdown), .markdown (markdown)" in answer.err
+    assert all(
+        f"{suffix} ({known.name})" in answer.err for known in FORMATS.values() for suffix in known.suffixes if suffix
+    )
     assert not file.exists()
     assert ask("kv", "gpt2", "-o", str(file), "--format", "table").code == 0
     assert file.read_text().startswith("GPT-2 (124M)  multi")

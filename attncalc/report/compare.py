@@ -220,11 +220,10 @@ def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
 
 
 def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[ModelSpec]) -> tuple[str, ...]:
-    notes = [
-        *context_notes(model, workload),
-        "* as released. attn.: parameters of attention. FLOP/byte: of a decode step, per byte of weights and cache.",
-        *_decode_notes([model, *compared]),
-    ]
+    legend = "* as released. attn.: parameters of attention."
+    if model.main.keeps_cache:
+        legend += " FLOP/byte: of a decode step, per byte of weights and cache."
+    notes = [*context_notes(model, workload), legend, *_decode_notes([model, *compared])]
     notes += [note for variant in (model, *compared) for note in model_notes(variant)]
     if any(device_notes(variant) for variant in compared):
         notes.append(

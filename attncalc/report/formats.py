@@ -63,6 +63,6 @@ def choose_format(name: str | None, output: Path | None) -> Format:
             return known
     suffixes = [f"{suffix} ({known.name})" for known in FORMATS.values() for suffix in known.suffixes if suffix]
     raise AttncalcError(
-        f"{truncate(output)}: no output format has the suffix '{truncate(output.suffix)}'",
+        f"no output format has the suffix '{truncate(output.suffix)}'",
         f"use {', '.join(suffixes)}; or name the format with --format",
     )
