@@ -1,4 +1,4 @@
-"""The KV cache while no window is full: what one more token takes, and what full attention would cost."""
+"""The KV cache while no window is full: what a token takes, and what the cache would be with full attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class WithoutWindows(NamedTuple):
 
     Attributes:
         total: The whole cache at the workload's context.
-        per_token: What one more token of one sequence adds. A model with windows takes as much per token until the
+        per_token: What the next token of one sequence adds. A model with windows takes as much per token until the
             first window is full.
     """
 

@@ -47,7 +47,7 @@ def presets_report(models: Sequence[ModelSpec]) -> Report:
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
         layers,
         (Table(columns, rows),),
-        ("KV per token, no window full: bytes that one more token of a sequence takes until a window is full.",),
+        ("KV per token, no window full: bytes that a token adds until a window is full.",),
     )
 
 
