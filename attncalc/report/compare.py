@@ -116,26 +116,30 @@ def _figures(model: ModelSpec, workload: Workload, name: str, base_bytes: int) -
         named(cache.total, "kv_cache", "bytes of the cache"),
         named(base_bytes, "kv_cache_first", "bytes of the first row's cache"),
     )
-    rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
-        ("params_total", "parameters", counted.total, PARAMS),
-        ("params_attention", "attention parameters", counted.attention, PARAMS),
-        ("kv_cache", "KV cache", cache.total, BYTES),
-        ("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
-        ("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
-        ("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
-        ("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
-        ("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
-    ]
-    figures = [Figure(key, label, value, unit, source, name) for key, label, value, unit in rows]
-    per_token_max = without_windows(model, workload).per_token
-    figures[4:4] = [at_context(cache.per_token, source, name), no_window_full(per_token_max, source, name)]
-    return {figure.name: figure for figure in figures}
+
+    def figure(key: str, label: str, value: Quantity | Ratio | None, unit: str) -> Figure:
+        return Figure(key, label, value, unit, source, name)
+
+    figures = (
+        figure("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
+        figure("params_total", "parameters", counted.total, PARAMS),
+        figure("params_attention", "attention parameters", counted.attention, PARAMS),
+        figure("kv_cache", "KV cache", cache.total, BYTES),
+        at_context(cache.per_token, source, name),
+        no_window_full(without_windows(model, workload).per_token, source, name),
+        figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
+        figure("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
+        figure("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
+        figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
+        figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
+    )
+    return {known.name: known for known in figures}
 
 
+_PER_TOKEN = "kv_cache_per_token_max"
 _COLUMNS = (
     ("params_attention", "attn."),
-    ("kv_cache_per_token_max", ""),
+    (_PER_TOKEN, "KV per\ntoken"),
     ("kv_cache", "KV cache"),
     ("kv_cache_ratio", "of\nMHA"),
     ("flops_prefill", "prefill"),
@@ -159,20 +163,17 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
         if figures[0].unit == NO_UNIT:
             column, column_cells = Column(header), _ratios([figure.quantity for figure in figures])
         else:
-            name = header or _per_token_header(rows)
+            qualified = key == _PER_TOKEN and _per_token_differ(rows)
+            name = "KV per\ntoken, no\nwindow\nfull" if qualified else header
             column, column_cells = unit_column(name, [figure.whole for figure in figures], figures[0].unit)
         columns.append(column)
         cells.append(column_cells)
     return Table(tuple(columns), tuple(zip(*cells, strict=True)), strong=frozenset({released}))
 
 
-def _windows_fill(rows: Sequence[Row]) -> bool:
-    """Return whether the two figures per token differ in a row: a window is full at this context."""
-    return any(f["kv_cache_per_token"].value != f["kv_cache_per_token_max"].value for _, _, f in rows)
-
-
-def _per_token_header(rows: Sequence[Row]) -> str:
-    return "KV per\ntoken, no\nwindow\nfull" if _windows_fill(rows) else "KV per\ntoken"
+def _per_token_differ(rows: Sequence[Row]) -> bool:
+    """Return whether the two figures per token differ in a row: at this context, a window is full."""
+    return any(f["kv_cache_per_token"].value != f[_PER_TOKEN].value for _, _, f in rows)
 
 
 def _short(name: str) -> str:
@@ -188,35 +189,41 @@ def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:
 
 
 def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
-    """Return the models as columns, as many per table as fit the width, with one unit per row."""
+    """Return the models as columns, as many per table as fit the width."""
+    labels, *columns = zip(*_model_lines(rows), strict=True)
+    room = WIDTH - 2 - max(map(len, labels))
+    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
+    per_table = max(1, room // column_width)
+    tables = []
+    for start in range(0, len(columns), per_table):
+        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
+        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
+    return tuple(tables)
+
+
+def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
     kinds = ["/".join(dict.fromkeys(g.attention.label for g in model.main.layers)) for _, model, _ in rows]
     lines = [
         ("", *(name for name, _, _ in rows)),
         ("attention", *kinds),
         ("layers", *(count(model.main.n_layers) for _, model, _ in rows)),
     ]
-    labels = {"kv_cache_per_token": f"  {AT_CONTEXT}", "kv_cache_per_token_max": f"  {NO_WINDOW_FULL}"}
-    if not _windows_fill(rows):
-        labels = {"kv_cache_per_token": "  per token"}
+    per_token = {"kv_cache_per_token": "  per token"}
+    if _per_token_differ(rows):
+        per_token = {"kv_cache_per_token": f"  {AT_CONTEXT}", _PER_TOKEN: f"  {NO_WINDOW_FULL}"}
     for key, first in rows[0][2].items():
-        if key == "kv_cache_per_token_max" and key not in labels:
+        if key == _PER_TOKEN and key not in per_token:
             continue
         figures = [by_key[key] for _, _, by_key in rows]
-        label = labels.get(key, first.label)
+        label = per_token.get(key, first.label)
         if first.unit == NO_UNIT:
             lines.append((label, *(figure.human for figure in figures)))
             continue
         unit, cells = column([figure.whole for figure in figures], first.unit)
         shown = (cell if figure.quantity is not None else "-" for cell, figure in zip(cells, figures, strict=True))
         lines.append((f"{label}, {unit}", *shown))
-    line_labels, *columns = zip(*lines, strict=True)
-    room = WIDTH - 2 - max(map(len, line_labels))
-    per_table = max(1, room // (2 + max(len(cell) for column_cells in columns for cell in column_cells)))
-    tables = []
-    for start in range(0, len(columns), per_table):
-        header, *body = zip(line_labels, *columns[start : start + per_table], strict=True)
-        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
-    return tuple(tables)
+    return lines
 
 
 def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[ModelSpec]) -> tuple[str, ...]:
