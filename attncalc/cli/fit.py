@@ -150,4 +150,4 @@ def fit(
 
         report = fit_report(question, asked.assumed)
     o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
-    raise typer.Exit(0 if report.more["agrees" if log else "fits"] else 1)
+    raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)

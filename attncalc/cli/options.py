@@ -10,12 +10,15 @@ import typer
 from ..config import load
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..report.formats import FORMATS
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
 from ..workload import Given, Mask, Workload
 
 DEFAULT_CONTEXT = 512
 """Tokens where neither the question nor the model names a context (sinusoidal or relative positions)."""
+
+_SUFFIXES = ", ".join(suffix for known in FORMATS.values() for suffix in known.suffixes if suffix)
 
 Model = Annotated[
     str | None,
@@ -97,12 +100,14 @@ Explain = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="FORMAT", help="table (plain text into a pipe), json, csv or markdown."),
+    typer.Option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format."
+    ),
 ]
 PlainOutput = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]

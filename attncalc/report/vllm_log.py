@@ -17,7 +17,7 @@ _TAKEN = {
 
 
 def log_report(request: FitRequest, log: Log, assumed: tuple[str, ...] = ()) -> Report:
-    """What the log printed, beside what its memory and settings give; `more["agrees"]` says whether all does.
+    """What the log printed, beside what its memory and settings give; `extra["agrees"]` says whether all does.
 
     request: without a memory. AttncalcError: the log names neither a memory nor blocks to start from.
     """
@@ -27,7 +27,7 @@ def log_report(request: FitRequest, log: Log, assumed: tuple[str, ...] = ()) -> 
         tables=(_table(found), *report.tables[:2], _verdict(found)),
         notes=(*_notes(found, log), *report.notes),
         checks=found.checks,
-        more={**report.more, "agrees": found.agrees, "checks": [check.facts() for check in found.checks]},
+        extra={**report.extra, "agrees": found.agrees, "checks": [check.facts() for check in found.checks]},
         footer=(),  # the log has spoken
     )
 
