@@ -1,4 +1,4 @@
-"""Asking the command line: what a question is answered with, and a shell to ask in."""
+"""Helpers to run the command line, in this process or in a shell, and to read its answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ REPOSITORY = Path(__file__).parent.parent
 
 
 class Answer(NamedTuple):
+    """What a command printed, and its exit code."""
+
     code: int
     out: str
     err: str
 
 
 Ask = Callable[..., Answer]
+"""The type of the `ask` fixture: ask("kv", "gpt2", stdin="")."""
 
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell line in which `attncalc` is this checkout's."""
+    """Run a line in bash, in which `attncalc` is the one of this checkout."""
     line = command.replace("attncalc ", f"{sys.executable} -m attncalc ")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **env}
-    environment.pop("PYTHONUNBUFFERED", None)  # it would hide what is written only at the end
+    environment.pop("PYTHONUNBUFFERED", None)  # it would hide output that is written only at exit
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         capture_output=True,
@@ -37,5 +40,5 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def results(answer: Answer) -> dict[str, int]:
-    """The figures of a JSON answer by name."""
+    """Return the figures of a JSON answer by name."""
     return {r["name"]: r["value"] for r in json.loads(answer.out)["results"]}

@@ -1,4 +1,4 @@
-"""Test helpers are imported by their plain names; Hypothesis keeps no clock; no test asks the real hub."""
+"""Set up the tests: helpers are imported by their plain names, Hypothesis has no deadline, and no test uses the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped a/b in a test asks no hub
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
 
@@ -22,13 +22,13 @@ from attncalc.cli import run  # noqa: E402
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Run a command line in this process: ask("kv", "gpt2", stdin="...")."""
+    """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...")."""
 
-    def asked(*arguments: str, stdin: str = "") -> Answer:
+    def run_command(*arguments: str, stdin: str = "") -> Answer:
         monkeypatch.setattr(sys, "argv", ["attncalc", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code = run()
         captured = capsys.readouterr()
         return Answer(code, captured.out, captured.err)
 
-    return asked
+    return run_command

@@ -1,4 +1,4 @@
-"""Every report there is, for every preset: what the tests of screens and formulas walk over."""
+"""Every report of every preset, for the tests of screens and formulas."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CONTEXT = 512
 ENGINES = ("vllm", "sglang", "llamacpp", "transformers", "ideal")
 
 
-def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **given: object) -> Workload:
-    """A workload that the model can have: with a source where it has an encoder."""
+def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **options: object) -> Workload:
+    """Return a workload that the model can run: with a source if it has an encoder."""
     source = (model.encoder.max_context or CONTEXT) if model.encoder else None
-    return make(2, context or model.max_context or CONTEXT, source=source, **given)
+    return make(2, context or model.max_context or CONTEXT, source=source, **options)
 
 
 def reports_of(model: ModelSpec) -> Iterator[Report]:
-    """Every command's report on `model`."""
+    """Yield the report of every command on `model`, except fit."""
     encoder_only = not model.main.keeps_cache
     yield kv_report(model, workload(Workload.decode, model, 100_000))
     yield kv_report(model, workload(Workload.decode, model, kv_dtype="int4"))
@@ -44,30 +44,30 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     yield compare_variants(model, workload(Workload.decode, model, 4096), () if encoder_only else ("mla:64",))
 
 
-def asked(model: ModelSpec, engine: str, **given: Any) -> FitRequest:
-    """Do three sequences of the model's own context fit? In 6 GiB where nothing else is given."""
+def fit_request(model: ModelSpec, engine: str, **options: Any) -> FitRequest:
+    """Return a request for three sequences of the model's maximum context, by default in 6 GiB."""
     source = (model.encoder.max_context or CONTEXT) if model.encoder else None
     workload = Workload.decode(3, model.max_context or CONTEXT, source=source, kv_dtype=model.dtype)
-    place = given if "gpu" in given else {"kv_memory": 6 * 2**30, **given}
-    return FitRequest(model, workload, engine, **place)
+    memory = options if "gpu" in options else {"kv_memory": 6 * 2**30, **options}
+    return FitRequest(model, workload, engine, **memory)
 
 
 def fits_of(model: ModelSpec) -> Iterator[Report]:
-    """What fits of `model`, with every engine that has an answer."""
+    """Yield the fit reports on `model` of every engine that supports it."""
     answers = 0
     for engine in ENGINES:
-        for given in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
+        for options in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
             try:
-                yield fit_report(asked(model, engine, **given))
+                yield fit_report(fit_request(model, engine, **options))
                 answers += 1
-            except AttncalcError:  # an encoder keeps no cache, and not every engine has every model
+            except AttncalcError:  # an encoder has no cache, and not every engine supports every model
                 continue
     if answers:
-        yield fit_all_report(asked(model, "vllm", gpu=gpu("h100-80gb")))
+        yield fit_all_report(fit_request(model, "vllm", gpu=gpu("h100-80gb")))
 
 
 def all_reports() -> Iterator[Report]:
-    """Every command's report on every preset, and on models exchanged and sharded."""
+    """Yield every command's report on every preset, and on models with other attention or sharded."""
     for name in preset_names():
         yield from reports_of(load(name))
         yield from fits_of(load(name))

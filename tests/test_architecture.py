@@ -38,7 +38,7 @@ MAY_IMPORT = {
 """Left to right in the design's picture, and never back."""
 HOMES = {
     "typer": ("cli/",),
-    "rich": ("report/table.py", "report/progress.py"),
+    "rich": ("report/terminal.py", "report/progress.py"),
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
     "transformers": ("verify/",),

@@ -408,11 +408,11 @@ def example(ask: Ask, name: str, command: str, *options: str) -> str:
 
 def test_a_screen_says_who_keeps_what(ask: Ask) -> None:
     shared = example(ask, "gemma3n-e4b", "kv", "--engine", "transformers")
-    assert "15 of 35 layers read an earlier layer's K and V, and keep none." in shared
-    assert "16 of 35 layers see a window of 512 tokens" in shared
-    assert "one token less of a window" in shared
-    assert "once for every query head" in example(ask, "falcon-180b", "kv", "--engine", "transformers")
-    assert "Recurrent states are kept in fp32" in example(ask, "jamba-v0.1", "kv")
+    assert "15 of 35 layers reuse the K and V of an earlier layer." in shared
+    assert "16 of 35 layers attend to a window of 512 tokens" in shared
+    assert "one token less than the window" in shared
+    assert "once per query head" in example(ask, "falcon-180b", "kv", "--engine", "transformers")
+    assert "Recurrent states are stored in fp32" in example(ask, "jamba-v0.1", "kv")
     assert "which are not counted" in example(ask, "llama-3.2-11b-vision", "kv")
 
 

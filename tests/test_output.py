@@ -1,4 +1,4 @@
-"""Where answers go: files, pipes, terminals, and streams that are closed."""
+"""Output: formats, files, pipes, terminals, and closed streams."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, shell
+
+from attncalc import Workload, load
+from attncalc.report.formats import FORMATS
+from attncalc.report.kv import kv_report
 
 
 def test_a_file_keeps_its_mode_when_it_is_overwritten(ask: Ask, tmp_path: Path) -> None:
@@ -25,12 +29,12 @@ def test_a_dash_after_o_is_standard_output(ask: Ask) -> None:
     assert ask("kv", "gpt2", "-o", "-", "--json") == ask("kv", "gpt2", "--json")
 
 
-def test_a_file_is_written_whole_and_kept(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_is_written_atomically_and_not_overwritten(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "kv.json"
     assert ask("kv", "gpt2", "-o", str(file)) == (0, "", "")
     first = file.read_text()
     assert json.loads(first)["schema"] == "attncalc.kv/1"
-    assert "is there already" in ask("kv", "gpt3", "-o", str(file)).err
+    assert "already exists" in ask("kv", "gpt3", "-o", str(file)).err
     assert file.read_text() == first
     assert ask("kv", "gpt3", "-o", str(file), "--force").code == 0
     assert file.read_text() != first
@@ -47,13 +51,47 @@ def _umask() -> int:
 @pytest.mark.parametrize(
     ("suffix", "start"), [("md", "**GPT-2"), ("csv", "of,name,value"), ("txt", "GPT-2 (124M)  multi")]
 )
-def test_a_files_suffix_picks_its_format(ask: Ask, tmp_path: Path, suffix: str, start: str) -> None:
+def test_the_suffix_of_a_file_selects_its_format(ask: Ask, tmp_path: Path, suffix: str, start: str) -> None:
     file = tmp_path / f"x.{suffix}"
     ask("kv", "gpt2", "-o", str(file))
     assert file.read_text().startswith(start)
 
 
-def test_a_link_is_followed_and_stays(ask: Ask, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["xlsx", "html", "jsn"])
+def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"x.{suffix}"
+    answer = ask("kv", "gpt2", "-o", str(file))
+    assert answer.code == 2
+    assert f"no output format has the suffix '.{suffix}'" in answer.err
+    assert all(
+        f"{suffix} ({known.name})" in answer.err for known in FORMATS.values() for suffix in known.suffixes if suffix
+    )
+    assert not file.exists()
+    assert ask("kv", "gpt2", "-o", str(file), "--format", "table").code == 0
+    assert file.read_text().startswith("GPT-2 (124M)  multi")
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.TXT", ".hidden"])
+def test_txt_and_no_suffix_are_plain_text(ask: Ask, tmp_path: Path, name: str) -> None:
+    assert ask("kv", "gpt2", "-o", str(tmp_path / name)).code == 0
+    assert (tmp_path / name).read_text().startswith("GPT-2 (124M)  multi")
+
+
+def test_every_format_renders_and_no_suffix_has_two_formats() -> None:
+    for known in FORMATS.values():
+        assert known.render(kv_report(load("gpt2"), Workload.decode(1, 64)), explain=True)
+    suffixes = [suffix for known in FORMATS.values() for suffix in known.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+def test_help_and_errors_list_the_formats(ask: Ask) -> None:
+    listed = ", ".join(FORMATS)
+    assert listed in " ".join(ask("kv", "--help").out.split())
+    answer = ask("kv", "gpt2", "--format", "jsn")
+    assert answer.err == f"error: unknown format 'jsn'\n  tip: did you mean 'json'? known formats: {listed}\n"
+
+
+def test_writing_to_a_symlink_writes_its_target(ask: Ask, tmp_path: Path) -> None:
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "real.json")
     assert ask("kv", "gpt2", "-o", str(link)).code == 0
@@ -67,7 +105,7 @@ def test_a_device_is_not_overwritten(ask: Ask) -> None:
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     answer = shell("attncalc flops llama2-70b --explain | head -1")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith("LLaMA-2 70B")
@@ -75,36 +113,36 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_traceback(closed: str) -> None:
+def test_closed_streams_print_no_traceback(closed: str) -> None:
     answer = shell(f"attncalc kv - {closed}")
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_is_one_line() -> None:
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_an_error_with_a_tip() -> None:
     answer = shell("attncalc kv gpt2 > /dev/full")
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: cannot write the answer: no space left")
     assert len(answer.stderr.splitlines()) == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_a_file_without_permission(ask: Ask, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
+def test_an_unreadable_file_is_an_error(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "secret.yaml"
     file.write_text("title: x")
     file.chmod(0)
     assert "permission denied" in ask("kv", str(file)).err
 
 
-def test_a_pipe_gets_plain_text_whatever_the_terminal_says() -> None:
+def test_a_pipe_gets_plain_text_whatever_the_terminal_supports() -> None:
     plain = shell("attncalc kv llama2-70b | cat", FORCE_COLOR="", TERM="xterm-256color").stdout
     assert "\x1b" not in plain
     assert shell("attncalc kv llama2-70b | cat", NO_COLOR="1", TERM="dumb").stdout == plain
 
 
 def on_a_terminal(command: str, **env: str) -> str:
-    """What a command prints to a terminal of its own."""
+    """Return what a command prints to a pseudo-terminal."""
     import pty
 
     screen, terminal = pty.openpty()
@@ -130,7 +168,7 @@ def on_a_terminal(command: str, **env: str) -> str:
     return printed.decode().replace("\r\n", "\n")
 
 
-def test_a_terminal_gets_the_same_rows_with_emphasis(ask: Ask) -> None:
+def test_a_terminal_gets_the_lines_of_plain_text_with_emphasis(ask: Ask) -> None:
     environment = {key: "" for key in ("NO_COLOR",) if key in os.environ}
     screen = on_a_terminal("kv gemma3-27b", **environment)
     plain = ask("kv", "gemma3-27b").out

@@ -384,7 +384,7 @@ def test_a_model_of_states_alone_takes_one_token_after_another(ask: Ask, tmp_pat
     answer = ask("flops", saved(model("mamba"), tmp_path), "-c", "48")
     rows = [line.split() for line in answer.out.splitlines()]
     assert next(row[-2:] for row in rows if row[:1] == ["Mamba"]) == ["48", "48"]
-    assert "a state has one size" in answer.out
+    assert "a recurrent state has a fixed size" in answer.out
     assert "MLP in this model" not in answer.out
 
 

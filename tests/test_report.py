@@ -1,4 +1,4 @@
-"""Reports: every figure carries the formula that gives it, and screens keep to their width."""
+"""Reports: every figure has a formula that gives its value, and screens fit 80 columns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from reports import all_reports, reports_of
 from toy import Recurrent
 
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
+from attncalc.cost.cache import kv_cache
+from attncalc.cost.windows import without_windows
 from attncalc.quantity import Ratio
 from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
-from attncalc.report.compare import compare_variants
-from attncalc.report.explain import aligned, working
+from attncalc.report.compare import compare_models, compare_variants
+from attncalc.report.explain import align_formula, explain_figure
+from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
+from attncalc.report.presets import presets_report
 from attncalc.report.report import Report
 
 REPORTS = list(all_reports())
@@ -59,13 +63,13 @@ def test_explanations_fit_80_columns() -> None:
             assert len(line) <= 80, line
 
 
-def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
+def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     by_command: dict[str, set[tuple[str, ...]]] = {}
     for report in REPORTS:
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
-        assert list(document) == [*shared, *report.more]
-        # a model's own matrices (W_q, W_kv_a, ...) are the only names that differ
+        assert list(document) == [*shared, *report.extra]
+        # only the matrices of attention (W_q, W_kv_a, ...) differ between models
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
         names = [name for name in names if name not in ("params_router", "params_sinks")]
         shape = (*document["model"], *document["workload"], *names, *(key for key in document["layers"][0]))
@@ -100,12 +104,12 @@ def test_json_has_one_shape_whatever_the_model_and_the_workload() -> None:
 def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:
     for report in REPORTS:
         if report.command == command:
-            found = [f.name for f in report.figures]
-            assert set(names.split()) <= set(found)
-            assert len(found) == len(set(found))
+            figure_names = [f.name for f in report.figures]
+            assert set(names.split()) <= set(figure_names)
+            assert len(figure_names) == len(set(figure_names))
 
 
-def test_csv_has_a_row_for_every_figure() -> None:
+def test_csv_has_one_row_per_figure() -> None:
     for report in REPORTS:
         rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
         assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
@@ -123,11 +127,11 @@ def test_markdown_tables_have_as_many_cells_as_columns() -> None:
                 assert first.count("|") == second.count("|")
 
 
-def test_a_kind_that_no_report_knows_gets_every_report() -> None:
+def test_reports_support_a_kind_that_they_do_not_know() -> None:
     layers = (Layers("toy", 3, attention=Recurrent(10)), Layers("own", 2, attention=Grouped(4, 4, 8)))
     mixed = model_of(*layers)
-    found = list(reports_of(mixed))
-    assert {f.name: f.value for f in found[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
+    reports = list(reports_of(mixed))
+    assert {f.name: f.value for f in reports[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
     alone = model_of(layers[0])
     with pytest.raises(AttncalcError, match="toy has no heads of keys"):
         alone.with_attention("mqa")
@@ -149,50 +153,105 @@ def notes(report: Report) -> str:
         (lambda: params_report(load("gpt3")), "57,982,058,496"),
         (lambda: params_report(load("gpt3")), "33 %"),
         (lambda: kv_report(load("gpt2"), Workload.decode(1, 4096)), "warning: context 4,096"),
-        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's own 4,096"),
-        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers see a window"),
+        (lambda: kv_report(load("llama2-7b"), Workload.decode(1, 8192)), "beyond the model's maximum of 4,096"),
+        (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 131072)), "52 of 62 layers attend to a window"),
         (lambda: kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), "4,096, not d_model 5,376"),
-        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "each is held by 2"),
-        (lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)), "whole on each of the 8"),
-        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are counted"),
+        (lambda: kv_report(load("llama2-70b").shard(16), Workload.decode(1, 4096)), "2 devices store each head"),
+        (
+            lambda: kv_report(load("deepseek-v3").shard(8), Workload.decode(1, 4096)),
+            "each of the 8 devices stores the whole latent",
+        ),
+        (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are included"),
         (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
     ],
 )
-def test_screens_carry_the_notes_an_expert_would_add(report: Any, words: str) -> None:
+def test_screens_have_notes_on_what_the_figures_leave_out(report: Any, words: str) -> None:
     assert words in notes(report())
 
 
-def test_a_model_within_its_limits_gets_no_warning() -> None:
+def test_a_context_within_the_maximum_gives_no_warning() -> None:
     assert "warning" not in notes(kv_report(load("llama2-70b"), Workload.decode(1, 4096)))
 
 
-def test_an_explanation_stands_symbol_over_number() -> None:
+@pytest.mark.parametrize(
+    ("name", "context", "at_context", "no_window_full"),
+    [
+        # 32 layers, 2 * 8 KV heads * 128 elements of 2 B; the window of 4,096 is full at 32,768 tokens
+        ("mistral-7b", 32_768, 0, 32 * 2 * 8 * 128 * 2),
+        ("mistral-7b", 4_095, 32 * 2 * 8 * 128 * 2, 32 * 2 * 8 * 128 * 2),
+        # 10 global layers, and all 62 before the window of 1,024 is full: 2 * 16 KV heads * 128 elements of 2 B
+        ("gemma3-27b", 131_072, 10 * 2 * 16 * 128 * 2, 62 * 2 * 16 * 128 * 2),
+        ("llama2-70b", 4_096, 80 * 2 * 8 * 128 * 2, 80 * 2 * 8 * 128 * 2),
+    ],
+)
+def test_cache_per_token_has_two_names_with_one_meaning_each(
+    name: str, context: int, at_context: int, no_window_full: int
+) -> None:
+    workload = Workload.decode(1, context)
+    expected = {"kv_cache_per_token": at_context, "kv_cache_per_token_max": no_window_full}
+    for report in (kv_report(load(name), workload), compare_variants(load(name), workload)):
+        assert expected.items() <= {f.name: f.value for f in report.figures}.items()
+    of_presets = {f.name: f.value for f in presets_report([load(name)]).layers[0][1]}
+    assert of_presets["kv_cache_per_token_max"] == no_window_full
+    assert "kv_cache_per_token" not in of_presets  # a list of models has no context
+
+
+def test_screens_name_the_cache_per_token_in_full_where_a_window_is_full() -> None:
+    mistral, llama = load("mistral-7b"), load("llama2-70b")
+    workload = Workload.decode(1, 32_768)
+    for report in (kv_report(mistral, workload), compare_models([mistral, llama], [workload] * 2)):
+        screen = text.render(report)
+        assert "  per token, at this context" in screen
+        assert "  per token, no window full" in screen
+    screen = text.render(kv_report(llama, workload))
+    assert "  per token  " in screen
+    assert "per token, " not in screen
+    columns = [" ".join(column.header.split()) for column in compare_variants(mistral, workload).tables[0].columns]
+    assert "KV per token, no window full KiB" in columns
+
+
+def test_without_windows_a_model_caches_what_full_attention_does() -> None:
+    model, workload = load("gemma3-27b"), Workload.decode(3, 10_000)
+    for engine in ("ideal", "transformers"):
+        full = kv_cache(model.with_full_attention(), workload, engine_name=engine)
+        assert without_windows(model, workload, engine_name=engine) == (full.total, full.per_token)
+
+
+def test_flops_names_the_table_that_it_reproduces() -> None:
+    assert "one layer, as in Vaswani et al. 2017, Table 1" in " ".join(
+        " ".join(column.header.split())
+        for table in flops_report(load("gpt3"), Workload.prefill(1, 2048)).tables
+        for column in table.columns
+    )
+
+
+def test_an_explanation_aligns_symbols_over_numbers() -> None:
     figure = kv_report(load("llama2-70b"), Workload.decode(8, 4096)).figures[0]
-    assert working(figure)[:3] == [
+    assert explain_figure(figure)[:3] == [
         "  KV cache = 10,737,418,240 B = 10.00 GiB",
         "    L  * B * T    * 2 * n_kv_heads * d_head * bytes",
         "    80 * 8 * 4096 * 2 * 8          * 128    * 2",
     ]
 
 
-def test_a_symbol_is_explained_once_and_again_when_it_changes() -> None:
+def test_a_symbol_is_explained_again_only_if_its_value_changes() -> None:
     lines = text.render(kv_report(load("gemma3-27b"), Workload.decode(1, 4096)), explain=True).splitlines()
     layers = [line.split()[1] for line in lines if line.startswith("    L  ") and "layers" in line]
-    assert layers == ["10", "52", "10"]  # of one more token, of the local layers, of the global ones
+    assert layers == ["10", "52", "10"]  # per token at this context, of the local layers, of the global ones
     assert sum("source: Vaswani" in line for line in lines) == 1
 
 
-def test_a_long_formula_folds_in_pairs() -> None:
+def test_a_long_formula_is_folded_in_pairs_of_lines() -> None:
     cells = [("alpha", "1"), ("+", "+"), ("beta", "22222"), ("+", "+"), ("c", "3")]
-    assert aligned(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
+    assert align_formula(cells, 16, "") == ["alpha + beta  +", "1     + 22222 +", "  c", "  3"]
 
 
-def test_every_figure_that_is_explained_names_its_source() -> None:
+def test_every_explained_figure_names_its_source() -> None:
     for report in REPORTS:
-        assert all(figure.source for figure in report.workings), report.command
+        assert all(figure.source for figure in report.figures_to_explain), report.command
 
 
-def test_every_figure_of_attention_names_its_paper() -> None:
+def test_figures_of_attention_name_their_paper() -> None:
     for report in reports_of(load("deepseek-v3")):
         for figure in report.figures:
             if figure.name in ("kv_cache", "params_attention", "flops_attention_scores", "score_matrix"):

@@ -21,11 +21,11 @@ from attncalc.cost.flops import flops
 from attncalc.hardware import Gpu
 from attncalc.quantity import Ratio
 from attncalc.report.roofline import (
+    roofline_facts,
     roofline_figures,
-    roofline_more,
     roofline_notes,
-    roofline_parts,
     roofline_tables,
+    roofline_terms,
     roofline_variants,
 )
 from attncalc.report.text import table_lines, wrapped
@@ -408,7 +408,7 @@ def test_every_formula_is_its_figure(
     model = with_files(model, "F8_E4M3", 5000) if files else model
     workload = Workload.decode(batch, context)
     bounds = roofline(model, workload, slow(peak, bandwidth), weights_dtype=packed, config=config)
-    for figure in (*roofline_figures(bounds), *roofline_parts(bounds)):
+    for figure in (*roofline_figures(bounds), *roofline_terms(bounds)):
         if figure.quantity is None:
             continue
         symbols = {s.name: s.value for s in figure.formula.symbols}
@@ -428,7 +428,7 @@ def test_figures_keep_their_names_and_labels_say_bound() -> None:
         assert "at least" in figures[name].label
         assert figures[name].unit == "s"
     assert "at most" in figures["decode_tokens_per_second_bound"].label
-    more = roofline_more(bounds)
+    more = roofline_facts(bounds)
     assert (more["prefill_bound_by"], more["decode_bound_by"], more["gpu"]) == ("compute", "memory", "h100-80gb")
     notes = " ".join(roofline_notes(model, workload, bounds))
     assert "Times are of one of 2 devices, without the communication between them." in notes

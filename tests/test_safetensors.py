@@ -309,7 +309,7 @@ def test_params_shows_them_by_dtype(ask: Ask, gpt2: Path) -> None:
     answer = ask("params", str(gpt2))
     assert (answer.code, answer.err) == (0, "")
     assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in words(answer.out)
-    assert "F32 10 40 B 40 B all of them 237.35 MiB 248,879,636 B" in words(answer.out)
+    assert "F32 10 40 B 40 B total 237.35 MiB 248,879,636 B" in words(answer.out)
     assert "elements," not in answer.out
     found = results(ask("params", str(gpt2), "--json"))
     assert found["weights_stored"] == 2 * (TOTAL - 10) + 4 * 10
@@ -320,7 +320,7 @@ def test_params_shows_them_by_dtype(ask: Ask, gpt2: Path) -> None:
 def test_kv_shows_them_beside_the_counted_ones(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F32", [TOTAL])})
     screen = words(ask("kv", str(gpt2)).out)
-    assert "weights in fp32, for scale 474.70 MiB" in screen
+    assert "weights in fp32, for comparison 474.70 MiB" in screen
     assert "weights as stored 474.70 MiB" in screen
     assert results(ask("kv", str(gpt2), "--json"))["weights_stored"] == 4 * TOTAL
 
@@ -351,7 +351,7 @@ def test_an_index_alone_says_that_it_is_alone(ask: Ask, gpt2: Path) -> None:
     write_index(gpt2, SHARDS, {"total_size": 3 * 2**30})
     for command in ("kv", "params"):
         answer = ask(command, str(gpt2))
-        assert "what the index says of 2 safetensors files, which are not here" in words(answer.out)
+        assert "the index's total: its 2 safetensors files are missing" in words(answer.out)
         assert "3.00" in answer.out
         assert results(ask(command, str(gpt2), "--json"))["weights_stored"] == 3 * 2**30
 

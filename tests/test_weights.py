@@ -1,4 +1,4 @@
-"""Weights on one device, and what an engine takes of a GPU and keeps back."""
+"""Weights on one device, and the share and the reserve of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_files_dtype_decides_what_products_run_in() -> None:
     assert multiplied_as(quantised(model, 8 * 10**9), own, "int4").name == "int4"
 
 
-# What an engine takes, and what it keeps back
+# The share of the memory, and the reserve
 
 
 def on_gpu(memory: int, device: str = "", **given: Any) -> EngineArgs:

@@ -60,7 +60,7 @@ def fit(
     )
     report = _report(request, log)
     output.show(report)
-    raise typer.Exit(0 if report.more["agrees" if log else "fits"] else 1)
+    raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
 def _report(request: FitRequest, log: Log | None) -> Report:

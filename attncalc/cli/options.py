@@ -10,6 +10,7 @@ import typer
 from ..config import load
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..report.formats import FORMATS
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
 from ..workload import Given, Mask, Workload
@@ -26,6 +27,8 @@ def option(*names: str, metavar: str, help: str) -> typer.models.OptionInfo:
     info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help)
     return info
 
+
+_SUFFIXES = ", ".join(suffix for known in FORMATS.values() for suffix in known.suffixes if suffix)
 
 Model = Annotated[
     Text,
@@ -100,12 +103,12 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
 ]
 Format = Annotated[
-    Text, option("--format", metavar="FORMAT", help="table (plain text into a pipe), json, csv or markdown.")
+    Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 Output = Annotated[
     Path | None,
-    option("--output", "-o", metavar="FILE", help="Write to this file; its suffix picks the format."),
+    option("--output", "-o", metavar="FILE", help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format."),
 ]
 PlainOutput = Annotated[Path | None, option("--output", "-o", metavar="FILE", help="Write to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]

@@ -1,1 +1,1 @@
-"""Reports: one file a command that builds one, one file a format that writes it."""
+"""Reports: one file per command that builds a report, one file per format that writes it."""

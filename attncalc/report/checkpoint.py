@@ -1,4 +1,4 @@
-"""Weights as stored: the figures, the table and the notes of what a model's files hold."""
+"""The weights in a model's safetensors files: figures, table and notes."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ _INDEX = "the total_size of its model.safetensors.index.json"
 
 
 def stored_figure(model: ModelSpec) -> Figure:
-    """The bytes of all its files' tensors; a figure without a number where no files were read."""
+    """Return the bytes of all tensors in the files; the figure has no number if no files were read."""
     label = "weights as stored" + (", all devices" if model.tp > 1 else "")
-    held = model.stored
-    if held is None:
+    checkpoint = model.stored
+    if checkpoint is None:
         return Figure("weights_stored", label, None, BYTES, _HEADERS)
-    if not held.by_dtype:
-        return Figure("weights_stored", label, quantity(held.size), BYTES, _INDEX)
-    parts = [symbol(_key(each), each.size, f"bytes stored in {each.name}") for each in held.by_dtype]
-    return Figure("weights_stored", label, sum(parts, quantity(0)), BYTES, SUM)
+    if not checkpoint.by_dtype:
+        return Figure("weights_stored", label, quantity(checkpoint.size), BYTES, _INDEX)
+    sizes = [symbol(_key(dtype), dtype.size, f"bytes stored in {dtype.name}") for dtype in checkpoint.by_dtype]
+    return Figure("weights_stored", label, sum(sizes, quantity(0)), BYTES, SUM)
 
 
 def stored_figures(model: ModelSpec) -> tuple[Figure, ...]:
-    """All of it, then the bytes in each dtype."""
-    of = model.stored.by_dtype if model.stored else ()
+    """Return the bytes of all tensors, then the bytes per dtype."""
+    dtypes = model.stored.by_dtype if model.stored else ()
     return (
         stored_figure(model),
-        *(Figure(_key(each), f"stored in {each.name}", _bytes(each), BYTES, _HEADERS) for each in of),
+        *(Figure(_key(dtype), f"stored in {dtype.name}", _bytes(dtype), BYTES, _HEADERS) for dtype in dtypes),
     )
 
 
-def _key(each: StoredDtype) -> str:
-    """'weights_stored_bf16'."""
-    return f"weights_stored_{each.name.lower()}"
+def _key(dtype: StoredDtype) -> str:
+    """Return the name of its figure: 'weights_stored_bf16'."""
+    return f"weights_stored_{dtype.name.lower()}"
 
 
-def _bytes(each: StoredDtype) -> Quantity:
-    elements = symbol("elements", each.elements, f"elements stored in {each.name}")
-    bits = BITS[each.name]
+def _bytes(dtype: StoredDtype) -> Quantity:
+    elements = symbol("elements", dtype.elements, f"elements stored in {dtype.name}")
+    bits = BITS[dtype.name]
     if bits % 8 == 0:
-        return quantity(elements * symbol("bytes", bits // 8, f"bytes of an element in {each.name}"))
-    return quantity(exact_div(elements * symbol("bits", bits, f"bits of an element in {each.name}"), 8))
+        return quantity(elements * symbol("bytes", bits // 8, f"bytes of an element in {dtype.name}"))
+    return quantity(exact_div(elements * symbol("bits", bits, f"bits of an element in {dtype.name}"), 8))
 
 
-def stored_table(held: CheckpointWeights) -> Table:
-    """A row a dtype, and all of them where they are several."""
-    rows = [(each.name, count(each.elements), each.size) for each in held.by_dtype]
+def stored_table(checkpoint: CheckpointWeights) -> Table:
+    """Return one row per dtype, and a total if there are several."""
+    rows = [(dtype.name, count(dtype.elements), dtype.size) for dtype in checkpoint.by_dtype]
     if len(rows) != 1:
-        rows.append(("all of them" if rows else "dtypes not known", "", held.size))
+        rows.append(("total" if rows else "unknown dtypes", "", checkpoint.size))
     return Table(
         (Column("weights as stored", "left"), Column("elements"), Column(), Column()),
         tuple((name, elements, human(size, BYTES), exact(size, BYTES)) for name, elements, size in rows),
@@ -58,22 +58,24 @@ def stored_table(held: CheckpointWeights) -> Table:
 
 
 def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
-    """Whether the files hold what is counted here, where one of their elements is one parameter.
+    """Return a note if the files hold more or fewer elements than `parameters`, the whole model's.
 
-    parameters: of the whole model; a device's part cannot be held against files.
+    There is no note for a device's share, nor for quantised files, where elements are not parameters.
     """
-    held = model.stored
-    if held is None or model.tp > 1:
+    checkpoint = model.stored
+    if checkpoint is None or model.tp > 1:
         return []
-    if not held.by_dtype:
-        return [f"Weights as stored: what the index says of {count(held.files)} safetensors files, which are not here."]
-    elements = held.parameters
+    if not checkpoint.by_dtype:
+        return [
+            f"Weights as stored are the index's total: its {count(checkpoint.files)} safetensors files are missing."
+        ]
+    elements = checkpoint.parameters
     if elements is None or elements == parameters:
         return []
-    kind, why = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted here"
+    comparison, why = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
     if elements < parameters:
-        kind, why = "fewer", "matrices that are tied though its config does not say so, or the config of another model"
+        comparison, why = "fewer", "tied matrices that its config does not name, or the config of another model"
     return [
-        f"Its safetensors files hold {count(elements)} elements, {count(abs(elements - parameters))} {kind} than "
-        f"the parameters counted here: {why}."
+        f"The safetensors files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} than "
+        f"the parameters counted here. Possible reasons: {why}."
     ]

@@ -1,4 +1,4 @@
-"""The report of `attncalc compare`: one model's attention as every kind, or several models."""
+"""The report of `attncalc compare`: variants of one model's attention, or several models."""
 
 from __future__ import annotations
 
@@ -10,87 +10,92 @@ from ..cost.cache import kv_cache
 from ..cost.flops import flops
 from ..cost.intensity import decode_intensity
 from ..cost.params import params
+from ..cost.windows import without_windows
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, column, count
 from ..workload import Workload
 from .layers import attention_source, kv_heads
-from .notes import compare_notes
+from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
+from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .text import WIDTH
 
 Row = tuple[str, ModelSpec, dict[str, Figure]]
-"""What is compared: its name, the model and its figures by name."""
+"""A row of the comparison: its name, the model, and its figures by name."""
 
 
-def variants(model: ModelSpec, more: Sequence[str] = ()) -> dict[str, ModelSpec]:
-    """`model` as MHA, every GQA that divides its heads, MQA, each of `more` ('mla:512'), and as it is.
+def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSpec]:
+    """Return `model` as MHA, every GQA, MQA, each of `further` ('mla:512') and as released, by name.
 
-    A number of KV heads that cannot be split over the model's devices is left out.
-    AttncalcError: one of `more` is not a variant.
+    A number of KV heads that does not divide the query heads, or cannot be split over the devices, is left out.
+
+    Raises AttncalcError if one of `further` is not a variant.
     """
     heads = int(model.main.leading.widths().n_heads)
-    found = {}
+    by_name = {}
     for n in (n for n in range(heads, 0, -1) if heads % n == 0):
         try:
             variant = model.with_attention(f"gqa:{n}").shard(model.tp)
         except AttncalcError:  # n does not divide another layer's heads, or the devices
             continue
-        found["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
-    for text in more:
+        by_name["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
+    for text in further:
         variant = model.with_attention(text).shard(model.tp)
-        if variant.stacks not in [known.stacks for known in found.values()]:
-            found[text.upper().replace(":", "-")] = variant
-    if model.stacks not in [known.stacks for known in found.values()]:
-        found[_name(model)] = model
-    return found
+        if variant.stacks not in [known.stacks for known in by_name.values()]:
+            by_name[text.upper().replace(":", "-")] = variant
+    if model.stacks not in [known.stacks for known in by_name.values()]:
+        by_name[_name(model)] = model
+    return by_name
 
 
 def _name(model: ModelSpec) -> str:
-    """'MLA-512', 'MLA-512/GQA-8' where layers differ."""
+    """Return the name of the released variant: 'MLA-512', or 'MLA-512/GQA-8' if layers differ."""
     return "/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))
 
 
-def compare_variants(model: ModelSpec, workload: Workload, more: Sequence[str] = ()) -> Report:
-    """One model's attention as MHA, every GQA, MQA and each of `more`; as released marked."""
-    named_models = variants(model, more)
-    base = int(kv_cache(next(iter(named_models.values())), workload).total)
-    rows: list[Row] = [(name, each, _figures(each, workload, name, base)) for name, each in named_models.items()]
-    released = next(i for i, (_, each, _) in enumerate(rows) if each.stacks == model.stacks)
+def compare_variants(model: ModelSpec, workload: Workload, further: Sequence[str] = ()) -> Report:
+    """Return one model's attention as MHA, every GQA, MQA and each of `further`; the released one is marked."""
+    by_name = variants(model, further)
+    base_bytes = int(kv_cache(next(iter(by_name.values())), workload).total)
+    rows: list[Row] = [
+        (name, variant, _figures(variant, workload, name, base_bytes)) for name, variant in by_name.items()
+    ]
+    released = next(i for i, (_, variant, _) in enumerate(rows) if variant.stacks == model.stacks)
     return Report(
         "compare",
-        heading(model, *_asked(model, workload)),
+        heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
         tuple(rows[released][2].values()),
         tuple((_facts(row, i == released), tuple(row[2].values())) for i, row in enumerate(rows)),
         (_variant_table(rows, released),),
-        compare_notes([(model, workload), *((each, workload) for _, each, _ in rows)], variants=True),
+        _variant_notes(model, workload, [variant for _, variant, _ in rows]),
     )
 
 
 def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -> Report:
-    """Several models side by side, each with its own workload; ratios are to the first."""
-    asked = list(zip(models, workloads, strict=True))
-    base = int(kv_cache(*asked[0]).total)
-    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base)) for m, w in asked]
+    """Return several models side by side, each with its own workload; ratios are to the first model."""
+    base_bytes = int(kv_cache(models[0], workloads[0]).total)
+    pairs = zip(models, workloads, strict=True)
+    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base_bytes)) for m, w in pairs]
     title = ", ".join(model.title for model in models)
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _asked(models[0], workloads[0]) if fact)),
+        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], workloads[0]) if fact)),
         models[0].facts(),
         workload_facts(models[0], workloads[0]),
         tuple(rows[0][2].values()),
         tuple((_facts(row, True), tuple(row[2].values())) for row in rows),
         _model_tables(rows),
-        compare_notes(asked, variants=False),
+        _model_notes(models, workloads),
     )
 
 
-def _asked(model: ModelSpec, workload: Workload) -> list[str]:
+def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     source = f"source {count(workload.source)}" if workload.source else ""
-    steps = "prefill of all of it" + (", decode of one token at it" if model.main.keeps_cache else "")
+    steps = "prefill and one decode step" if model.main.keeps_cache else "prefill"
     return [f"batch {count(workload.batch)}", f"context {count(workload.context)}", source, steps]
 
 
@@ -99,33 +104,42 @@ def _facts(row: Row, released: bool) -> dict[str, Any]:
     return {**model.facts(), "name": name, "released": released, "attention": model.main.leading.facts()}
 
 
-def _figures(model: ModelSpec, workload: Workload, name: str, base: int) -> dict[str, Figure]:
-    """The figures of one row; the cache's ratio is to `base` bytes."""
+def _figures(model: ModelSpec, workload: Workload, name: str, base_bytes: int) -> dict[str, Figure]:
+    """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache, source = kv_cache(model, workload), attention_source(model)
     decodes = model.main.keeps_cache
     read = decode_intensity(model, decode) if decodes else None
     counted = params(model)
-    over = named(cache.total, "kv_cache", "bytes of cache"), named(base, "kv_cache_first", "bytes of the first's")
-    found: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
-        ("params_total", "parameters", counted.total, PARAMS),
-        ("params_attention", "attention parameters", counted.attention, PARAMS),
-        ("kv_cache_per_token", "KV of one more token", cache.per_token, BYTES),
-        ("kv_cache", "KV cache", cache.total, BYTES),
-        ("kv_cache_ratio", "KV cache over the first's", ratio(*over) if base else None, NO_UNIT),
-        ("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
-        ("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
-        ("decode_flop_per_byte", "FLOP per byte read in decode", read and read.per_byte, NO_UNIT),
-        ("decode_flop_per_cache_byte", "scores' FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
-    ]
-    return {key: Figure(key, label, value, unit, source, name) for key, label, value, unit in found}
+    to_first = (
+        named(cache.total, "kv_cache", "bytes of the cache"),
+        named(base_bytes, "kv_cache_first", "bytes of the first row's cache"),
+    )
+
+    def figure(key: str, label: str, value: Quantity | Ratio | None, unit: str) -> Figure:
+        return Figure(key, label, value, unit, source, name)
+
+    figures = (
+        figure("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
+        figure("params_total", "parameters", counted.total, PARAMS),
+        figure("params_attention", "attention parameters", counted.attention, PARAMS),
+        figure("kv_cache", "KV cache", cache.total, BYTES),
+        at_context(cache.per_token, source, name),
+        no_window_full(without_windows(model, workload).per_token, source, name),
+        figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
+        figure("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
+        figure("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
+        figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
+        figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
+    )
+    return {known.name: known for known in figures}
 
 
+_PER_TOKEN = "kv_cache_per_token_max"
 _COLUMNS = (
     ("params_attention", "attn."),
-    ("kv_cache_per_token", "KV/token"),
+    (_PER_TOKEN, "KV per\ntoken"),
     ("kv_cache", "KV cache"),
     ("kv_cache_ratio", "of\nMHA"),
     ("flops_prefill", "prefill"),
@@ -141,53 +155,110 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
         [figures["n_kv_heads"].human for _, _, figures in rows],
     ]
     for key, header in _COLUMNS:
-        if key == "kv_cache_ratio" and rows[0][0] != "MHA":  # nothing here could be MHA
+        if key == "kv_cache_ratio" and rows[0][0] != "MHA":  # this model has no MHA variant
             continue
-        found = [figures[key] for _, _, figures in rows]
-        if not any(figure.quantity for figure in found):  # an encoder has no cache and no decode step
+        figures = [by_key[key] for _, _, by_key in rows]
+        if not any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
             continue
-        if found[0].unit == NO_UNIT:
-            column, shown = Column(header), _ratios([figure.quantity for figure in found])
+        if figures[0].unit == NO_UNIT:
+            column, column_cells = Column(header), _ratios([figure.quantity for figure in figures])
         else:
-            column, shown = unit_column(header, [figure.whole for figure in found], found[0].unit)
+            qualified = key == _PER_TOKEN and _per_token_differ(rows)
+            name = "KV per\ntoken, no\nwindow\nfull" if qualified else header
+            column, column_cells = unit_column(name, [figure.whole for figure in figures], figures[0].unit)
         columns.append(column)
-        cells.append(shown)
+        cells.append(column_cells)
     return Table(tuple(columns), tuple(zip(*cells, strict=True)), strong=frozenset({released}))
 
 
+def _per_token_differ(rows: Sequence[Row]) -> bool:
+    """Return whether the two figures per token differ in a row: at this context, a window is full."""
+    return any(f["kv_cache_per_token"].value != f[_PER_TOKEN].value for _, _, f in rows)
+
+
 def _short(name: str) -> str:
-    """A row's name, where it leaves room for the figures."""
+    """Return the row's name, or 'released' if it is too long to leave room for the figures."""
     return name if len(name) <= len("MLA-512") else "released"
 
 
 def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:
-    """A column of ratios with the same digits behind the point: three where all are at most 1, else two."""
+    """Return ratios with the same number of decimals: three if all are at most 1, else two."""
     numbers = [float(value or 0) for value in values]
     digits = 3 if max(numbers) <= 1 else 2
     return [f"{value:,.{digits}f}" for value in numbers]
 
 
 def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
-    """The models as columns, as many in a table as fit the width; one unit a row."""
+    """Return the models as columns, as many per table as fit the width."""
+    labels, *columns = zip(*_model_lines(rows), strict=True)
+    room = WIDTH - 2 - max(map(len, labels))
+    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
+    per_table = max(1, room // column_width)
+    tables = []
+    for start in range(0, len(columns), per_table):
+        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
+        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
+    return tuple(tables)
+
+
+def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
     kinds = ["/".join(dict.fromkeys(g.attention.label for g in model.main.layers)) for _, model, _ in rows]
     lines = [
         ("", *(name for name, _, _ in rows)),
         ("attention", *kinds),
         ("layers", *(count(model.main.n_layers) for _, model, _ in rows)),
     ]
+    per_token = {"kv_cache_per_token": "  per token"}
+    if _per_token_differ(rows):
+        per_token = {"kv_cache_per_token": f"  {AT_CONTEXT}", _PER_TOKEN: f"  {NO_WINDOW_FULL}"}
     for key, first in rows[0][2].items():
-        found = [figures[key] for _, _, figures in rows]
-        if first.unit == NO_UNIT:
-            lines.append((first.label, *(figure.human for figure in found)))
+        if key == _PER_TOKEN and key not in per_token:
             continue
-        unit, cells = column([figure.whole for figure in found], first.unit)
-        shown = (cell if figure.quantity is not None else "-" for cell, figure in zip(cells, found, strict=True))
-        lines.append((f"{first.label}, {unit}", *shown))
-    labels, *columns = zip(*lines, strict=True)
-    room = WIDTH - 2 - max(map(len, labels))
-    each = max(1, room // (2 + max(len(cell) for column_cells in columns for cell in column_cells)))
-    tables = []
-    for start in range(0, len(columns), each):
-        header, *body = zip(labels, *columns[start : start + each], strict=True)
-        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
-    return tuple(tables)
+        figures = [by_key[key] for _, _, by_key in rows]
+        label = per_token.get(key, first.label)
+        if first.unit == NO_UNIT:
+            lines.append((label, *(figure.human for figure in figures)))
+            continue
+        unit, cells = column([figure.whole for figure in figures], first.unit)
+        shown = (cell if figure.quantity is not None else "-" for cell, figure in zip(cells, figures, strict=True))
+        lines.append((f"{label}, {unit}", *shown))
+    return lines
+
+
+def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[ModelSpec]) -> tuple[str, ...]:
+    legend = "* as released. attn.: parameters of attention."
+    if model.main.keeps_cache:
+        legend += " FLOP/byte: of a decode step, per byte of weights and cache."
+    notes = [*context_notes(model, workload), legend, *_decode_notes([model, *compared])]
+    notes += [note for variant in (model, *compared) for note in model_notes(variant)]
+    if any(device_notes(variant) for variant in compared):
+        notes.append(
+            f"With {model.tp} devices, several devices store the same KV head if there are fewer than {model.tp}, and "
+            "every device stores MLA's latent."
+        )
+    return tuple(dict.fromkeys(notes))
+
+
+def _model_notes(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -> tuple[str, ...]:
+    notes = [
+        _of(model, note)
+        for model, workload in zip(models, workloads, strict=True)
+        for note in context_notes(model, workload)
+    ]
+    notes += _decode_notes(models)
+    notes += [_of(model, note) for model in models for note in (*device_notes(model), *model_notes(model))]
+    return tuple(dict.fromkeys(notes))
+
+
+def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
+    notes = [f"Decode: {note}" for model in models for note in kind_notes(model, past=True)]
+    if any(group.mlp and group.mlp.n_experts for model in models for group in model.main.layers):
+        notes.append("A decode step reads at most min(n_experts, B * n_experts_per_token) experts per layer.")
+    return notes
+
+
+def _of(model: ModelSpec, note: str) -> str:
+    """Return a note with the model's title before it; a warning still starts with 'warning: '."""
+    text = note.removeprefix(WARNING)
+    return f"{WARNING if text != note else ''}{model.title}: {text}"

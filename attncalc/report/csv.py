@@ -1,4 +1,4 @@
-"""A report as CSV: a row a figure, for a spreadsheet or a script."""
+"""A report as CSV: one row per figure, for a spreadsheet or a script."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
 CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
 
 
-def render(report: Report) -> str:
-    """Rows of COLUMNS with a header; `of` is empty for the whole model, else a layer group or variant.
+def render(report: Report, *, explain: bool = False) -> str:
+    """Return a header and one row per figure, or one row per check if the report has checks.
 
-    Where something was checked, rows of CHECK_COLUMNS instead.
+    The column `of` names a layer group or a variant; it is empty for a figure of the whole model. `explain`
+    changes nothing: every row has its formula.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

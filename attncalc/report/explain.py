@@ -1,4 +1,4 @@
-"""A figure's working: its formula, the formula with the numbers, what each symbol is, the source."""
+"""The explanation of a figure: its formula in symbols, the numbers below them, what each symbol means, the source."""
 
 from __future__ import annotations
 
@@ -8,50 +8,53 @@ from collections.abc import Sequence
 from ..quantity import Symbol
 from .report import Figure, Report
 
-Said = dict[str, Symbol | None]
-"""What needs no line any more: each symbol by its name, and each source."""
+Explained = dict[str, Symbol | None]
+"""What earlier figures have explained: each symbol by its name, and each source (with None)."""
 
 
-def workings(report: Report, width: int = 80) -> list[list[str]]:
-    """The working of every figure of `report`; what a symbol is and a source are said once."""
-    said: Said = {}
-    return [working(figure, width, said) for figure in report.workings]
+def explain_figures(report: Report, width: int = 80) -> list[list[str]]:
+    """Return the lines that explain each figure of `report`; a symbol or source is explained only once."""
+    explained: Explained = {}
+    return [explain_figure(figure, width, explained) for figure in report.figures_to_explain]
 
 
-def working(figure: Figure, width: int = 80, said: Said | None = None) -> list[str]:
-    """The lines that explain `figure`, no wider than `width` where a name allows it.
+def explain_figure(figure: Figure, width: int = 80, explained: Explained | None = None) -> list[str]:
+    """Return the lines that explain `figure`, no wider than `width` unless a single name is.
 
-    said: what needs no line; what `figure` says is added. A symbol that has another value now (the
-    layers of another group) is said again.
+    Args:
+        figure: The figure to explain.
+        width: Columns of a line.
+        explained: The symbols and sources that need no line; those of `figure` are added. A symbol whose value
+            has changed since (L is the layers of another group) is explained again.
     """
-    said = {} if said is None else said
+    explained = {} if explained is None else explained
     of = f", {figure.of}" if figure.of else ""
     rounded = f" = {figure.human}" if figure.human != figure.exact else ""
     lines = textwrap.wrap(
         f"{figure.label}{of} = {figure.exact}{rounded}", width, initial_indent="  ", subsequent_indent="    "
     )
-    lines += aligned(figure.formula.cells, width - 4, "    ")
-    lines += _legend([s for s in figure.formula.symbols if said.get(s.name) != s], width)
-    if figure.source and figure.source not in said:
+    lines += align_formula(figure.formula.cells, width - 4, "    ")
+    lines += _legend([s for s in figure.formula.symbols if explained.get(s.name) != s], width)
+    if figure.source and figure.source not in explained:
         source = f"source: {figure.source}"
         lines += textwrap.wrap(source, width, initial_indent="    ", subsequent_indent="      ")
-    said.update({s.name: s for s in figure.formula.symbols}, **{figure.source: None})
+    explained.update({s.name: s for s in figure.formula.symbols}, **{figure.source: None})
     return lines
 
 
-def aligned(cells: list[tuple[str, str]], width: int, indent: str) -> list[str]:
-    """The formula over its numbers, symbol above number, folded in pairs of lines."""
+def align_formula(cells: list[tuple[str, str]], width: int, indent: str) -> list[str]:
+    """Return the formula over its numbers, each symbol above its number; a long one is folded in pairs of lines."""
     lines: list[str] = []
-    above, below = "", ""
+    symbols_line, numbers_line = "", ""
     for symbol, number in cells:
-        wide = max(len(symbol), len(number))
-        if above and len(above) + 1 + wide > width:
-            lines += _pair(indent, above, below)
-            above, below = "  ", "  "
-        gap = " " if above.strip() else ""
-        above += gap + symbol.ljust(wide)
-        below += gap + number.ljust(wide)
-    return [*lines, *_pair(indent, above, below)]
+        cell_width = max(len(symbol), len(number))
+        if symbols_line and len(symbols_line) + 1 + cell_width > width:
+            lines += _pair(indent, symbols_line, numbers_line)
+            symbols_line, numbers_line = "  ", "  "
+        gap = " " if symbols_line.strip() else ""
+        symbols_line += gap + symbol.ljust(cell_width)
+        numbers_line += gap + number.ljust(cell_width)
+    return [*lines, *_pair(indent, symbols_line, numbers_line)]
 
 
 def _pair(indent: str, above: str, below: str) -> list[str]:
@@ -60,6 +63,7 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
 
 
 def _legend(symbols: Sequence[Symbol], width: int) -> list[str]:
+    """Return one line per symbol: its name, value and meaning."""
     name_width = max((len(s.name) for s in symbols), default=0)
     lines: list[str] = []
     for s in symbols:

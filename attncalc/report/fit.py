@@ -43,8 +43,8 @@ def fit_report(request: FitRequest) -> Report:
             *bounds.tables,
         ),
         tuple(dict.fromkeys((*fit_notes(result), *bounds.notes))),
-        (*part_figures(result), *bounds.parts),
-        {**fit_facts(result, verdict(result), changes), "roofline": bounds.more},
+        (*term_figures(result), *bounds.terms),
+        {**fit_facts(result, verdict(result), changes), "roofline": bounds.extra},
         footer=log_table(result),
     )
 
@@ -183,7 +183,7 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
     )
 
 
-def part_figures(result: FitResult) -> tuple[Figure, ...]:
+def term_figures(result: FitResult) -> tuple[Figure, ...]:
     """Return what the budget's formulas name, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
     reserve = result.budget.reserve.parts if result.budget.reserve else ()
@@ -300,7 +300,7 @@ def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tup
         return ()
     if not changes:
         return (Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),)),)
-    columns = (Column("what would fit", "left"), LABEL, Column("concurrent\nrequests"))
+    columns = (Column("suggestion", "left"), LABEL, Column("concurrent\nrequests"))
     rows = ((change.flag, change.change, times(change.result.pool.concurrency, 2)) for change in changes)
     return (Table(columns, tuple(rows)),)
 

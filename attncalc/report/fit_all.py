@@ -18,8 +18,8 @@ from .fit import (
     fit_notes,
     hardware,
     limit,
-    part_figures,
     request_facts,
+    term_figures,
     verdict_table,
 )
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
@@ -75,11 +75,11 @@ def fit_all_report(request: FitRequest) -> Report:
         tuple(layers[name] for name in SERVING),
         (verdict_table(verdict), _table(answers), *bounds.tables),
         tuple(dict.fromkeys((*_notes(answers, errors), *bounds.notes))),
-        (*part_figures(first), *bounds.parts),
+        (*term_figures(first), *bounds.terms),
         {
             **fit_facts(first, verdict, suggestions(first)),
             "fits": any(answer.result.fits for answer in answers),
-            "roofline": bounds.more,
+            "roofline": bounds.extra,
         },
     )
 

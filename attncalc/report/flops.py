@@ -1,15 +1,16 @@
-"""The report of `attncalc flops`."""
+"""The report of `attncalc flops`: FLOPs by part, and how they grow with the context."""
 
 from __future__ import annotations
 
+from ..attention import FULL
 from ..cost.crossover import Growth, OneLayer, crossover, growth, one_attention_layer, one_recurrent_layer
 from ..cost.flops import Flops, LayerFlops, flops
 from ..model import ModelSpec
-from ..quantity import Quantity
+from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
-from .layers import attends, attention_source, is_hybrid, layer_facts, spans
-from .notes import flops_notes
+from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
+from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
     LABEL,
     QUOTIENT,
@@ -18,48 +19,48 @@ from .report import (
     Figure,
     Report,
     Table,
+    context_fact,
     heading,
     times,
-    tokens_asked,
     unit_column,
     workload_facts,
 )
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
-MATMUL = "2 FLOP a multiply-add: a matrix of n weights costs 2 n a token"
-OVERTAKE = "context at which scores overtake projections"
+MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
+CROSSOVER = "smallest context at which scores cost more than projections"
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
 def flops_report(model: ModelSpec, workload: Workload) -> Report:
-    """The FLOPs of `workload`: projections, scores exact and dense, MLP, head, and how they grow."""
-    spent = flops(model, workload)
+    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their growth."""
+    counted = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
     layers = (one_attention_layer(model, workload), one_recurrent_layer(model, workload))
     groups = tuple(
-        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), spent.groups, strict=True)
+        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
-    tables = [_main_table(spent)]
+    tables = [_main_table(counted)]
     if is_hybrid(model):
-        tables.append(_group_table(spent))
-    tables += [_recurrent_table(model, *layers), _growth_table(grown, overtake)]
+        tables.append(_group_table(counted))
+    tables += [_layer_table(model, *layers), _growth_table(grown, overtake)]
     return Report(
         "flops",
-        heading(model, *_asked(model, workload)),
+        heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*_figures(model, spent), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
+        (*_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
         groups,
         tuple(tables),
-        flops_notes(model, workload, spent, overtake),
+        _notes(model, workload, counted, overtake),
     )
 
 
-def _asked(model: ModelSpec, workload: Workload) -> list[str]:
+def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     return [
-        f"{_PHASES[workload.phase]}, {tokens_asked(workload)}",
-        f"{count(workload.past)} of it in the cache" if workload.phase == "prefill" and workload.past else "",
+        f"{_PHASES[workload.phase]}, {context_fact(workload)}",
+        f"{count(workload.past)} of them in the cache" if workload.phase == "prefill" and workload.past else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
         f"{workload.mask or model.main.mask} mask",
@@ -67,50 +68,50 @@ def _asked(model: ModelSpec, workload: Workload) -> list[str]:
     ]
 
 
-def _figures(model: ModelSpec, spent: Flops) -> tuple[Figure, ...]:
+def _figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
     source = attention_source(model)
-    rule = f"; {spent.rule}" if spent.rule else ""
+    rule = f"; {counted.rule}" if counted.rule else ""
     return (
-        Figure("flops_total", "total", spent.total, FLOP, SUM),
-        Figure("flops_total_dense", "total with dense scores", spent.total_dense, FLOP, SUM),
-        Figure("flops_attention_projections", "attention projections", spent.projections, FLOP, MATMUL + rule),
+        Figure("flops_total", "total", counted.total, FLOP, SUM),
+        Figure("flops_total_dense", "total with dense scores", counted.total_dense, FLOP, SUM),
+        Figure("flops_attention_projections", "attention projections", counted.projections, FLOP, MATMUL + rule),
         Figure(
             "flops_attention_scores",
             "attention scores, exact for the mask",
-            spent.scores,
+            counted.scores,
             FLOP,
             source + rule,
         ),
-        Figure("flops_attention_scores_dense", "attention scores, dense", spent.scores_dense, FLOP, source + rule),
-        Figure("flops_attention_qk_dense", "of it QK alone, dense", spent.qk_dense, FLOP, source + rule),
-        Figure("flops_mlp", "MLP", spent.mlp, FLOP, MATMUL + rule),
-        Figure("flops_head", "head", spent.head, FLOP, MATMUL + rule),
+        Figure("flops_attention_scores_dense", "attention scores, dense", counted.scores_dense, FLOP, source + rule),
+        Figure("flops_attention_qk_dense", "of which QK, dense", counted.qk_dense, FLOP, source + rule),
+        Figure("flops_mlp", "MLP", counted.mlp, FLOP, MATMUL + rule),
+        Figure("flops_head", "head", counted.head, FLOP, MATMUL + rule),
     )
 
 
 def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
     return (
-        Figure("growth_total", "twice the context: total scales_with by", grown.total, NO_UNIT, QUOTIENT),
-        Figure("growth_attention_scores", "twice the context: scores grow by", grown.scores, NO_UNIT, QUOTIENT),
+        Figure("growth_total", "twice the context: total FLOP", grown.total, NO_UNIT, QUOTIENT),
+        Figure("growth_attention_scores", "twice the context: attention scores", grown.scores, NO_UNIT, QUOTIENT),
         Figure(
             "scores_overtake_context",
-            OVERTAKE,
+            CROSSOVER,
             overtake,
             TOKENS,
-            "the condition holds there and at no context before",
+            "the smallest context for which the condition holds",
         ),
     )
 
 
 def _layer_figures(attention: OneLayer, recurrent: OneLayer) -> tuple[Figure, ...]:
-    wide = "one recurrent layer as wide"
+    recurrent_label = "one recurrent layer of the same width"
     return (
         Figure("attention_flops_per_layer", "one attention layer", attention.flops, FLOP, VASWANI),
-        Figure("attention_sequential_steps", "its sequential steps", attention.sequential_steps, NO_UNIT, VASWANI),
-        Figure("attention_longest_path", "its longest path", attention.longest_path, NO_UNIT, VASWANI),
-        Figure("recurrent_flops_per_layer", wide, recurrent.flops, FLOP, VASWANI),
-        Figure("recurrent_sequential_steps", "its sequential steps", recurrent.sequential_steps, NO_UNIT, VASWANI),
-        Figure("recurrent_longest_path", "its longest path", recurrent.longest_path, NO_UNIT, VASWANI),
+        Figure("attention_sequential_steps", "its sequential operations", attention.sequential_steps, NO_UNIT, VASWANI),
+        Figure("attention_longest_path", "its maximum path length", attention.longest_path, NO_UNIT, VASWANI),
+        Figure("recurrent_flops_per_layer", recurrent_label, recurrent.flops, FLOP, VASWANI),
+        Figure("recurrent_sequential_steps", "its sequential operations", recurrent.sequential_steps, NO_UNIT, VASWANI),
+        Figure("recurrent_longest_path", "its maximum path length", recurrent.longest_path, NO_UNIT, VASWANI),
     )
 
 
@@ -123,59 +124,80 @@ def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
         ("flops_attention_scores_dense", "attention scores, dense", group.scores_dense, source),
         ("flops_mlp", "MLP", group.mlp, MATMUL),
     )
-    return tuple(Figure(name, label, q, FLOP, of, group.group) for name, label, q, of in named_figures)
+    return tuple(Figure(name, label, value, FLOP, of, group.group) for name, label, value, of in named_figures)
 
 
-def _main_table(spent: Flops) -> Table:
+def _main_table(counted: Flops) -> Table:
     rows = [
-        ("attention projections", spent.projections),
-        ("attention scores", spent.scores),
-        ("MLP", spent.mlp),
-        ("head", spent.head),
-        ("total", spent.total),
+        ("total", counted.total),
+        ("  attention projections", counted.projections),
+        ("  attention scores", counted.scores),
+        ("  MLP", counted.mlp),
+        ("  head", counted.head),
     ]
     rows = [row for row in rows if row[1]]
-    shares = [f"{100 * int(value) / int(spent.total):.1f} %" for _, value in rows]
-    if spent.scores_dense != spent.scores:
-        rows += [("  scores, dense", spent.scores_dense), ("  total with dense scores", spent.total_dense)]
+    shares = [f"{100 * int(value) / int(counted.total):.1f} %" for _, value in rows]
+    if counted.scores_dense != counted.scores:
+        rows += [("total with dense scores", counted.total_dense), ("  attention scores, dense", counted.scores_dense)]
         shares += ["", ""]
     rounded, cells = unit_column("", [value for _, value in rows], FLOP)
     table = tuple(
         (label, cell, count(value), share) for (label, value), cell, share in zip(rows, cells, shares, strict=True)
     )
-    strong = frozenset(i for i, row in enumerate(rows) if row[0] == "total")
-    return Table((LABEL, rounded, Column("FLOP"), Column("share")), table, strong=strong)
+    return Table((LABEL, rounded, Column("FLOP"), Column("share")), table, strong=frozenset({0}))
 
 
-def _group_table(spent: Flops) -> Table:
-    made, of_made = unit_column("projections", [g.projections for g in spent.groups], FLOP)
-    score, of_score = unit_column("scores", [g.scores for g in spent.groups], FLOP)
-    mlp, of_mlp = unit_column("MLP", [g.mlp for g in spent.groups], FLOP)
-    columns = (Column("layers", "left"), Column(), Column("span", "left"), made, score, mlp)
-    names = [(g.group, count(g.layers.count), spans(g.layers)) for g in spent.groups]
-    return Table(columns, tuple(zip(*zip(*names, strict=True), of_made, of_score, of_mlp, strict=True)))
+def _group_table(counted: Flops) -> Table:
+    columns, names = group_columns([(g.group, g.layers) for g in counted.groups])
+    projections, projection_cells = unit_column("projections", [g.projections for g in counted.groups], FLOP)
+    scores, score_cells = unit_column("scores", [g.scores for g in counted.groups], FLOP)
+    mlp, mlp_cells = unit_column("MLP", [g.mlp for g in counted.groups], FLOP)
+    rows = tuple((*name, *cells) for name, *cells in zip(names, projection_cells, score_cells, mlp_cells, strict=True))
+    return Table((*columns, projections, scores, mlp), rows)
 
 
-def _recurrent_table(model: ModelSpec, attention: OneLayer, recurrent: OneLayer) -> Table:
+def _layer_table(model: ModelSpec, attention: OneLayer, recurrent: OneLayer) -> Table:
+    """Return Table 1 of Vaswani et al. 2017 for this model: one layer beside a recurrent one of the same width."""
     unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
-    own = "attention" if attends(model) else model.main.layers[0].attention.label
-    labels = (own, "recurrent, as wide")
+    label = "attention" if has_attention(model) else model.main.layers[0].attention.label
     rows = tuple(
         (
             label,
             cell,
-            count(one.sequential_steps),
-            "none" if one.longest_path is None else count(one.longest_path),
+            count(layer.sequential_steps),
+            "none" if layer.longest_path is None else count(layer.longest_path),
         )
-        for label, cell, one in zip(labels, cells, (attention, recurrent), strict=True)
+        for label, cell, layer in zip((label, "recurrent, same width"), cells, (attention, recurrent), strict=True)
     )
-    return Table((Column("one layer", "left"), unit, Column("sequential\nsteps"), Column("longest\npath")), rows)
+    title = Column("one layer, as in Vaswani\net al. 2017, Table 1", "left")
+    return Table((title, unit, Column("sequential\noperations"), Column("maximum\npath length")), rows)
 
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:
     rows = (
-        (OVERTAKE, "none" if overtake is None else count(overtake)),
-        ("twice the context costs", times(grown.total, 2)),
-        ("  of it the scores", times(grown.scores, 2)),
+        (CROSSOVER, "none" if overtake is None else count(overtake)),
+        ("twice the context: total FLOP", times(grown.total, 2)),
+        ("twice the context: attention scores", times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)
+
+
+def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quantity | None) -> tuple[str, ...]:
+    notes = context_notes(model, workload)
+    if workload.phase == "train":
+        notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
+    if overtake is None:
+        why = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
+        notes.append(f"Scores never cost more than projections: {why}, so both grow linearly with the context.")
+    narrow = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
+    if counted.scores * 2 < counted.scores_dense and narrow:
+        cause = "of windows" if any(span.reach is not None for span in narrow) else "only selected keys are scored"
+        notes.append(
+            f"Because {cause}, exact scores are cheap: dense ones would cost "
+            f"{times(ratio(counted.scores_dense, counted.scores))} as much."
+        )
+    notes += kind_notes(model, past=bool(workload.past))
+    if workload.lengths:
+        notes.append("Projections and MLP run over the padded batch; exact scores count real tokens only.")
+    notes.append("Only matrix products are counted: no softmax, norms, activations or table look-ups.")
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

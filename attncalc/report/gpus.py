@@ -1,4 +1,4 @@
-"""The reports of `attncalc gpus`: the GPUs that are here, and one with all its facts and sources."""
+"""The reports of `attncalc gpus`: the known GPUs, and one GPU with all its facts and sources."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ from ..quantity import Quantity, Ratio, quantity
 from ..units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, count
 from .report import Column, Figure, Report, Table, figure_rows, number, unit_column
 
-RIDGE = "Williams et al. 2009, doi:10.1145/1498765.1498785: peak FLOP/s over bytes/s"
-_NARROW = "fp8"
+RIDGE = "Williams et al. 2009, doi:10.1145/1498765.1498785: peak FLOP/s divided by bytes/s"
 
 
 def gpus_report(gpus: Sequence[Gpu]) -> Report:
-    """Name, memory, bandwidth, FLOP/s at 16 bit and in fp8, and the ridge, of each GPU."""
-    memory, of_memory = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
-    speed, of_speed = unit_column("bandwidth", [gpu.bandwidth for gpu in gpus], BYTES_PER_SECOND)
-    wide, of_wide = unit_column("16 bit", [gpu.peak(sixteen(gpu)) for gpu in gpus], FLOP_PER_SECOND)
-    narrow, of_narrow = unit_column("fp8", [dict(gpu.flops).get(_NARROW, 0) for gpu in gpus], FLOP_PER_SECOND)
-    columns = (Column("name", "left"), memory, speed, wide, narrow, Column("FLOP\n/byte"))
+    """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point."""
+    memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
+    bandwidth, bandwidth_cells = unit_column("bandwidth", [gpu.bandwidth for gpu in gpus], BYTES_PER_SECOND)
+    peak_16, cells_16 = unit_column("16 bit", [gpu.peak(sixteen(gpu)) for gpu in gpus], FLOP_PER_SECOND)
+    peak_fp8, fp8_cells = unit_column("fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND)
+    columns = (Column("name", "left"), memory, bandwidth, peak_16, peak_fp8, Column("FLOP\n/byte"))
     rows = tuple(
-        (gpu.name, _as_seen(gpu, of_memory[i]), of_speed[i], of_wide[i], _or_none(gpu, of_narrow[i]), _ridge(gpu))
+        (
+            gpu.name,
+            _starred(gpu, memory_cells[i]),
+            bandwidth_cells[i],
+            cells_16[i],
+            _fp8_cell(gpu, fp8_cells[i]),
+            _ridge(gpu),
+        )
         for i, gpu in enumerate(gpus)
     )
     return Report(
         "gpus",
-        (f"{count(len(gpus))} GPUs  'attncalc gpus NAME' shows one, with its sources",),
+        (f"{count(len(gpus))} known GPUs  'attncalc gpus NAME' shows one with its sources",),
         {},
         {},
         (Figure("gpus", "GPUs", quantity(len(gpus)), NO_UNIT),),
         tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus),
         (Table(columns, rows),),
         (
-            "Memory is what software sees; * what is marketed, taken small, as no log was found. 16 bit: bf16, or "
-            "fp16 where there is no bf16. FLOP/s are dense, at the vendor's peak. FLOP/byte: the ridge at 16 bit, "
-            "below which a step is bound by memory.",
+            "Memory is what software reports; * is a lower bound from the marketed size. 16 bit is bf16, or fp16 "
+            "without bf16. FLOP/s are the vendor's dense peak. FLOP/byte is the ridge point in 16 bit: a step with "
+            "fewer is memory-bound.",
         ),
     )
 
 
 def gpu_report(gpu: Gpu) -> Report:
-    """All that is known of one GPU, and from where."""
+    """Return all facts of one GPU with their sources."""
     figures = gpu_figures(gpu)
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
@@ -66,13 +72,13 @@ def gpu_report(gpu: Gpu) -> Report:
 
 
 def sixteen(gpu: Gpu) -> str:
-    """The 16-bit dtype that models run in there: bf16, fp16 where there is no bf16, or the first it has."""
-    here = dict(gpu.flops)
-    return next((name for name in ("bf16", "fp16") if name in here), next(iter(here)))
+    """Return the 16-bit dtype that models run in on `gpu`: bf16, else fp16, else the first dtype it has."""
+    peaks = dict(gpu.flops)
+    return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
 
 
 def gpu_facts(gpu: Gpu) -> dict[str, Any]:
-    """A GPU's facts as JSON has them."""
+    """Return the facts of a GPU as plain data for JSON."""
     return {
         "name": gpu.name,
         "title": gpu.title,
@@ -87,24 +93,24 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 
 
 def gpu_figures(gpu: Gpu) -> tuple[Figure, ...]:
-    """Memory, bandwidth, and by dtype FLOP/s and the FLOP per byte at the ridge."""
-    found: list[tuple[str, str, Quantity | Ratio, str, str]] = [
-        ("memory", "memory that software sees", quantity(gpu.memory), BYTES, ""),
+    """Return memory, bandwidth, and per dtype the peak FLOP/s and the ridge point."""
+    rows: list[tuple[str, str, Quantity | Ratio, str, str]] = [
+        ("memory", "memory that software reports", quantity(gpu.memory), BYTES, ""),
         ("bandwidth", "bandwidth", quantity(gpu.bandwidth), BYTES_PER_SECOND, ""),
     ]
     for name, speed in gpu.flops:
-        found.append((f"peak_{name}", f"dense {name}", quantity(speed), FLOP_PER_SECOND, ""))
-        found.append((f"ridge_{name}", f"FLOP per byte at the ridge in {name}", gpu.ridge(name), NO_UNIT, RIDGE))
-    return tuple(Figure(key, label, value, unit, source, gpu.name) for key, label, value, unit, source in found)
+        rows.append((f"peak_{name}", f"dense {name}", quantity(speed), FLOP_PER_SECOND, ""))
+        rows.append((f"ridge_{name}", f"ridge point in {name}, FLOP per byte", gpu.ridge(name), NO_UNIT, RIDGE))
+    return tuple(Figure(key, label, value, unit, source, gpu.name) for key, label, value, unit, source in rows)
 
 
-def _as_seen(gpu: Gpu, memory: str) -> str:
-    """A star keeps the column aligned: every cell has room for it."""
+def _starred(gpu: Gpu, memory: str) -> str:
+    """Return the cell with '*' if the memory is not measured; a blank keeps other cells aligned."""
     return f"{memory}{' ' if gpu.measured else '*'}"
 
 
-def _or_none(gpu: Gpu, cell: str) -> str:
-    return cell if _NARROW in dict(gpu.flops) else "-"
+def _fp8_cell(gpu: Gpu, cell: str) -> str:
+    return cell if "fp8" in dict(gpu.flops) else "-"
 
 
 def _ridge(gpu: Gpu) -> str:

@@ -9,8 +9,11 @@ from .. import __version__
 from .report import Figure, Report
 
 
-def render(report: Report) -> str:
-    """One JSON object; values are integers in base units, a ratio a number with unit ''."""
+def render(report: Report, *, explain: bool = False) -> str:
+    """Return one JSON object; values are integers in base units, and a ratio is a number with unit ''.
+
+    `explain` changes nothing: JSON always has every formula.
+    """
     assumed = bool(report.model.get("assumed"))
     document = {
         "schema": f"attncalc.{report.command}/1",
@@ -20,13 +23,13 @@ def render(report: Report) -> str:
         "results": [result(figure, assumed) for figure in report.figures],
         "layers": [{**facts, "results": [result(f, assumed) for f in figures]} for facts, figures in report.layers],
         "notes": list(report.notes),
-        **report.more,
+        **report.extra,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def result(figure: Figure, assumed: bool = False) -> dict[str, Any]:
-    """A figure as plain data; assumed: its source says that it rests on what nobody has said."""
+    """Return a figure as plain data. If `assumed` (--assume-grouped), its source starts with 'assumed:'."""
     return {
         "name": figure.name,
         "value": figure.value,

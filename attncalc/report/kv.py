@@ -1,4 +1,4 @@
-"""The report of `attncalc kv`."""
+"""The report of `attncalc kv`: the KV cache in total, per sequence and per token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype, compute_dtype
 from ..cost.params import params
+from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
-from ..units import BYTES, NO_UNIT, count
+from ..units import BYTES, NO_UNIT, count, human
 from ..workload import Workload
-from .checkpoint import stored_figure
-from .layers import attention_source, is_hybrid, layer_facts, spans
-from .notes import kv_notes
+from .checkpoint import stored_figure, stored_notes
+from .layers import attention_source, group_columns, is_hybrid, layer_facts
+from .notes import context_notes, device_notes, model_notes, shape_notes
+from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
 from .report import (
     LABEL,
     QUOTIENT,
@@ -21,80 +23,91 @@ from .report import (
     Figure,
     Report,
     Table,
+    context_fact,
     figure_rows,
     heading,
     times,
-    tokens_asked,
     unit_column,
     workload_facts,
 )
 
 
 def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:
-    """The KV cache of `model`: in all, of a sequence, of a token, and what MHA would keep."""
+    """Return the KV cache of `model`: in total, per sequence, per token, and what MHA would need.
+
+    Raises AttncalcError if the engine or the dtype of the cache is unknown.
+    """
     cache = kv_cache(model, workload, engine_name=engine)
-    figures = _figures(model, workload, cache)
+    unwindowed = without_windows(model, workload, engine_name=engine)
+    figures = _figures(model, workload, cache, unwindowed)
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), cache.groups, strict=True)
     )
     return Report(
         "kv",
-        heading(model, *_asked(model, workload, engine)),
+        heading(model, *_workload_line(model, workload, engine)),
         model.facts(),
         workload_facts(model, workload, engine),
         figures,
         groups,
         _tables(model, workload, figures, cache),
-        kv_notes(model, workload, cache, engine),
+        _notes(model, workload, cache, unwindowed, engine),
     )
 
 
-def _asked(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
+def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
     stored = cache_dtype(model, workload)
     return [
         f"batch {count(workload.batch)}",
-        tokens_asked(workload),
+        context_fact(workload),
         f"source {count(workload.source)}" if workload.source else "",
         f"cache in {stored.name} ({stored.note})",
         f"engine {engine}" if engine != "ideal" else "",
     ]
 
 
-def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figure, ...]:
+def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
     source = attention_source(model)
     in_dtype = compute_dtype(model, workload)
-    weight = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
-    held = named(params(model).total, "params_total", "parameters on the device")
-    mha = model.symbolic().exchanged(Variant("mha")).main.leading.widths()
-    exchanged = any(Variant("mha").changes(kind) for _, layers in model.groups() for kind in layers.attentions)
-    if_mha = cache.if_mha if exchanged else None
+    weight_bytes = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
+    n_params = named(params(model).total, "params_total", "parameters on the device")
+    mha_heads = int(model.symbolic().exchanged(Variant("mha")).main.leading.widths().n_kv_heads)
+    has_heads = any(Variant("mha").changes(kind) for _, layers in model.groups() for kind in layers.attentions)
+    if_mha = cache.if_mha if has_heads else None
     tp = symbol("tp", model.tp, "tensor-parallel devices")
-    alone = "the longest sequence" if workload.lengths else "one sequence"
+    all_devices = cache.total
+    if model.tp > 1:
+        all_devices = quantity(tp * named(cache.total, "kv_cache", "bytes of the cache on one device"))
     return (
         Figure("kv_cache", "KV cache", cache.total, BYTES, source),
-        Figure("kv_cache_per_sequence", alone, cache.per_sequence, BYTES, source),
-        Figure("kv_cache_per_token", "one more token", cache.per_token, BYTES, source),
+        Figure(
+            "kv_cache_per_sequence",
+            "longest sequence" if workload.lengths else "per sequence",
+            cache.per_sequence,
+            BYTES,
+            source,
+        ),
+        at_context(cache.per_token, source),
+        no_window_full(unwindowed.per_token, source),
         Figure(
             "kv_cache_if_mha",
-            f"with MHA ({int(mha.n_kv_heads)} KV heads{' a device' if model.tp > 1 else ''})",
+            f"if MHA ({mha_heads} KV heads{' per device' if model.tp > 1 else ''})",
             if_mha,
             BYTES,
             source,
         ),
-        Figure("recurrent_state", "states that do not grow", cache.recurrent_state, BYTES, source),
-        Figure("cross_attention_cache", "kept of the source", cache.cross_attention_cache, BYTES, source),
+        Figure("recurrent_state", "recurrent state", cache.recurrent_state, BYTES, source),
+        Figure("cross_attention_cache", "cross-attention cache", cache.cross_attention_cache, BYTES, source),
         Figure(
             "kv_cache_all_devices",
-            "on all devices together",
-            quantity(tp * named(cache.total, "kv_cache", "bytes of the cache on one device"))
-            if model.tp > 1
-            else cache.total,
+            f"on all {model.tp} devices" if model.tp > 1 else "on all devices",
+            all_devices,
             BYTES,
-            "what tensor parallelism replicates is counted on every device",
+            "what tensor parallelism replicates counts once per device",
         ),
         Figure(
             "kv_cache_ratio_if_mha",
-            "MHA's cache over this",
+            "KV cache if MHA / KV cache",
             None
             if if_mha is None
             else ratio(
@@ -104,7 +117,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
             NO_UNIT,
             QUOTIENT,
         ),
-        Figure("weights", f"weights in {in_dtype.name}, for scale", quantity(held * weight), BYTES, SUM),
+        Figure("weights", f"weights in {in_dtype.name}, for comparison", quantity(n_params * weight_bytes), BYTES, SUM),
         stored_figure(model),
     )
 
@@ -113,10 +126,10 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
     source = group.layers.attention.source
     return (
         Figure("kv_cache", "KV cache", group.total, BYTES, source, group.group),
-        Figure("kv_cache_per_layer", "KV cache of one layer", group.one_layer, BYTES, source, group.group),
+        Figure("kv_cache_per_layer", "KV cache per layer", group.one_layer, BYTES, source, group.group),
         Figure(
             "kv_cache_per_token_per_layer",
-            "one more token, one layer",
+            "per token and layer, at this context",
             group.one_token,
             BYTES,
             source,
@@ -127,38 +140,103 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
 
 def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache) -> tuple[Table, ...]:
     by_name = {f.name: f for f in figures}
-    shown = [("KV cache", by_name["kv_cache"])]
+    per_token, per_token_max = by_name["kv_cache_per_token"], by_name["kv_cache_per_token_max"]
+    fills_windows = per_token.value != per_token_max.value
+    rows = [("KV cache", by_name["kv_cache"])]
     if workload.batch > 1 or workload.lengths:
-        shown.append((f"  {by_name['kv_cache_per_sequence'].label}", by_name["kv_cache_per_sequence"]))
-    shown.append(("  one more token", by_name["kv_cache_per_token"]))
-    if not is_hybrid(model) and not model.main.layers[0].cross and cache.total:
-        one = _group_figures(cache.groups[0])[2]
-        shown.append(("  one more token, one layer", one))
+        rows.append((f"  {by_name['kv_cache_per_sequence'].label}", by_name["kv_cache_per_sequence"]))
+    if fills_windows:
+        rows += [(f"  {AT_CONTEXT}", per_token), (f"  {NO_WINDOW_FULL}", per_token_max)]
+    else:
+        rows.append(("  per token", per_token))
+    if not is_hybrid(model) and not model.main.layers[0].cross and per_token.value:
+        rows.append(("  per token and layer", _group_figures(cache.groups[0])[2]))
     for name in ("recurrent_state", "cross_attention_cache"):
         if by_name[name].value:
-            shown.append((f"  of it {by_name[name].label}", by_name[name]))
+            rows.append((f"  of which {by_name[name].label}", by_name[name]))
     if model.tp > 1:
-        shown.append(("on all devices together", by_name["kv_cache_all_devices"]))
+        rows.append((by_name["kv_cache_all_devices"].label, by_name["kv_cache_all_devices"]))
     columns = (LABEL, Column(), Column())
-    tables = [Table(columns, figure_rows(shown), strong=frozenset({0}))]
+    tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
     if is_hybrid(model) and cache.total:
-        tables.append(_group_table(cache))
-    scale = []
+        tables.append(_group_table(cache, fills_windows))
+    return (*tables, _comparison_table(model, by_name, cache))
+
+
+def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCache) -> Table:
+    """Return the table of what MHA would need and of the weights, as multiples of the cache."""
+    rows = []
     for name in ("kv_cache_if_mha", "weights", "weights_stored"):
         figure = by_name[name]
         if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):
             continue
-        one_device = model.tp == 1 or name != "weights_stored"
-        more = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and one_device else ""
-        scale.append((figure.label, figure.human, more))
-    return (*tables, Table(columns, tuple(scale)))
+        per_device = model.tp == 1 or name != "weights_stored"  # files hold the weights of all devices
+        factor = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and per_device else ""
+        rows.append((figure.label, figure.human, factor))
+    return Table((LABEL, Column(), Column()), tuple(rows))
 
 
-def _group_table(cache: KVCache) -> Table:
+def _group_table(cache: KVCache, fills_windows: bool) -> Table:
     groups = [g for g in cache.groups if g.total]
-    token, of_token = unit_column("one more token,\none layer", [g.one_token for g in groups], BYTES)
-    layer, of_layer = unit_column("one\nlayer", [g.one_layer for g in groups], BYTES)
-    whole, of_whole = unit_column("all of\nthem", [g.total for g in groups], BYTES)
-    columns = (Column("layers", "left"), Column(), Column("span", "left"), token, layer, whole)
-    names = [(g.group, count(g.layers.count), spans(g.layers)) for g in groups]
-    return Table(columns, tuple(zip(*zip(*names, strict=True), of_token, of_layer, of_whole, strict=True)))
+    per_token_header = "per token\nand layer,\nat this\ncontext" if fills_windows else "per token\nand layer"
+    token_column, token_cells = unit_column(per_token_header, [g.one_token for g in groups], BYTES)
+    layer_column, layer_cells = unit_column("per\nlayer", [g.one_layer for g in groups], BYTES)
+    total_column, total_cells = unit_column("all\nlayers", [g.total for g in groups], BYTES)
+    columns, names = group_columns([(g.group, g.layers) for g in groups])
+    rows = tuple((*name, *cells) for name, *cells in zip(names, token_cells, layer_cells, total_cells, strict=True))
+    return Table((*columns, token_column, layer_column, total_column), rows)
+
+
+def _notes(
+    model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows, engine: str
+) -> tuple[str, ...]:
+    notes = context_notes(model, workload)
+    if not cache.total:
+        notes.append("An encoder processes all tokens in one pass: it has no KV cache.")
+    notes += _window_notes(model, cache, unwindowed)
+    notes += _storage_notes(model, engine)
+    if model.encoder:
+        notes.append(
+            "Only the decoder has a cache. Its cross-attention caches K and V of the source tokens, computed once."
+        )
+    stored = cache_dtype(model, workload)
+    if stored.group is not None:
+        notes.append(f"{stored.name}: {stored.meaning}. Scales are included.")
+    elif stored.name == "fp8":
+        notes.append(f"fp8: {stored.meaning}.")
+    if model.stored is not None:
+        notes += stored_notes(model, params(model).total)
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
+
+
+def _window_notes(model: ModelSpec, cache: KVCache, unwindowed: WithoutWindows) -> list[str]:
+    """Return a note on what windows and chunks save, or none if no layer has one or none is full."""
+    windowed = [g for g in model.main.distinct() if g.attention.span.reach is not None and g.attention.cache()]
+    if not windowed or not cache.total or unwindowed.total == cache.total:
+        return []
+    n_windowed = sum(int(g.count) for g in windowed)
+    spans = " or ".join(dict.fromkeys(g.attention.span.words for g in windowed))
+    return [
+        f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than that. With full "
+        f"attention in all layers, the cache would be {human(unwindowed.total, BYTES)}, "
+        f"{times(ratio(unwindowed.total, cache.total))} as much."
+    ]
+
+
+def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
+    """Return notes on layers that store nothing, or other heads or another dtype than the heading says."""
+    notes = []
+    layers = model.main.distinct()
+    sharing = sum(int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache())
+    if sharing and model.main.keeps_cache:
+        notes.append(f"{sharing} of {model.main.n_layers} layers reuse the K and V of an earlier layer.")
+    specs = [spec for g in layers for spec in g.cache()]
+    state_dtypes = dict.fromkeys(spec.dtype for spec in specs if spec.dtype and spec.scales_with == "never")
+    if state_dtypes:
+        notes.append(f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's dtype.")
+    if engine == "transformers":
+        if any(spec.span.reach is not None for spec in specs):
+            notes.append("transformers stores one token less than the window: the next token completes it.")
+        if any(spec.repeated != 1 for spec in specs):
+            notes.append("This model's class in transformers stores K and V once per query head.")
+    return notes

@@ -1,17 +1,20 @@
-"""What reports say of layer groups: their facts for JSON, their names for screens."""
+"""What reports share about layer groups: facts for JSON, names for screens."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..attention import Attention
 from ..cost.common import group_name
 from ..model import Layers, ModelSpec
+from ..units import count
 from ..workload import Run
+from .report import Column
 
 
 def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
-    """One entry a distinct layer group, in the order in which cost functions give their groups."""
+    """Return the facts of each distinct layer group, in the order of the cost functions' groups."""
     return [
         {
             "name": group_name(model, stack, layers),
@@ -25,28 +28,34 @@ def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
     ]
 
 
+def group_columns(groups: Sequence[tuple[str, Layers]]) -> tuple[tuple[Column, ...], list[tuple[str, str, str]]]:
+    """Return the columns that name layer groups (name, number of layers, span), and their cells."""
+    columns = (Column("group", "left"), Column("layers"), Column("span", "left"))
+    return columns, [(name, count(layers.count), spans(layers)) for name, layers in groups]
+
+
 def is_hybrid(model: ModelSpec) -> bool:
-    """It has more than one kind of layer, so that a screen needs a row for each."""
+    """Return whether the model has several layer groups, so that a screen needs one row per group."""
     return len(list(model.groups())) > 1
 
 
-def attends(model: ModelSpec) -> bool:
-    """It has an attention layer, whose kernel has heads; a model of recurrent layers alone has none."""
+def has_attention(model: ModelSpec) -> bool:
+    """Return whether a layer has an attention kernel with heads; recurrent layers have none."""
     return any(layers.attention.widths().n_heads for _, layers in model.groups())
 
 
 def spans(layers: Layers) -> str:
-    """'window 1,024', 'full', 'full + cross'; '-' for a layer that sees its past through a state."""
-    own = layers.attention.span.label if layers.attention.widths().n_heads else "-"
-    return own + (" + cross" if layers.cross else "")
+    """Return the span of a group: 'window 1,024', 'full', 'full + cross'; '-' for a recurrent layer."""
+    span = layers.attention.span.label if layers.attention.widths().n_heads else "-"
+    return span + (" + cross" if layers.cross else "")
 
 
 def attention_source(model: ModelSpec) -> str:
-    """The papers behind the attention of the model's kinds, each once."""
-    found = [kind.source for _, layers in model.groups() for kind in layers.attentions]
-    return "; ".join(dict.fromkeys(found))
+    """Return the papers behind the model's kinds of attention, each once."""
+    sources = [kind.source for _, layers in model.groups() for kind in layers.attentions]
+    return "; ".join(dict.fromkeys(sources))
 
 
 def kv_heads(kind: Attention) -> int:
-    """KV heads that a decode step reads; MLA's is the one latent for all."""
+    """Return the KV heads that a decode step reads; MLA has one latent for all query heads, so 1."""
     return kind.widths(Run(1, 1, 2)).n_kv_heads

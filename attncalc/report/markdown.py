@@ -1,19 +1,19 @@
-"""A report as Markdown: the screen's tables, to paste into a review or a wiki."""
+"""A report as Markdown: the tables of the screen, to paste into a review or a wiki."""
 
 from __future__ import annotations
 
-from .explain import workings
+from .explain import explain_figures
 from .report import Report, Table
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """The report as Markdown; with `explain`, each figure's working in a code block."""
+    """Return the report as Markdown; `explain` adds a code block with the formula of each figure."""
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
     blocks = [f"**{_escaped(name)}** {_escaped(attention)}", *(_escaped(fact) for fact in facts)]
     blocks += [_table(table) for table in report.tables]
     if explain:
-        blocks += ["\n".join(("```text", *lines, "```")) for lines in workings(report)]
+        blocks += ["\n".join(("```text", *lines, "```")) for lines in explain_figures(report)]
     blocks += [f"> {_escaped(note)}" for note in report.notes]
     blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"

@@ -1,4 +1,4 @@
-"""The report of `attncalc params`."""
+"""The report of `attncalc params`: parameters by matrix and by part of the model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ..cost.common import Part, sum_of
 from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
-from ..units import NO_UNIT, PARAMS, count
+from ..units import NO_UNIT, PARAMS, count, human
 from ..workload import Workload
-from .checkpoint import stored_figures, stored_table
-from .layers import attention_source, is_hybrid, layer_facts, spans
-from .notes import params_notes
+from .checkpoint import stored_figures, stored_notes, stored_table
+from .layers import attention_source, group_columns, is_hybrid, layer_facts
+from .notes import device_notes, model_notes, shape_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
 
 _PARTS = (("mlp", "MLP"), ("embedding", "embedding"), ("head", "head"), ("norm", "norms"), ("other", "other"))
@@ -24,7 +24,7 @@ _SOURCES = {
 
 
 def params_report(model: ModelSpec) -> Report:
-    """The parameters of `model`: attention by matrix, MLP, embedding, head, norms, total."""
+    """Return the parameters of `model`: attention by matrix, MLP, embedding, head, norms, total."""
     counted = params(model)
     figures = _figures(model, counted)
     groups = tuple(
@@ -39,23 +39,26 @@ def params_report(model: ModelSpec) -> Report:
         figures,
         groups,
         _tables(model, counted, figures),
-        params_notes(model, counted),
+        _notes(model, counted),
     )
 
 
 def by_matrix(counted: Params) -> dict[str, Quantity]:
-    """Attention's parameters by matrix, over all layers."""
-    parts: dict[str, list[Part]] = {}
+    """Return the parameters of each attention matrix, summed over all layers."""
+    groups_by_matrix: dict[str, list[Part]] = {}
     for group in counted.groups:
         for name, value in group.attention:
-            parts.setdefault(name, []).append(Part(group.group, value))
-    return {name: sum_of(_key(name), f"parameters of {name}", of) for name, of in parts.items()}
+            groups_by_matrix.setdefault(name, []).append(Part(group.group, value))
+    return {name: sum_of(_key(name), f"parameters of {name}", parts) for name, parts in groups_by_matrix.items()}
 
 
 def _key(matrix: str) -> str:
-    """'cross W_q' -> 'params_cross_W_q': a name that JSON and a formula can hold, and that no part has."""
-    within = "attention_" if matrix in dict(_PARTS) else ""
-    return f"params_{within}" + matrix.replace(" ", "_")
+    """Return a matrix's name in JSON: 'cross W_q' -> 'params_cross_W_q'.
+
+    A matrix that is called like a part of the model (`norm`) gets 'attention_' before its name.
+    """
+    prefix = "attention_" if matrix in dict(_PARTS) else ""
+    return f"params_{prefix}" + matrix.replace(" ", "_")
 
 
 def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
@@ -70,7 +73,7 @@ def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
         Figure("params_total", "total", counted.total, PARAMS, SUM),
         Figure("params_attention", "attention", counted.attention, PARAMS, source),
         *parts,
-        Figure("params_active", "used by one token", counted.active, PARAMS, SUM),
+        Figure("params_active", "active per token", counted.active, PARAMS, SUM),
         Figure(
             "params_attention_weights",
             "attention without biases and norms",
@@ -78,7 +81,7 @@ def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
             PARAMS,
             source,
         ),
-        Figure("params_attention_share", "attention's share of all", share, NO_UNIT, QUOTIENT),
+        Figure("params_attention_share", "attention parameters / all parameters", share, NO_UNIT, QUOTIENT),
         *matrices,
         *stored_figures(model),
     )
@@ -91,7 +94,7 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
         Figure("params_attention", "attention", group.attention_total, PARAMS, source, group.group),
         Figure(
             "params_attention_per_layer",
-            "attention of one layer",
+            "attention per layer",
             group.attention_one_layer,
             PARAMS,
             source,
@@ -99,7 +102,7 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
         ),
         Figure(
             "params_attention_weights_per_layer",
-            "attention of one layer without biases and norms",
+            "attention per layer, without biases and norms",
             group.weights_one_layer,
             PARAMS,
             source,
@@ -113,19 +116,18 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
 
 def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> tuple[Table, ...]:
     total = counted.total
-    rows = [("attention", counted.attention)]
-    rows += [(f"  {name}", value) for name, value in by_matrix(counted).items()]
-    rows += [(label, getattr(counted, name)) for name, label in _PARTS if getattr(counted, name)]
-    rows.append(("total", total))
+    rows = [("total", total)]
     if counted.active != total:
-        rows.append(("  used by one token", counted.active))
+        rows.append(("  of which active per token", counted.active))
+    rows.append(("  attention", counted.attention))
+    rows += [(f"    {name}", value) for name, value in by_matrix(counted).items()]
+    rows += [(f"  {label}", getattr(counted, name)) for name, label in _PARTS if getattr(counted, name)]
     rounded, cells = unit_column("", [value for _, value in rows], PARAMS)
     table = tuple(
         (label, cell, count(value), f"{100 * int(value) / int(total):.1f} %")
         for (label, value), cell in zip(rows, cells, strict=True)
     )
-    strong = frozenset(i for i, (label, _) in enumerate(rows) if label == "total")
-    tables = [Table((LABEL, rounded, Column("parameters"), Column("share")), table, strong=strong)]
+    tables = [Table((LABEL, rounded, Column("parameters"), Column("share")), table, strong=frozenset({0}))]
     if is_hybrid(model):
         tables.append(_group_table(counted))
     if model.stored is not None:
@@ -134,16 +136,28 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
 
 
 def _group_table(counted: Params) -> Table:
-    header = ("layers", "", "span", "attention,\none layer", "MLP,\none layer", "all of\nthem")
+    columns, names = group_columns([(g.group, g.layers) for g in counted.groups])
+    headers = ("attention\nper layer", "MLP\nper layer", "all\nlayers")
     rows = tuple(
-        (
-            g.group,
-            count(g.layers.count),
-            spans(g.layers),
-            count(g.attention_one_layer),
-            count(int(g.mlp) // int(g.layers.count)),
-            count(g.total),
-        )
-        for g in counted.groups
+        (*name, count(g.attention_one_layer), count(int(g.mlp) // int(g.layers.count)), count(g.total))
+        for name, g in zip(names, counted.groups, strict=True)
     )
-    return Table(tuple(Column(h, "left" if i in (0, 2) else "right") for i, h in enumerate(header)), rows)
+    return Table((*columns, *map(Column, headers)), rows)
+
+
+def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
+    share = f"{100 * int(counted.attention) / int(counted.total):.0f} %" if counted.total else "0 %"
+    notes = [
+        f"Attention has {human(counted.attention, PARAMS)} of {human(counted.total, PARAMS)} parameters ({share}). "
+        f"Its matrices have {count(counted.attention_weights)}, without biases and norms."
+    ]
+    if counted.active != counted.total:
+        notes.append(f"A token uses {human(counted.active, PARAMS)} parameters: the router selects its experts.")
+    if model.head and model.head.tied:
+        notes.append("The lm head is tied to the embedding: it adds no parameters.")
+    if model.vocab_size and model.vocab_size % model.tp:
+        notes.append(f"The vocabulary of {count(model.vocab_size)} is padded to a multiple of {model.tp}.")
+    if model.tp > 1:
+        notes.append("Attention, MLP, embedding and head are split; norms, routers and output biases are not.")
+    notes += stored_notes(model, counted.total)
+    return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))

@@ -1,63 +1,70 @@
-"""The reports of `attncalc presets`: the models that are here, and the families of config.json."""
+"""The reports of `attncalc presets`: the built-in models, and the supported model_types of a config.json."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from ..cost.cache import kv_cache
 from ..cost.params import params
+from ..cost.windows import without_windows
 from ..model import ModelSpec
-from ..quantity import quantity
+from ..quantity import Quantity, quantity
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count
 from ..workload import Workload
 from .layers import attention_source
+from .per_token import no_window_full
 from .report import SUM, Column, Figure, Report, Table, unit_column
 from .text import WIDTH
 
 
 def presets_report(models: Sequence[ModelSpec]) -> Report:
-    """Name, attention, longest context, parameters and KV bytes of a first token, of each preset."""
+    """Return one row per preset: attention, maximum context, parameters, and cache per token."""
     totals = [params(model).total for model in models]
-    tokens = [kv_cache(m, Workload.decode(1, 1, source=1 if m.encoder else None)).per_token for m in models]
-    longest = [quantity(model.max_context) if model.max_context else None for model in models]
+    tokens = [_per_token(model) for model in models]
+    contexts = [quantity(model.max_context) if model.max_context else None for model in models]
     layers = tuple(
         (
             model.facts(),
             (
                 Figure("params_total", "parameters", total, PARAMS, SUM, model.name),
-                Figure("kv_cache_per_token", "KV of a first token", token, BYTES, attention_source(model), model.name),
-                Figure("max_context", "longest context", context, TOKENS, of=model.name),
+                no_window_full(token, attention_source(model), model.name),
+                Figure("max_context", "maximum context", context, TOKENS, of=model.name),
             ),
         )
-        for model, total, token, context in zip(models, totals, tokens, longest, strict=True)
+        for model, total, token, context in zip(models, totals, tokens, contexts, strict=True)
     )
-    size, of_totals = unit_column("parameters", totals, PARAMS)
-    cache, of_tokens = unit_column("KV/token", tokens, BYTES)
+    size, total_cells = unit_column("parameters", totals, PARAMS)
+    cache, token_cells = unit_column("KV per\ntoken, no\nwindow full", tokens, BYTES)
     names = [(model.name, _attention(model)) for model in models]
-    contexts = [count(context) if context else "-" for context in longest]
+    context_cells = [count(context) if context else "-" for context in contexts]
     columns = (Column("name", "left"), Column("attention", "left"), Column("context"), size, cache)
-    rows = tuple(zip(*zip(*names, strict=True), contexts, of_totals, of_tokens, strict=True))
+    rows = tuple(zip(*zip(*names, strict=True), context_cells, total_cells, token_cells, strict=True))
     return Report(
         "presets",
-        (f"{count(len(models))} presets  'attncalc presets show NAME' prints one, with its sources",),
+        (f"{count(len(models))} built-in models  'attncalc presets show NAME' prints one with its sources",),
         {},
         {},
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
         layers,
         (Table(columns, rows),),
+        ("KV per token, no window full: bytes that a token adds until a window is full.",),
     )
 
 
+def _per_token(model: ModelSpec) -> Quantity:
+    """Return the bytes that a token takes while no window is full."""
+    return without_windows(model, Workload.decode(1, 1, source=1 if model.encoder else None)).per_token
+
+
 def families_report(read: Sequence[str], refused: Mapping[str, str], version: str) -> Report:
-    """The model_types of a config.json that are read, and those that are not, each with the reason."""
+    """Return the model_types of a config.json that are supported, and those that are not with the reason."""
     columns = 3
     ordered = sorted(read)
     height = -(-len(ordered) // columns)
     padded = [*ordered, *[""] * (height * columns - len(ordered))]
     rows = tuple(tuple(padded[row + height * column] for column in range(columns)) for row in range(height))
     left = Column(align="left")
-    room = WIDTH - 4 - max(map(len, refused), default=0)
+    room = WIDTH - 4 - max(map(len, (*refused, "not supported")))
     reasons = tuple(
         (name if i == 0 else "", line)
         for name, why in sorted(refused.items())
@@ -65,23 +72,23 @@ def families_report(read: Sequence[str], refused: Mapping[str, str], version: st
     )
     return Report(
         "families",
-        (f"model_types of transformers {version}: {count(len(read))} read, {count(len(refused))} refused by name",),
+        (f"model_types of transformers {version}: {count(len(read))} supported, {count(len(refused))} not supported",),
         {},
         {},
         (
-            Figure("families_read", "read", quantity(len(read)), NO_UNIT),
-            Figure("families_refused", "refused", quantity(len(refused)), NO_UNIT),
+            Figure("families_read", "supported", quantity(len(read)), NO_UNIT),
+            Figure("families_refused", "not supported", quantity(len(refused)), NO_UNIT),
         ),
         tables=(
-            Table((Column("read", "left"), left, left), rows),
-            Table((Column("refused", "left"), Column("because", "left")), reasons),
+            Table((Column("supported", "left"), left, left), rows),
+            Table((Column("not supported", "left"), Column("reason", "left")), reasons),
         ),
-        more={"read": ordered, "refused": dict(sorted(refused.items()))},
+        extra={"read": ordered, "refused": dict(sorted(refused.items()))},
     )
 
 
 def _attention(model: ModelSpec) -> str:
-    """'GQA', 'GQA, window 1,024 and full'."""
+    """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full'."""
     kinds = dict.fromkeys(g.attention.label for g in model.main.layers)
     spans = dict.fromkeys(g.attention.span.label for g in model.main.layers)
-    return "/".join(kinds) + ("" if list(spans) == ["full"] else ", " + " and ".join(spans))
+    return "/".join(kinds) + ("" if list(spans) == ["full"] else ", " + " + ".join(spans))

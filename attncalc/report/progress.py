@@ -1,4 +1,4 @@
-"""What is being done now, on standard error, where somebody watches."""
+"""A progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Call what it gives with what is being done now.
+    """Yield a function that shows what is being done now, in a progress bar.
 
-    Nothing is shown where standard error is no terminal, and nothing stays once it is over.
+    Nothing is shown if standard error is not a terminal, and the bar disappears at the end.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
@@ -22,4 +22,4 @@ def progress() -> Iterator[Callable[[str], None]]:
     columns = (SpinnerColumn(), BarColumn(bar_width=12), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda now: bar.update(task, description=now)
+        yield lambda step: bar.update(task, description=step)

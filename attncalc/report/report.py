@@ -1,4 +1,4 @@
-"""A report: the answer to one command as plain data, before anything is laid out or written."""
+"""A report: the answer of one command as plain data, before an output format lays it out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from ..units import column, count, exact, human, quotient
 from ..workload import Workload
 
 SUM = "the sum of its parts"
-QUOTIENT = "one figure over another"
+QUOTIENT = "the first figure divided by the second"
 
 
 class Figure(NamedTuple):
-    """One number: its name in JSON, its label on screens, its unit and where its formula is from.
+    """One number with its formula.
 
-    of: what it is a figure of: '' for the whole model, else a layer group or a variant. quantity is
-    None for a figure that there is not: an encoder's decode step.
+    Attributes:
+        name: Its name in JSON and CSV.
+        label: Its name on screens.
+        quantity: The number with its formula; None if the figure does not apply, as a decode step of an encoder.
+        unit: The base unit of the number; "" for a ratio or a count.
+        source: The paper or the code that the formula is from.
+        of: The layer group or variant that it belongs to; "" for the whole model.
     """
 
     name: str
@@ -33,12 +38,12 @@ class Figure(NamedTuple):
 
     @property
     def formula(self) -> Formula:
-        """How it came about."""
+        """The formula of the number; an empty one if the figure does not apply."""
         return Formula(()) if self.quantity is None else self.quantity.formula
 
     @property
     def value(self) -> int | float | None:
-        """The number as JSON has it: an integer in base units; a ratio is the nearest float."""
+        """The number for JSON: an integer in base units, or the float nearest to a ratio."""
         if self.quantity is None:
             return None
         if isinstance(self.quantity, Ratio):
@@ -48,20 +53,20 @@ class Figure(NamedTuple):
 
     @property
     def whole(self) -> int:
-        """A figure that is a whole number, as one; 0 for a ratio, or where there is none."""
+        """The number as an int; 0 for a ratio, or if the figure does not apply."""
         return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
 
     @property
     def exact(self) -> str:
-        """'1,342,177,280 B'."""
-        return self._shown(exact)
+        """The number in its base unit: '1,342,177,280 B'."""
+        return self._formatted(exact)
 
     @property
     def human(self) -> str:
-        """'1.25 GiB'."""
-        return self._shown(human)
+        """The number rounded, in a unit that suits its size: '1.25 GiB'."""
+        return self._formatted(human)
 
-    def _shown(self, as_text: Callable[[int, str], str]) -> str:
+    def _formatted(self, as_text: Callable[[int, str], str]) -> str:
         if self.quantity is None:
             return "-"
         if isinstance(self.quantity, Ratio):
@@ -70,20 +75,25 @@ class Figure(NamedTuple):
 
 
 def number(value: float) -> str:
-    """A ratio in three digits: '8', '2.08', '0.125', '1,024'."""
+    """Return a ratio in three digits: '8', '2.08', '0.125', '1,024'."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def times(quotient: Ratio, digits: int = 1) -> str:
-    """'8.0 x', '102.8 x'; below one two digits that say something: '0.42 x'."""
+    """Return a factor: '8.0 x', '102.8 x'; below one with two significant digits: '0.42 x'."""
     value = float(quotient)
     return f"{value:,.{digits}f} x" if value >= 1 else f"{value:.2g} x"
 
 
 class Column(NamedTuple):
-    """A column of a table; right-aligned numbers unless said."""
+    """A column of a table.
+
+    Attributes:
+        header: Its lines above the cells; "" for none.
+        align: Numbers are aligned right, words left.
+    """
 
     header: str = ""
     align: Literal["left", "right"] = "right"
@@ -93,7 +103,13 @@ LABEL = Column(align="left")
 
 
 class Table(NamedTuple):
-    """Rows of cells, ready to print. strong: rows to emphasise, by number."""
+    """A table of text, ready to print.
+
+    Attributes:
+        columns: Header and alignment of each column.
+        rows: The cells of each row.
+        strong: Indices of the rows to print in bold on a terminal.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -101,11 +117,21 @@ class Table(NamedTuple):
 
 
 class Report(NamedTuple):
-    """An answer. figures: of the whole; layers: of each layer group or variant, with its facts.
+    """The answer of one command.
 
-    parts: what only an explanation shows: the parts that a figure's formula names. more: what JSON says
-    of this command alone, by key; checks: what was compared, for those who read rows.
-    footer: tables that stand after the notes, as an engine's own words do.
+    Attributes:
+        command: The command's name, which names the JSON schema.
+        heading: The first lines of the screen: the model, then the options that were used.
+        model: Facts of the model, for JSON.
+        workload: Facts of the workload, for JSON.
+        figures: Figures of the whole model; `results` in JSON.
+        layers: Facts and figures of each layer group or variant; `layers` in JSON.
+        tables: Tables of the screen.
+        notes: Sentences below the tables, warnings among them.
+        terms: Figures that the formulas of other figures name; only `--explain` prints them.
+        extra: Further keys of the JSON document, which only this command has.
+        checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
+        footer: Tables below the notes, as the lines that an engine logs.
     """
 
     command: str
@@ -116,61 +142,63 @@ class Report(NamedTuple):
     layers: tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    parts: tuple[Figure, ...] = ()
-    more: Mapping[str, Any] = MappingProxyType({})
+    terms: tuple[Figure, ...] = ()
+    extra: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
     footer: tuple[Table, ...] = ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:
-        """The figures of the whole, then those of each part; one that stands in both is named once."""
+        """The figures of the whole model, then those of each layer group or variant, without duplicates."""
         return tuple(dict.fromkeys((*self.figures, *(figure for _, figures in self.layers for figure in figures))))
 
     @property
-    def workings(self) -> tuple[Figure, ...]:
-        """The figures that --explain prints: each formula once, nothing that is a plain zero or one."""
+    def figures_to_explain(self) -> tuple[Figure, ...]:
+        """The figures that --explain prints: each formula once, and none without symbols (a plain 0 or 1)."""
         seen: set[tuple[str, str]] = set()
-        found = []
-        for figure in (*self.all_figures, *self.parts):
+        figures = []
+        for figure in (*self.all_figures, *self.terms):
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and key not in seen:
-                found.append(figure)
+                figures.append(figure)
             seen.add(key)
-        return tuple(found)
+        return tuple(figures)
 
 
 def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
-    """A column of figures in one unit, which stands under its name."""
-    shown, cells = column(numbers, unit)
-    return Column(f"{name}\n{shown}" if name else shown), cells
+    """Return a column of figures in one unit, which its header shows below `name`, and the cells."""
+    unit_name, cells = column(numbers, unit)
+    return Column(f"{name}\n{unit_name}" if name else unit_name), cells
 
 
 def figure_rows(figures: Sequence[tuple[str, Figure]]) -> tuple[tuple[str, ...], ...]:
-    """Rows of (label, rounded, exact), for figures with the labels that a screen gives them."""
+    """Return rows of (label, rounded, exact) for pairs of a label and a figure."""
     return tuple((label, f.human, f.exact) for label, f in figures)
 
 
-def tokens_asked(workload: Workload) -> str:
-    """'context 4,096', or the lengths of a padded batch: 'lengths 512, 300 and 128'."""
+def context_fact(workload: Workload) -> str:
+    """Return 'context 4,096', or the lengths of a padded batch: 'lengths 512, 300, 128'."""
     if workload.lengths is None:
         return f"context {count(workload.context)}"
     if len(workload.lengths) > 6:
-        return (
-            f"{count(len(workload.lengths))} lengths from {count(min(workload.lengths))} to {count(workload.context)}"
-        )
+        shortest, longest = min(workload.lengths), workload.context
+        return f"{count(len(workload.lengths))} lengths from {count(shortest)} to {count(longest)}"
     return f"lengths {', '.join(map(count, workload.lengths))}"
 
 
 def heading(model: ModelSpec, *facts: str) -> tuple[str, ...]:
-    """The lines a screen starts with: the model and its attention, then the facts that were used."""
-    device = f"{model.tp} tensor-parallel devices; every figure is one device's" if model.tp > 1 else ""
-    asked = [f"ASSUMED: {model.assumed}"] if model.assumed else []
-    asked.append(", ".join(fact for fact in facts if fact))
-    return (f"{model.title}  {model.headline}", *(line for line in (*asked, device) if line))
+    """Return the first lines of a screen: the model and its attention, then `facts`, those that are not empty."""
+    lines = [
+        f"{model.title}  {model.headline}",
+        f"ASSUMED: {model.assumed}" if model.assumed else "",
+        ", ".join(fact for fact in facts if fact),
+        f"{model.tp} tensor-parallel devices; figures are per device" if model.tp > 1 else "",
+    ]
+    return tuple(line for line in lines if line)
 
 
 def workload_facts(model: ModelSpec, workload: Workload, engine: str = "ideal") -> dict[str, Any]:
-    """The workload as plain data, for JSON: the same keys for every command."""
+    """Return the workload as plain data for JSON, with the same keys for every command."""
     return {
         "phase": workload.phase,
         "batch": int(workload.batch),

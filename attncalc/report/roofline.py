@@ -32,17 +32,17 @@ class RooflineSection(NamedTuple):
 
     Attributes:
         figures: The bounds, by the same names with and without a GPU.
-        parts: What their formulas name, for --explain.
+        terms: What their formulas name, for --explain.
         tables: Both steps, and the variants compared.
         notes: Sentences.
-        more: The keys that JSON has beside the figures; None without a roofline.
+        extra: The keys that JSON has beside the figures; None without a roofline.
     """
 
     figures: tuple[Figure, ...]
-    parts: tuple[Figure, ...] = ()
+    terms: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    more: dict[str, Any] | None = None
+    extra: dict[str, Any] | None = None
 
 
 def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
@@ -59,11 +59,11 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
     released = ("* as released; the others are the same model with other attention, a what-if.",) if compared else ()
     return RooflineSection(
         roofline_figures(bounds),
-        tuple(part._replace(source=part.source or WILLIAMS) for part in roofline_parts(bounds)),
+        tuple(term._replace(source=term.source or WILLIAMS) for term in roofline_terms(bounds)),
         (*roofline_tables(bounds, workload), *compared),
         (*roofline_notes(model, workload, bounds), *released),
         {
-            **roofline_more(bounds),
+            **roofline_facts(bounds),
             "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
         },
     )
@@ -90,7 +90,7 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
     return tuple(Figure(key, label, value, unit, WILLIAMS if bounds else "", of) for key, label, value, unit in rows)
 
 
-def roofline_parts(bounds: Roofline) -> tuple[Figure, ...]:
+def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
     """Return what the figures' formulas name, for --explain."""
     steps = [("prefill", bounds.prefill), ("decode", bounds.decode)]
     return tuple(
@@ -107,7 +107,7 @@ def roofline_parts(bounds: Roofline) -> tuple[Figure, ...]:
     )
 
 
-def roofline_more(bounds: Roofline) -> dict[str, Any]:
+def roofline_facts(bounds: Roofline) -> dict[str, Any]:
     """Return what JSON has beside the figures."""
     return {
         "gpu": bounds.gpu.name,
@@ -257,7 +257,7 @@ def roofline_variants(
         _variant_row(f"{name} *" if i == released else name, bound) for i, (name, bound) in enumerate(bounds.items())
     )
     layers = tuple(
-        ({"name": name, "released": i == released, **roofline_more(bound)}, roofline_figures(bound, name))
+        ({"name": name, "released": i == released, **roofline_facts(bound)}, roofline_figures(bound, name))
         for i, (name, bound) in enumerate(bounds.items())
     )
     return (Table(columns, rows, strong=frozenset({released})),), layers

@@ -57,7 +57,7 @@ def verify_report(run: Run, device: Device, tp: int = 1) -> Report:
         tuple(({"name": of}, tuple(f for f in figures if f.of == of)) for of in groups),
         tuple(_tables(found, groups)),
         _notes(run),
-        more={
+        extra={
             "checks": [check.facts() for check in found.checks],
             "device": dict(device),
             "times": [timing.facts() for timing in found.times],
@@ -89,7 +89,7 @@ def catalogue_report(runs: Sequence[Run], device: Device) -> Report:
         tuple(({"name": run.model.name, "ok": run.found.ok, "checks": len(run.found.checks)}, ()) for run in runs),
         (Table(columns, rows),),
         (_verdict(checks), *_failures(checks), *_unchecked(runs)),
-        more={"checks": [check.facts() for check in checks], "device": dict(device), "times": [], "scaling": []},
+        extra={"checks": [check.facts() for check in checks], "device": dict(device), "times": [], "scaling": []},
         checks=checks,
     )
 

@@ -12,7 +12,7 @@ from .report import LABEL, Column, Report, Table
 
 
 def log_report(request: FitRequest, log: Log) -> Report:
-    """Return the log's figures and the predicted ones; `more["agrees"]` is whether all of them agree.
+    """Return the log's figures and the predicted ones; `extra["agrees"]` is whether all of them agree.
 
     The request has neither a GPU nor a memory. Raises AttncalcError as `compare` does.
     """
@@ -23,7 +23,7 @@ def log_report(request: FitRequest, log: Log) -> Report:
         tables=(verdict_table(_verdict(comparison)), _table(comparison), budget, pool),
         notes=(*_notes(comparison, resolve(comparison.request), log), *report.notes),
         checks=comparison.checks,
-        more={**report.more, "agrees": comparison.agrees, "checks": [check.facts() for check in comparison.checks]},
+        extra={**report.extra, "agrees": comparison.agrees, "checks": [check.facts() for check in comparison.checks]},
         footer=(),  # the log has the engine's own lines
     )
 

@@ -1,4 +1,4 @@
-"""Where a report goes: to standard output in the format asked for, or to a file whole or not at all."""
+"""Write a report to standard output, or to a file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from pathlib import Path
 
 from ..errors import AttncalcError
 from ..units import truncate
+from .formats import choose_format
 from .notes import WARNING
 from .report import Report
 
-FORMATS = ("table", "json", "csv", "markdown")
-_BY_SUFFIX = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".txt": "table"}
-
 
 def write(report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool) -> None:
-    """Render the report and print it, or write it to `output`.
+    """Render the report and print it, or save it to `output`.
 
-    form: one of FORMATS; None for what the file's suffix says, else a table (plain text where there
-    is no terminal). AttncalcError: an unknown format, a file that is there (without force), no room.
+    Args:
+        report: What to write.
+        form: Name of a format; None takes the format of the suffix of `output`, or else a table.
+        explain: Show the formula of every figure in place of the tables.
+        output: The file to write; None and '-' are standard output.
+        force: Overwrite `output` if it exists.
+
+    Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.
     """
-    chosen = form or _BY_SUFFIX.get(output.suffix.lower() if output else "", "table")
-    if chosen not in FORMATS:
-        raise AttncalcError(f"there is no format '{truncate(chosen)}'", f"known: {', '.join(FORMATS)}")
-    if output is None and not force and chosen == "table" and sys.stdout.isatty():
-        from .table import render as print_table
+    chosen = choose_format(form, output)
+    if output is None and not force and chosen.name == "table" and sys.stdout.isatty():
+        from .terminal import print_report
 
-        print_table(report, explain=explain)
+        print_report(report, explain=explain)
         return
-    deliver(_rendered(report, chosen, explain), output, force=force)
-    if output is not None or chosen in ("json", "csv"):  # where a warning would go unread
+    deliver(chosen.render(report, explain=explain), output, force=force)
+    if output is not None or chosen.name in ("json", "csv"):  # nobody looks for a warning there
         for note in report.notes:
             if note.startswith(WARNING) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
@@ -39,45 +41,30 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
 def deliver(text: str, output: Path | None, *, force: bool) -> None:
     """Print `text`, or save it to `output`; '-' is standard output too.
 
-    AttncalcError: force without a file, and what `save` refuses.
+    Raises AttncalcError if `force` comes without a file, or if the file cannot be saved.
     """
     if output is not None and str(output) != "-":
         save(text, output, force=force)
     elif force:
-        raise AttncalcError("--force without --output", "name the file to overwrite with -o")
+        raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     else:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has what it wanted, as `head` does
+        except BrokenPipeError:  # the reader closed the pipe, as `head` does
             drop_output()
 
 
 def drop_output() -> None:
-    """Send what is still in the buffer nowhere, or Python would try to write it again on its way out."""
+    """Discard what is still in the buffer; Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _rendered(report: Report, chosen: str, explain: bool) -> str:
-    if chosen == "json":
-        from .json import render as as_json
-
-        return as_json(report)
-    if chosen == "csv":
-        from .csv import render as as_csv
-
-        return as_csv(report)
-    if chosen == "markdown":
-        from .markdown import render as as_markdown
-
-        return as_markdown(report, explain=explain)
-    from .text import render as as_text
-
-    return as_text(report, explain=explain)
-
-
 def save(text: str, output: Path, *, force: bool) -> None:
-    """Write `text` to `output` whole or not at all; a file that is there stays unless `force`."""
+    """Write `text` to `output` atomically: the whole file, or nothing.
+
+    Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
+    """
     import tempfile
 
     target = Path(os.path.realpath(output))
@@ -93,11 +80,11 @@ def save(text: str, output: Path, *, force: bool) -> None:
             if force:
                 os.replace(temporary, target)
             else:
-                os.link(temporary, target)  # unlike a rename, refuses a file that is there
+                os.link(temporary, target)  # unlike a rename, a link fails if the target exists
         finally:
             Path(temporary).unlink(missing_ok=True)
     except FileExistsError:
-        raise AttncalcError(f"{truncate(output)}: is there already", "--force overwrites it") from None
+        raise AttncalcError(f"{truncate(output)}: already exists", "--force overwrites it") from None
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or "cannot be written").lower()
         raise AttncalcError(f"{truncate(output)}: {why}", "name a file in a folder you can write to") from None

@@ -1,18 +1,18 @@
-"""A report on a terminal: the same rows as the plain text, with emphasis."""
+"""A report on a terminal: the lines of the plain text, with emphasis."""
 
 from __future__ import annotations
 
 from rich.console import Console
 from rich.text import Text
 
-from .explain import workings
+from .explain import explain_figures
 from .notes import WARNING
 from .report import Report, Table
 from .text import WIDTH, table_lines, wrapped
 
 
-def render(report: Report, *, explain: bool = False) -> None:
-    """Print the report to the terminal; NO_COLOR and TERM=dumb are rich's to respect."""
+def print_report(report: Report, *, explain: bool = False) -> None:
+    """Print the report to the terminal; rich respects NO_COLOR and TERM=dumb."""
     console = Console(highlight=False, soft_wrap=True)
     title, *facts = report.heading
     name, gap, rest = title.partition("  ")
@@ -21,7 +21,7 @@ def render(report: Report, *, explain: bool = False) -> None:
     for line in (*others, *(line for fact in facts for line in wrapped(fact))):
         console.print(Text(line, style="dim"))
     if explain:
-        for label, *lines in workings(report, max(WIDTH, min(console.width, 120))):
+        for label, *lines in explain_figures(report, max(WIDTH, min(console.width, 120))):
             console.print()
             console.print(Text(label, style="bold"))
             for line in lines:
@@ -41,7 +41,7 @@ def render(report: Report, *, explain: bool = False) -> None:
 
 def _print_table(console: Console, table: Table) -> None:
     lines = table_lines(table)
-    heads = len(lines) - len(table.rows)
+    n_headers = len(lines) - len(table.rows)
     for i, line in enumerate(lines):
-        style = "dim" if i < heads else "bold" if i - heads in table.strong else ""
+        style = "dim" if i < n_headers else "bold" if i - n_headers in table.strong else ""
         console.print(Text(line, style=style))

@@ -1,0 +1,41 @@
+"""The KV cache while no window is full: what a token takes, and what the cache would be with full attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..engines import engine
+from ..model import ModelSpec
+from ..quantity import Quantity, quantity, total
+from ..workload import Workload
+from .common import Part, cache_dtype, group_name, sum_of
+
+
+class WithoutWindows(NamedTuple):
+    """Bytes of the cache on one device if every layer with a window or a chunk had full attention.
+
+    Attributes:
+        total: The whole cache at the workload's context.
+        per_token: What the next token of one sequence adds. A model with windows takes as much per token until the
+            first window is full.
+    """
+
+    total: int
+    per_token: Quantity
+
+
+def without_windows(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal") -> WithoutWindows:
+    """Return what the cache of `model` would take without windows and chunks.
+
+    Raises AttncalcError if the dtype or the engine is unknown.
+    """
+    store, stored = engine(engine_name), cache_dtype(model, workload)
+    total_bytes = 0
+    tokens = []
+    symbols = workload.symbolic()
+    for stack, layers in model.symbolic().groups():
+        specs = layers.widened().cache() if stack.keeps_cache else ()
+        token = total(store.token_bytes(spec, symbols, stored) for spec in specs)
+        tokens.append(Part(group_name(model, stack, layers), quantity(layers.count * token)))
+        total_bytes += int(layers.count) * sum(int(store.layer_bytes(spec, workload, stored)) for spec in specs)
+    return WithoutWindows(total_bytes, sum_of("kv_cache_per_token_max", "bytes per token, no window full", tokens))

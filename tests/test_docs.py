@@ -1,0 +1,272 @@
+"""README and docs: every screen is what the program prints, every Python example runs, every link resolves.
+
+`python tests/test_docs.py` runs every command of the docs again and writes its screen anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from attncalc.cli import COMMANDS, run
+from attncalc.config import preset_text, presets
+
+REPOSITORY = Path(__file__).parent.parent
+README = REPOSITORY / "README.md"
+PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
+"""The pages whose screens, Python examples, options, links and paths are tested."""
+LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
+
+_SCREEN = re.compile(
+    r"```console\n\$ (?P<command>attncalc[^\n|]*?)(?: \| head -n (?P<lines>\d+))?\n(?P<text>.*?)```", re.DOTALL
+)
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_LISTS = ("attncalc presets", "attncalc gpus")
+"""Commands that list all presets or GPUs. A new one is one file, and the docs need not list it."""
+
+
+class Screen(NamedTuple):
+    """A command on a page, with its output there.
+
+    Attributes:
+        page: The page's path in this repository.
+        command: The command, without `| head`.
+        lines: How many lines of the output the page shows (`| head -n 20`), or None for all.
+        text: The output on the page.
+    """
+
+    page: str
+    command: str
+    lines: int | None
+    text: str
+
+
+def screens() -> list[Screen]:
+    return [
+        Screen(str(page.relative_to(REPOSITORY)), m["command"], int(m["lines"]) if m["lines"] else None, m["text"])
+        for page in PAGES
+        for m in _SCREEN.finditer(page.read_text())
+    ]
+
+
+def printed(command: str) -> str:
+    """Run an `attncalc ...` command in this process and return its output followed by its errors."""
+    out, errors = io.StringIO(), io.StringIO()
+    before, folder = sys.argv, Path.cwd()
+    sys.argv = shlex.split(command)
+    os.chdir(REPOSITORY)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            run()
+    finally:
+        sys.argv = before
+        os.chdir(folder)
+    return out.getvalue() + errors.getvalue()
+
+
+def head(text: str, lines: int | None) -> str:
+    return text if lines is None else "".join(text.splitlines(keepends=True)[:lines])
+
+
+def without_numbers(screen: str) -> str:
+    """Return a screen without what differs from machine to machine: numbers, units, threads, line breaks."""
+    return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu|%)?|[KMG]iB|threads?|cached", "#", screen).split())
+
+
+def names(screen: str) -> set[str]:
+    """Return the first word of each row of a list."""
+    return set(re.findall(r"^  (\S+)", screen, re.MULTILINE))
+
+
+def is_up_to_date(screen: Screen, output: str) -> bool:
+    if screen.command.startswith("attncalc verify"):
+        return without_numbers(head(output, screen.lines)) == without_numbers(screen.text)
+    if screen.command in _LISTS and len(output.splitlines()) > len(screen.text.splitlines()):
+        return names(screen.text) <= names(output)  # a longer list may have other units and column widths
+    return head(output, screen.lines) == screen.text
+
+
+@pytest.mark.parametrize("screen", screens(), ids=[f"{screen.page}: {screen.command}" for screen in screens()])
+def test_a_screen_is_what_the_program_prints(screen: Screen) -> None:
+    output = printed(screen.command)
+    if not is_up_to_date(screen, output):
+        assert head(output, screen.lines) == screen.text, "'python tests/test_docs.py' writes all screens anew"
+
+
+def test_every_console_block_is_tested() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        assert text.count("```console") == len(_SCREEN.findall(text)), page
+        untested = [block for block in _FENCED.findall(text) if "$ attncalc" in block and not _SCREEN.match(block)]
+        assert not untested, f"{page}: {untested}"
+
+
+def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new preset changes the list's heading, a long name its column widths, and a large model its units."""
+    lists = [screen for screen in screens() if screen.command == "attncalc presets"]
+    assert lists
+    models = tmp_path / "models"
+    shutil.copytree(presets.presets_folder(), models)
+    large = preset_text("llama2-70b").replace("n_layers: 80", "n_layers: 2000")
+    (models / "a-new-preset-with-a-very-long-name.yaml").write_text(large)
+    monkeypatch.setattr(presets, "presets_folder", lambda: models)
+    output = printed("attncalc presets")
+    assert "a-new-preset-with-a-very-long-name" in output
+    assert "billion" in output
+    for screen in lists:
+        assert output != screen.text
+        assert is_up_to_date(screen, output)
+        assert not is_up_to_date(screen._replace(text=screen.text.replace("llama2-70b", "llama2-71b")), output)
+
+
+def python_blocks(page: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
+def test_python_examples_run(page: Path) -> None:
+    test = doctest.DocTestParser().get_doctest(python_blocks(page), {}, page.name, str(page), 0)
+    assert test.examples
+    assert not doctest.DocTestRunner().run(test).failed
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> Iterator[str]:
+    text = re.sub(r"`[^`\n]*`", "", _FENCED.sub("", page.read_text()))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
+def test_relative_links_resolve(page: Path) -> None:
+    for target in links(page):
+        file, _, anchor = target.partition("#")
+        to = (page.parent / file).resolve() if file else page
+        assert to.exists(), target
+        assert not anchor or anchor in anchors(to), target
+
+
+@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
+def test_paths_in_this_repository_exist(page: Path) -> None:
+    """A path in backticks that begins with a folder of this repository; NAME and * match anything."""
+    for path in re.findall(r"`((?:attncalc|tests|tools|presets|docs|\.ci|\.github)/[\w./*-]+)`", page.read_text()):
+        pattern = re.sub(r"\b[A-Z]+\b", "*", path.rstrip("/"))
+        assert list(REPOSITORY.glob(pattern)), f"{page.name}: {path}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = REPOSITORY / "docs/README.md"
+    linked = {(index.parent / target).resolve() for target in links(index)}
+    ours = {page for page in PAGES if page not in (README, index) and "measured" not in page.parts}
+    assert not ours - linked
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page_with_a_screen(command: str) -> None:
+    name = f"docs/commands/{command}.md"
+    assert name in set(links(README))
+    shown = [screen.command.split()[1] for screen in screens() if screen.page == name]
+    assert command in shown
+
+
+def options_of(command: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", printed(f"attncalc {command} -h"))) - {"--help"}
+
+
+def test_options_named_in_the_docs_exist() -> None:
+    known = {option for command in COMMANDS for option in options_of(command)} | {"--help", "--version"}
+    known |= {option for command in ("add", "show", "families") for option in options_of(f"presets {command}")}
+    for page in PAGES:
+        for code in re.findall(r"`([^`\n]+)`", _FENCED.sub("", page.read_text())):
+            if code.startswith(("--", "attncalc ", "fit ", "kv ", "flops ", "memory ", "verify ", "compare ")):
+                named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
+                assert named <= known, f"{page.name}: {sorted(named - known)}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(command: str) -> None:
+    """On the command's own page, or on the page about the options that all commands share."""
+    folder = REPOSITORY / "docs/commands"
+    text = (folder / f"{command}.md").read_text() + (folder / "README.md").read_text()
+    assert options_of(command) <= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_second() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) <= 250
+    first, second = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)[:2]
+    assert first == "pip install . && attncalc kv --preset llama2-70b"
+    assert second == 'pip install -e ".[dev]" && pytest'
+    assert second in (REPOSITORY / ".ci/run").read_text()
+    assert "bash .ci/run" in (REPOSITORY / ".github/workflows/ci.yml").read_text()
+
+
+_ASKED = [
+    *(f"attncalc {command} llama2-70b --json" for command in ("kv", "params", "flops", "memory", "compare")),
+    "attncalc compare llama2-70b gemma3-27b --json",
+    "attncalc kv docs/examples/qwen3-next-80b-a3b --json",
+    "attncalc fit llama2-70b --gpu h100-80gb --gpus 4 --json",
+    "attncalc fit llama2-70b --engine all --kv-memory 40GiB --json",
+    *(f"attncalc fit gpt-oss-20b --kv-memory 9GiB --engine {name} --json" for name in ("vllm", "sglang", "llamacpp")),
+    "attncalc fit docs/examples/qwen3-next-80b-a3b --kv-memory 9GiB --json",
+    "attncalc fit gemma3-27b --vllm-log tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log --json",
+    "attncalc presets --json",
+    "attncalc gpus h100-80gb --json",
+]
+
+
+@pytest.mark.parametrize("command", _ASKED)
+def test_every_json_name_is_documented(command: str) -> None:
+    text = (REPOSITORY / "docs/json.md").read_text()
+    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
+    answer = json.loads(printed(command))
+    names = {*answer, *answer["model"], *answer["workload"]}
+    for part in (answer, *answer["layers"]):
+        names |= {key for key in part if part is not answer}
+        names |= {result["name"] for result in part["results"]}
+    matrices = {name for name in names if re.match(r"params_(cross_)?W_", name)}  # named by the model: params_W_q
+    dtypes = {name for name in names if re.match(r"(peak|ridge)_[a-z]+\d+$", name)}  # of a GPU: peak_bf16
+    assert names - matrices - dtypes <= documented
+
+
+def renew(page: Path) -> None:
+    """Write a page with every screen as it is printed now."""
+
+    def screen(match: re.Match[str]) -> str:
+        lines = int(match["lines"]) if match["lines"] else None
+        output = printed(match["command"])
+        if "verify" in match["command"] and is_up_to_date(
+            Screen(page.name, match["command"], lines, match["text"]), output
+        ):
+            return match[0]  # only measured numbers changed
+        pipe = f" | head -n {lines}" if lines else ""
+        return f"```console\n$ {match['command']}{pipe}\n{head(output, lines)}```"
+
+    before = page.read_text()
+    after = _SCREEN.sub(screen, before)
+    if after != before:
+        page.write_text(after)
+        sys.stderr.write(f"{page.relative_to(REPOSITORY)}\n")
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        renew(page)

@@ -1,0 +1,56 @@
+"""Plain words: phrases that a newcomer would have to translate do not come back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PLACES = ("*.md", "docs/**/*.md", "attncalc/**/*.py", "attncalc/**/*.yaml", "presets/**/*", "tests/*.py", "tools/*.py")
+PLAIN: dict[str, str] = {
+    r"where nobody has said|where nobody says": "by default",
+    r"\bat the (least|most)\b": "at least, at most; lower bound, upper bound",
+    r"\ba (row|line|file|column) a (figure|row|line|group|command|format|dtype|model|kind|field)\b": "one ... per ...",
+    r"\bthat there (is|are) not\b": "that does not apply; no such ...",
+    r"\b(is|are) refused by name\b": "is an error",
+    r"\bfor scale\b": "for comparison",
+    r"\bwhat (it|that|those|they) (keeps?|stands?|says?) ": "name the thing",
+    r"\bone more token\b": "per token",
+    r"\balive at the peak\b": "held at the peak",
+    r"\bnot bound by memory from\b": "compute-bound from batch",
+    r"\bis there already\b": "already exists",
+    r"\b(models|GPUs|figures) that are here\b": "built-in models, known GPUs",
+    r"\bcannot make anything of\b": "... is missing",
+    r"\bno layout of \w+ is known here\b": "... needs ...",
+    r"\bbelongs? to another kind\b": "does not apply to",
+    r"\bthat stands? beside\b": "shown, beside",
+    r"\bwhat would fit\b": "suggestions",
+    r"\b(hold|held) (it|them) to\b": "compare with, check against",
+    r"\bin the engine's words\b|\bin an engine's own words\b": "as the engine logs it",
+}
+"""{phrase: what to write instead}."""
+
+
+def files() -> list[Path]:
+    found = {path for place in PLACES for path in REPOSITORY.glob(place) if path.is_file()}
+    return sorted(found - {Path(__file__)})
+
+
+def phrases(text: str) -> list[str]:
+    """Return each phrase of PLAIN in the text, with what to write instead."""
+    joined = re.sub(r'" *\n *f?"', "", text)  # a string that goes on in the next line
+    folded = " ".join(re.sub(r"(?m)^\s*#:? ?", " ", joined).split())
+    matches = ((re.search(pattern, folded, re.IGNORECASE), plain) for pattern, plain in PLAIN.items())
+    return [f"'{match[0].strip()}': write '{plain}'" for match, plain in matches if match]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_a_file_is_in_plain_words(path: Path) -> None:
+    assert phrases(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_phrase_is_found_across_lines() -> None:
+    assert phrases("the dtype that is taken where nobody\n    has said one") != []
+    assert phrases('note = (\n    "the dtype where nobody "\n    f"has said one"\n)') != []
