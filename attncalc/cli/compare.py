@@ -34,9 +34,10 @@ class ModelsOptions(Options):
 
     def read(self) -> list[ModelSpec]:
         """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
-        names = [*(self.models or []), *([self.preset] if self.preset else [])]
+        named = [*(self.models or []), *([self.preset] if self.preset else [])]
+        names: list[str | None] = [*named] or [None]
         tp = parse_count(self.tp, "--tp")
-        return [o.read_model(name, None, assume_grouped=self.assume_grouped).shard(tp) for name in names or [None]]
+        return [o.read_model(name, None, assume_grouped=self.assume_grouped).shard(tp) for name in names]
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
