@@ -97,14 +97,12 @@ def reject_repeats(parser: Any, ctx: Any) -> Any:
             if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:
                 names = [*option.opts, *option.secondary_opts]
                 also = f"; {', '.join(names)} are the same option" if len(names) > 1 else ""
-                raise AttncalcError(f"{names[0]} is given {_TIMES.get(times, f'{times} times')}", f"give it once{also}")
+                count = "twice" if times == 2 else f"{times} times"
+                raise AttncalcError(f"{names[0]} is given {count}", f"give it once{also}")
         return values, rest, order
 
     parser.parse_args = parse_once
     return parser
-
-
-_TIMES = {2: "twice"}
 
 
 class App(typer.Typer):

@@ -42,7 +42,7 @@ class ModelsOptions(Options):
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
-    models: ModelsOptions, workload: o.WorkloadOptions, dtypes: o.CacheDtypeOptions, output: o.OutputOptions
+    models: ModelsOptions, workload: o.SizeOptions, dtypes: o.CacheDtypeOptions, output: o.OutputOptions
 ) -> None:
     specs = models.read()
     shortest = None
@@ -64,6 +64,6 @@ def compare(
     output.show(report)
 
 
-def _for_model(workload: o.WorkloadOptions, *, encoder: bool) -> o.WorkloadOptions:
+def _for_model(workload: o.SizeOptions, *, encoder: bool) -> o.SizeOptions:
     """Return the workload without a source for a model without an encoder: the option is for the others."""
-    return workload if encoder else o.WorkloadOptions(batch=workload.batch, context=workload.context)
+    return workload if encoder else o.SizeOptions(batch=workload.batch, context=workload.context)

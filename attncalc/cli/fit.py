@@ -28,7 +28,7 @@ EPILOG = "For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
 def fit(
     model: o.ModelOptions,
     serving: f.ServingOptions,
-    workload: o.WorkloadOptions,
+    workload: o.SizeOptions,
     dtypes: o.CacheDtypeOptions,
     engine: f.EngineOptions,
     vllm: f.VllmOptions,

@@ -13,7 +13,7 @@ app = command_app()
 @app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
 def flops(
     model: o.ShardedModelOptions,
-    workload: o.PaddedWorkloadOptions,
+    workload: o.PaddedSizeOptions,
     forward: o.PassOptions,
     output: o.OutputOptions,
 ) -> None:

@@ -13,7 +13,7 @@ app = command_app()
 @app.command(help=COMMANDS["kv"], epilog="For example: attncalc kv llama2-70b --batch 8 --context 4096")
 def kv(
     model: o.ShardedModelOptions,
-    workload: o.PaddedWorkloadOptions,
+    workload: o.PaddedSizeOptions,
     dtypes: o.CacheDtypeOptions,
     output: o.OutputOptions,
     engine: o.Engine = "ideal",

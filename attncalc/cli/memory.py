@@ -14,7 +14,7 @@ app = command_app()
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
 def memory(
     model: o.ShardedModelOptions,
-    workload: o.PaddedWorkloadOptions,
+    workload: o.PaddedSizeOptions,
     forward: o.PassOptions,
     dtypes: o.DtypeOptions,
     output: o.OutputOptions,

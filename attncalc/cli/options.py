@@ -137,7 +137,7 @@ class ShardedModelOptions(ModelOptions):
         return super().read().shard(parse_count(self.tp, "--tp"))
 
 
-class WorkloadOptions(Options):
+class SizeOptions(Options):
     """How many sequences, of how many tokens."""
 
     batch: Batch = None
@@ -145,7 +145,7 @@ class WorkloadOptions(Options):
     source_context: Source = None
 
 
-class PaddedWorkloadOptions(WorkloadOptions):
+class PaddedSizeOptions(SizeOptions):
     """The same, or a padded batch."""
 
     lengths: Lengths = None
@@ -250,7 +250,7 @@ def read_model(
 
 def read_workload(
     model: ModelSpec,
-    size: WorkloadOptions,
+    size: SizeOptions,
     dtypes: DtypeOptions | None = None,
     forward: PassOptions | None = None,
 ) -> Workload:
@@ -258,7 +258,7 @@ def read_workload(
 
     Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
     """
-    lengths = size.lengths if isinstance(size, PaddedWorkloadOptions) else None
+    lengths = size.lengths if isinstance(size, PaddedSizeOptions) else None
     if lengths is not None and (size.batch, size.context) != (None, None):
         both = "--batch" if size.batch is not None else "--context"
         raise AttncalcError(
