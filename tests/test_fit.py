@@ -523,3 +523,10 @@ def test_a_resolved_request_names_the_dtypes_that_were_left_out() -> None:
     assert (resolved.workload.kv_dtype, resolved.args.device_memory) == ("bf16", gpu("h100-80gb").memory)
     assert resolved.share is not None
     assert resolved.share.text == "0.92"
+
+
+@pytest.mark.parametrize("name", ["gpus", "tp", "pp", "dcp"])
+def test_a_number_of_devices_is_at_least_1(name: str) -> None:
+    request = FitRequest(load("gpt2"), Workload.decode(1, 100), gpu=GPU)
+    with pytest.raises(AttncalcError, match=f"--{name} is 0, and must be at least 1"):
+        resolve(dataclasses.replace(request, **{name: 0}))

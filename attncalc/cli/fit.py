@@ -29,7 +29,7 @@ def fit(
     model: o.ModelOptions,
     serving: f.ServingOptions,
     workload: o.SizeOptions,
-    dtypes: o.CacheDtypeOptions,
+    dtypes: f.FitDtypeOptions,
     engine: f.EngineOptions,
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
@@ -41,7 +41,7 @@ def fit(
     texts = _settings(log, model) if log else {}
     dtypes = dtypes.with_defaults(texts)
     if dtypes.kv_dtype == "auto":  # the engine's default, as engines call it
-        dtypes = o.CacheDtypeOptions(dtype=dtypes.dtype)
+        dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model.with_defaults(texts).read()
     given = serving.with_defaults(texts).parsed()
     given.pop("vllm_log", None)

@@ -13,7 +13,7 @@ import typer
 from ..errors import AttncalcError
 from ..units import parse_bytes, parse_count
 from .command import Options
-from .options import Text, option
+from .options import CacheDtypeOptions, Text, option
 
 
 def count_or_zero(text: str, name: str) -> int:
@@ -124,6 +124,20 @@ class ServingOptions(Options):
             metavar="FILE",
             help="Instead of --gpu: a start-up log of vLLM (- for standard input), which is compared with what is "
             "predicted.",
+        ),
+    ] = None
+
+
+class FitDtypeOptions(CacheDtypeOptions):
+    """The dtypes of the model and of the cache, which has the engine's default."""
+
+    kv_dtype: Annotated[
+        Text,
+        option(
+            "--kv-dtype",
+            "--kv-cache-dtype",
+            metavar="DTYPE",
+            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: the engine's.",
         ),
     ] = None
 

@@ -210,7 +210,7 @@ def _engine_args(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
             )
     args = {name: value for name, value in given.items() if value is not None}
-    return {name: dtype(value) if name in _DTYPES else value for name, value in args.items()}
+    return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}
 
 
 def _share(request: FitRequest, args: EngineArgs) -> Share | None:
@@ -232,33 +232,44 @@ def _weights_dtype(request: FitRequest) -> str | None:
     return request.model.weights_dtype or request.model.experts_dtype
 
 
-def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
-    """Return (GPUs, tensor-parallel devices). whole_layers: the engine gives each GPU whole layers, so tp is 1.
-
-    Raises AttncalcError if there is no memory, or there are two, or the GPUs cannot be split so.
-    """
+def _check_devices(request: FitRequest) -> None:
+    """Raise AttncalcError unless there is either a GPU or a memory, with numbers that are possible."""
+    for name in ("gpus", "tp", "pp", "dcp"):
+        number = getattr(request, name)
+        if number is not None and number < 1:
+            raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
     if (request.kv_memory is None) == (request.gpu is None):
         wrong = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
         raise AttncalcError(
             wrong, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
         )
-    if request.gpu is None:
-        _check_needs_gpu(request)
-        return 1, request.tp or 1
+    for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
+        if request.gpu is None and getattr(request, name) is not None:
+            raise AttncalcError(
+                f"--{name.replace('_', '-')} cannot be combined with --kv-memory", "leave it out, or give --gpu instead"
+            )
+
+
+def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
+    """Return (GPUs, tensor-parallel devices). whole_layers: the engine gives each GPU whole layers, so tp is 1.
+
+    Raises AttncalcError if the GPUs cannot be split so, or `_check_devices` does.
+    """
+    _check_devices(request)
     gpus, tp, pp = request.gpus, request.tp, request.pp
+    if request.gpu is None:
+        return 1, tp or 1
     if tp is None and whole_layers:
         return gpus or 1, 1
     if tp is None:
-        if gpus is None:
-            return pp, 1
+        gpus = gpus or pp
         if gpus % pp:
             raise AttncalcError(
                 f"--gpus {gpus} is not a multiple of --pp {pp}", "give as many GPUs for each pipeline stage"
             )
         return gpus, gpus // pp
     needed = tp * pp
-    if gpus is None or gpus == needed:
-        return needed, tp
+    gpus = gpus or needed
     if gpus < needed:
         raise AttncalcError(
             f"--tp {tp} with --pp {pp} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}"
@@ -268,12 +279,3 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
             f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}", "give as many GPUs for each replica"
         )
     return gpus, tp
-
-
-def _check_needs_gpu(request: FitRequest) -> None:
-    """Raise AttncalcError if something was given that has no effect without a GPU."""
-    for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
-        if getattr(request, name) is not None:
-            raise AttncalcError(
-                f"--{name.replace('_', '-')} cannot be combined with --kv-memory", "leave it out, or give --gpu instead"
-            )
