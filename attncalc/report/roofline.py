@@ -55,7 +55,7 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
         bounds = roofline(model, workload, gpu, weights_dtype=dtype, config=config)
     except AttncalcError as error:
         return RooflineSection(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
-    compared, layers = roofline_variants(model, workload, gpu, weights_dtype=dtype, config=config)
+    compared, layers = roofline_variants(model, workload, gpu, weights_dtype=dtype, config=config, released=bounds)
     released = ("* as released; the others are the same model with other attention, a what-if.",) if compared else ()
     return RooflineSection(
         roofline_figures(bounds),
@@ -219,8 +219,11 @@ def roofline_variants(
     *,
     weights_dtype: str | None = None,
     config: ServingConfig = ONE_DEVICE,
+    released: Roofline | None = None,
 ) -> tuple[tuple[Table, ...], Variants]:
     """Return a decode step of the model with MHA, its own GQA, MQA and MLA on that GPU; the released one is marked.
+
+    released: The roofline of the model itself, if it has been computed.
 
     The MLA has DeepSeek's shape, a latent as wide as 4 heads. There is no table for an encoder, for a single variant,
     or if the model's files hold quantized weights: a variant has no files.
@@ -240,11 +243,13 @@ def roofline_variants(
     }
     if len(by_name) < 2:
         return (), ()
+    known = {model.stacks: released} if released and model.stored is None else {}
     bounds = {
-        name: roofline(_without_files(spec), workload, gpu, weights_dtype=weights_dtype, config=config)
+        name: known.get(spec.stacks)
+        or roofline(_without_files(spec), workload, gpu, weights_dtype=weights_dtype, config=config)
         for name, spec in by_name.items()
     }
-    released = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
+    own = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
     columns = (
         Column("decode", "left"),
         Column("a step,\nat least"),
@@ -254,13 +259,13 @@ def roofline_variants(
         Column("FLOP\n/byte"),
     )
     rows = tuple(
-        _variant_row(f"{name} *" if i == released else name, bound) for i, (name, bound) in enumerate(bounds.items())
+        _variant_row(f"{name} *" if i == own else name, bound) for i, (name, bound) in enumerate(bounds.items())
     )
     layers = tuple(
-        ({"name": name, "released": i == released, **roofline_facts(bound)}, roofline_figures(bound, name))
+        ({"name": name, "released": i == own, **roofline_facts(bound)}, roofline_figures(bound, name))
         for i, (name, bound) in enumerate(bounds.items())
     )
-    return (Table(columns, rows, strong=frozenset({released})),), layers
+    return (Table(columns, rows, strong=frozenset({own})),), layers
 
 
 def _without_files(model: ModelSpec) -> ModelSpec:

@@ -128,11 +128,10 @@ def roofline(
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
     machine = _Machine(gpu, gpu.multiplies(stored.name), weights_dtype, config)
-    decodes = model.main.keeps_cache
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
-    decode = _decode(model, micro, machine) if decodes else None
-    batch, limit = _compute_bound_batch(model, micro, machine) if decodes else (None, None)
+    decode = _decode(model, micro, machine) if model.main.keeps_cache else None
+    batch, limit = _compute_bound_batch(model, micro, decode, machine) if decode else (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,
@@ -211,9 +210,11 @@ def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
 
 
 def _compute_bound_batch(
-    model: ModelSpec, workload: Workload, machine: _Machine
+    model: ModelSpec, workload: Workload, decode: Step, machine: _Machine
 ) -> tuple[Quantity | None, Ratio | None]:
     """Return the smallest compute-bound batch, None if there is none; and the intensity that batches approach.
+
+    decode: The workload's own step.
 
     With each sequence FLOPs and cache grow by the same amount, and weights by no more than that of the batch. So if a
     batch is compute-bound, every larger one is. The search is exact, on ints. Each pipeline stage needs that many
@@ -224,7 +225,7 @@ def _compute_bound_batch(
     def at(batch: int) -> Step:
         return _decode(model, dataclasses.replace(workload, batch=batch), machine)
 
-    one = at(1)
+    one = decode if workload.batch == 1 else at(1)
     per_sequence, cached = int(one.flops), int(one.cache)
     limit = ratio(
         named(per_sequence, "flops_per_sequence", "FLOP of one sequence's step"),
