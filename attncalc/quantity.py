@@ -15,6 +15,7 @@ and `max` need the functions of this module, since Python's own would lose the t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -37,39 +38,83 @@ class Symbol(NamedTuple):
     meaning: str
 
 
-class Formula(NamedTuple):
-    """A formula as tokens, each a pair (as a symbol, as a number)."""
+Token = tuple[Symbol | str, str]
+"""A piece of a formula as a symbol and as a number. Operators, calls and plain numbers are the same text twice."""
 
-    tokens: tuple[tuple[str, str], ...]
-    symbols: tuple[Symbol, ...] = ()
+
+class Formula(NamedTuple):
+    """A formula as tokens, and the operator that is applied last.
+
+    One formula may hold several symbols of one name, for example the L of 6 attention layers and the L of 10
+    recurrent layers. They are printed as L_1 and L_2, in order of appearance, so that no formula is ambiguous.
+
+    Attributes:
+        tokens: the formula's pieces, in order.
+        operator: the operator that is applied last; '' for a symbol, a number or a call.
+    """
+
+    tokens: tuple[Token, ...]
     operator: str = ""
 
     @property
+    def names(self) -> dict[tuple[str, int], str]:
+        """Return the printed name of each symbol, by the symbol's own name and value."""
+        values: dict[str, dict[int, None]] = {}
+        for token, _ in self.tokens:
+            if isinstance(token, Symbol):
+                values.setdefault(token.name, {})[token.value] = None
+        names = {}
+        for name, of_name in values.items():
+            # A number that another symbol is named with, as B_1 of a ragged batch, is left to it.
+            free = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
+            for value in of_name:
+                names[name, value] = name if len(of_name) == 1 else next(free)
+        return names
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Return the symbols in order of appearance, each with the name it is printed with."""
+        names = self.names
+        symbols: dict[str, Symbol] = {}
+        for token, _ in self.tokens:
+            if isinstance(token, Symbol):
+                name = names[token.name, token.value]
+                symbols.setdefault(name, token._replace(name=name))
+        return tuple(symbols.values())
+
+    @property
+    def has_symbols(self) -> bool:
+        """Return whether the formula holds a symbol."""
+        return any(isinstance(token, Symbol) for token, _ in self.tokens)
+
+    @property
     def cells(self) -> list[tuple[str, str]]:
-        """The tokens with parentheses and commas joined to their neighbours: what is printed."""
+        """Return what is printed: each token's two texts, with parentheses and commas joined to their neighbours."""
+        names = self.names
         cells: list[tuple[str, str]] = []
         opening = ""
-        for symbol_text, number in self.tokens:
-            if symbol_text.endswith("("):
-                opening += symbol_text
-            elif symbol_text in (")", ","):
-                cells[-1] = (cells[-1][0] + symbol_text, cells[-1][1] + symbol_text)
+        for token, number in self.tokens:
+            text = names[token.name, token.value] if isinstance(token, Symbol) else token
+            if text.endswith("("):
+                opening += text
+            elif text in (")", ","):
+                cells[-1] = (cells[-1][0] + text, cells[-1][1] + text)
             else:
-                cells.append((opening + symbol_text, opening + number))
+                cells.append((opening + text, opening + (number or text)))
                 opening = ""
         return cells
 
     @property
     def text(self) -> str:
-        """The formula in symbols: 'L * 2 * d_head'."""
-        return " ".join(symbol_text for symbol_text, _ in self.cells)
+        """Return the formula in symbols: 'L * 2 * d_head'."""
+        return " ".join(text for text, _ in self.cells)
 
     @property
     def substituted(self) -> str:
-        """The formula with the numbers in it: '80 * 2 * 128'."""
+        """Return the formula in numbers: '80 * 2 * 128'."""
         return " ".join(number for _, number in self.cells)
 
-    def inside(self, operator: str, right: bool = False) -> tuple[tuple[str, str], ...]:
+    def inside(self, operator: str, right: bool = False) -> tuple[Token, ...]:
         """The tokens as an operand of `operator`, in parentheses where they are needed."""
         if not self.operator:
             return self.tokens
@@ -88,28 +133,19 @@ def formula_of(value: int) -> Formula:
 def _joined(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
     rounds = operator == "*" and a.operator in ("//", "%")  # as a right operand it needs its parentheses
-    return Formula(
-        (*a.inside(operator), (operator, operator), *b.inside(operator, right=True)),
-        _merge(a.symbols, b.symbols),
-        a.operator if rounds else operator,
-    )
+    tokens = (*a.inside(operator), (operator, operator), *b.inside(operator, right=True))
+    return Formula(tokens, a.operator if rounds else operator)
 
 
 def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
-    tokens: list[tuple[str, str]] = [(f"{function}(", f"{function}(")]
-    symbols: tuple[Symbol, ...] = ()
+    tokens: list[Token] = [(f"{function}(", f"{function}(")]
     for i, argument in enumerate(arguments):
         formula = formula_of(argument)
         if i:
             tokens.append((joined_by, joined_by))
         bare = joined_by == ","
         tokens += formula.tokens if bare else formula.inside(joined_by, right=i > 0)
-        symbols = _merge(symbols, formula.symbols)
-    return Formula((*tokens, (")", ")")), symbols)
-
-
-def _merge(a: tuple[Symbol, ...], b: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
-    return a if a is b else (*a, *(s for s in b if s not in a))
+    return Formula((*tokens, (")", ")")))
 
 
 class Quantity(int):
@@ -163,7 +199,7 @@ class Quantity(int):
 
 def _is_plain(value: int, number: int) -> bool:
     """`value` is `number` and no symbol stands for it, so a formula loses nothing without it."""
-    return value == number and not (isinstance(value, Quantity) and value.formula.symbols)
+    return value == number and not (isinstance(value, Quantity) and value.formula.has_symbols)
 
 
 def quantity(value: int) -> Quantity:
@@ -175,7 +211,7 @@ def symbol(name: str, value: int, meaning: str) -> Quantity:
     """A Quantity that a formula shows as `name`; one that carries a formula already keeps it."""
     if isinstance(value, Quantity):
         return value
-    return Quantity(value, Formula(((name, str(value)),), (Symbol(name, value, meaning),)))
+    return Quantity(value, Formula(((Symbol(name, value, meaning), str(value)),)))
 
 
 def named(value: int, name: str, meaning: str) -> Quantity:
@@ -231,11 +267,11 @@ def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quan
 
 def _chosen(which: str, what: Symbol, left: int, relation: str, right: int) -> Quantity:
     a, b = formula_of(left), formula_of(right)
-    tokens = ((f"{which} {what.name} where",) * 2, *a.tokens, (relation, relation), *b.tokens)
-    symbols = _merge(a.symbols, b.symbols)
-    if what.name not in {s.name for s in symbols}:
-        symbols = (what, *symbols)
-    return Quantity(what.value, Formula(tokens, symbols))
+    # The symbol that both sides hold at this value is the same one, whatever meaning it carries there.
+    sides = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
+    bound = next((token for token in sides if token[:2] == what[:2]), what)
+    head: tuple[Token, ...] = ((which, which), (bound, ""), ("where", "where"))
+    return Quantity(what.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
 
 
 class Ratio(NamedTuple):

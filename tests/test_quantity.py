@@ -30,8 +30,8 @@ NUMBERS = st.integers(0, 10**6)
 
 
 def leaves() -> st.SearchStrategy[Any]:
-    """Symbols with names of their own and plain numbers."""
-    named_numbers = st.builds(lambda n, v: symbol(f"x{n}_{v}", v, "a number"), st.integers(0, 5), NUMBERS)
+    """Plain numbers, and symbols of few names: one name stands for several values."""
+    named_numbers = st.builds(lambda n, v: symbol(f"x{n}", v, "a number"), st.integers(0, 2), NUMBERS)
     return st.one_of(named_numbers, NUMBERS)
 
 
@@ -139,3 +139,27 @@ def test_10_to_the_18_does_not_overflow() -> None:
     tokens = symbol("T", 10**18, "")
     assert int(tokens * tokens * 327_680) == 327_680 * 10**36
     assert isinstance(tokens * tokens, Quantity)
+
+
+def test_different_symbols_of_one_name_are_numbered() -> None:
+    six, ten, two = (symbol("L", n, "layers") for n in (6, 10, 2))
+    joined = six * 4 + ten * 3 + six
+    assert joined.formula.text == "L_1 * 4 + L_2 * 3 + L_1"
+    assert joined.formula.substituted == "6 * 4 + 10 * 3 + 6"
+    assert [s[:2] for s in joined.formula.symbols] == [("L_1", 6), ("L_2", 10)]
+    assert (joined + two).formula.text == "L_1 * 4 + L_2 * 3 + L_1 + L_3"
+    assert (six * 4).formula.text == "L * 4"
+
+
+def test_numbering_leaves_out_names_that_are_taken() -> None:
+    """A ragged batch names its own T_1 and T_2."""
+    formula = (symbol("T_1", 5, "") + symbol("T", 7, "") * symbol("T", 8, "")).formula
+    assert formula.text == "T_1 + T_2 * T_3"
+    assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == 5 + 7 * 8
+
+
+def test_the_bound_symbol_of_a_condition_is_numbered_too() -> None:
+    there, other = symbol("T", 5, "tokens"), symbol("T", 2, "tokens of the source")
+    found = least("T", 5, "tokens", there * 3, other * 7)
+    assert found.formula.text == "least T_1 where T_1 * 3 > T_2 * 7"
+    assert evaluate(found.formula.text, {s.name: s.value for s in found.formula.symbols}) == 5
