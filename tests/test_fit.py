@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, load
-from attncalc.attention import Lightning
+from attncalc.attention.linear import Lightning
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kept
 from attncalc.cost.params import params

@@ -13,7 +13,12 @@ from asking import Ask
 from layers import MHA, saved
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
-from attncalc.attention import GatedDeltaNet, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
+from attncalc.attention import Grouped
+from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from attncalc.attention.mamba import Mamba, Mamba2
+from attncalc.attention.rglru import RgLru
+from attncalc.attention.rwkv import Rwkv
+from attncalc.attention.xlstm import MLstm
 from attncalc.cost.kernels import Shape
 from attncalc.verify import need_torch
 

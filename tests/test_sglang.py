@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, load
-from attncalc.attention import GatedDeltaNet, Lightning, Mamba2, ShortConvolution
 from attncalc.attention.kind import CacheSpec
+from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from attncalc.attention.mamba import Mamba2
 from attncalc.attention.span import Blocks
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kept

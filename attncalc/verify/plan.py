@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import FULL, Recurrent
+from ..attention import FULL
+from ..attention.recurrent import Recurrent
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.params import params

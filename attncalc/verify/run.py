@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import Grouped, NoAttention
+from ..attention import Grouped
+from ..attention.recurrent import NoAttention
 from ..check import Check, Timing, Verified
 from ..cost.cache import kv_cache
 from ..cost.common import group_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..attention import Recurrent
+from ..attention.recurrent import Recurrent
 from ..check import Check, Scaled, Verified
 from ..model import ModelSpec
 from .device import Device, settled

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..attention import FULL, Attention, Cross, Grouped, NoAttention
+from ..attention import FULL, Attention, Cross, Grouped
+from ..attention.recurrent import NoAttention
 from ..cost.common import group_name
 from ..model import ModelSpec, Stack
 from ..workload import Mask, Workload
