@@ -72,12 +72,12 @@ class Mlp:
         )
 
     @property
-    def held(self) -> int:
+    def experts_stored(self) -> int:
         """Experts a layer holds: 1 where it is dense."""
         return 1 if self.n_experts is None else self.n_experts + (self.n_shared_experts or 0)
 
     @property
-    def used(self) -> int:
+    def experts_used(self) -> int:
         """Experts a token passes through: 1 where it is dense."""
         return 1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
 

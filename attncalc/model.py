@@ -46,12 +46,12 @@ class Layers:
         """What one layer keeps for later tokens."""
         return tuple(kept for attention in self.attentions for kept in attention.cache())
 
-    def exchanged(self, variant: Variant) -> Layers:
+    def with_variant(self, variant: Variant) -> Layers:
         """Itself with its attentions as `variant`. AttncalcError: its heads do not allow it."""
-        cross = variant.of(self.cross) if self.cross else None
-        return dataclasses.replace(self, attention=variant.of(self.attention), cross=cross)
+        cross = variant.apply(self.cross) if self.cross else None
+        return dataclasses.replace(self, attention=variant.apply(self.attention), cross=cross)
 
-    def widened(self) -> Layers:
+    def with_full_attention(self) -> Layers:
         """Itself without a window or a chunk."""
         return dataclasses.replace(self, attention=self.attention.with_span(FULL))
 
@@ -68,7 +68,7 @@ class Layers:
 class Stack:
     """Layers in order, with what stands before and after them.
 
-    reads: the tokens it runs over: the target's, or the source's (the encoder of an encoder-decoder).
+    input: the tokens it runs over: the target's, or the source's (the encoder of an encoder-decoder).
     learned_positions: rows of a learned (or stored) position table. relative_position_buckets: rows
     of T5's table, n_heads wide. final_norm, embedding_norm: there is one.
     """
@@ -77,7 +77,7 @@ class Stack:
     layers: tuple[Layers, ...]
     d_model: int = documented("width of the model")
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    reads: Literal["target", "source"] = "target"
+    input: Literal["target", "source"] = "target"
     mask: Mask = CAUSAL
     learned_positions: int | None = documented("learned positions", default=None)
     relative_position_buckets: int | None = documented("buckets of T5's relative positions", default=None)
@@ -111,13 +111,13 @@ class Stack:
         return tuple(dataclasses.replace(group, count=n) for group, n in counts.items())
 
     @property
-    def keeps_cache(self) -> bool:
+    def has_cache(self) -> bool:
         """An encoder sees all its tokens at once and keeps nothing for later ones."""
         return self.mask.kind != "bidirectional"
 
     def runs(self, workload: Workload) -> tuple[Run, ...]:
         """The sequences this stack runs over: none for an encoder whose output is already there."""
-        if self.reads == "target":
+        if self.input == "target":
             return workload.runs
         if workload.phase == "decode" or workload.past or not workload.source:
             return ()
@@ -177,7 +177,7 @@ class ModelSpec:
     @property
     def encoder(self) -> Stack | None:
         """The stack that reads the source, if there is one."""
-        return self.stacks[0] if self.stacks[0].reads == "source" else None
+        return self.stacks[0] if self.stacks[0].input == "source" else None
 
     @property
     def d_source(self) -> int:
@@ -236,9 +236,9 @@ class ModelSpec:
         if tp == 1:
             return self
         rows = ceil_div(self.vocab_size, tp) if self.vocab_size else None
-        return dataclasses.replace(self._each(lambda group: group.shard(tp)), vocab_size=rows)
+        return dataclasses.replace(self._map_layers(lambda group: group.shard(tp)), vocab_size=rows)
 
-    def _each(self, change: Callable[[Layers], Layers]) -> ModelSpec:
+    def _map_layers(self, change: Callable[[Layers], Layers]) -> ModelSpec:
         """Itself with every layer group changed."""
         stacks = (dataclasses.replace(stack, layers=tuple(map(change, stack.layers))) for stack in self.stacks)
         return dataclasses.replace(self, stacks=tuple(stacks))
@@ -250,21 +250,21 @@ class ModelSpec:
         """
         variant = Variant.parse(text)
         kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
-        if not any(variant.changes(kind) for kind in kinds):
+        if not any(variant.applies_to(kind) for kind in kinds):
             raise AttncalcError(
                 f"--attention {truncate(text)}: {kinds[0].label} has no heads of keys to exchange", "leave it out"
             )
         assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
         notes = (*self.notes, f"What if {variant.name.upper()}: {assumed}.") if assumed else self.notes
-        return dataclasses.replace(self.exchanged(variant), notes=notes, stored=None)
+        return dataclasses.replace(self.with_variant(variant), notes=notes, stored=None)
 
-    def exchanged(self, variant: Variant) -> ModelSpec:
+    def with_variant(self, variant: Variant) -> ModelSpec:
         """Itself with every attention that has heads of keys as `variant`."""
-        return self._each(lambda group: group.exchanged(variant))
+        return self._map_layers(lambda group: group.with_variant(variant))
 
     def with_full_attention(self) -> ModelSpec:
         """Itself without windows and chunks."""
-        return self._each(Layers.widened)
+        return self._map_layers(Layers.with_full_attention)
 
     def facts(self) -> dict[str, Any]:
         """Itself as plain data, for JSON."""

@@ -76,20 +76,20 @@ def test_values_wider_than_keys_are_cached_as_they_are() -> None:
     ],
 )
 def test_what_grouped_attention_becomes(text: str, expected: Any) -> None:
-    assert Variant.parse(text).of(Grouped(8, 2, 16)) == expected
+    assert Variant.parse(text).apply(Grouped(8, 2, 16)) == expected
 
 
 def test_what_latent_attention_becomes() -> None:
     kind = Latent(8, 32, 16, 4, 12)
     # every head keeps a key of 16 + 4 and a value of 12
-    assert Variant.parse("mha").of(kind) == Grouped(8, 8, 20, 12)
-    assert Variant.parse("mla:64").of(kind) == Latent(8, 64, 16, 4, 12)
+    assert Variant.parse("mha").apply(kind) == Grouped(8, 8, 20, 12)
+    assert Variant.parse("mla:64").apply(kind) == Latent(8, 64, 16, 4, 12)
 
 
 def test_cross_attention_stays_grouped() -> None:
     kind = Cross(Grouped(8, 8, 16))
-    assert Variant.parse("mqa").of(kind) == Cross(Grouped(8, 1, 16))
-    assert Variant.parse("mla:64").of(kind) == kind
+    assert Variant.parse("mqa").apply(kind) == Cross(Grouped(8, 1, 16))
+    assert Variant.parse("mla:64").apply(kind) == kind
 
 
 @pytest.mark.parametrize("text", ["", "gqa", "gqa:", "gqa:0", "gqa:x", "mla", "mha:3", "swa:4"])

@@ -126,7 +126,7 @@ def test_an_encoder_inherits_what_it_does_not_say(tmp_path: Path) -> None:
     assert model.encoder is not None
     assert (model.encoder.n_layers, model.encoder.max_context, model.encoder.d_model) == (2, 50, 64)
     assert model.main.layers[0].cross is not None
-    assert not model.encoder.keeps_cache
+    assert not model.encoder.has_cache
 
 
 def test_a_folder_with_one_model_file_stands_for_it(tmp_path: Path) -> None:

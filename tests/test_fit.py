@@ -14,7 +14,7 @@ from specs import models
 from attncalc import AttncalcError, ModelSpec, load
 from attncalc.attention.linear import Lightning
 from attncalc.config.gpus import gpu
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import layout
 from attncalc.engines.base import EngineArgs, Pool
@@ -273,7 +273,7 @@ def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: in
         found = fit(asked)
     except AttncalcError:
         return  # several windows, rows of other widths than blocks
-    whole = layout("llamacpp", kept(model.plain()), asked.told())
+    whole = layout("llamacpp", layer_cache_specs(model.plain()), asked.told())
     sizes = [int(weights(model, part=part).total) for part in spread(model, gpus)]
 
     def fits(n: int, tokens: int) -> bool:

@@ -23,7 +23,7 @@ CONFIGS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingf
 
 def is_hybrid(model: ModelSpec) -> bool:
     """Whether the layers differ in what they cache."""
-    return model.main.keeps_cache and len({layers.cache() for layers in model.main.layers}) > 1
+    return model.main.has_cache and len({layers.cache() for layers in model.main.layers}) > 1
 
 
 def hybrids() -> Iterator[ModelSpec]:

@@ -20,14 +20,14 @@ INDEXER = {"index_topk": 8, "index_n_heads": 3, "index_head_dim": 10}
 
 
 def latent(**keys: Any) -> Latent:
-    kind = KINDS["latent"].read({**GIVEN, **keys}, D_MODEL, Latent.span)
+    kind = KINDS["latent"].from_keys({**GIVEN, **keys}, D_MODEL, Latent.span)
     assert isinstance(kind, Latent)
     return kind
 
 
 def compressed(**keys: Any) -> Compressed:
     given = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5, **keys}
-    return Compressed.read(given, D_MODEL, Sliding(7))
+    return Compressed.from_keys(given, D_MODEL, Sliding(7))
 
 
 def of(attention: Any) -> ModelSpec:
@@ -71,7 +71,7 @@ def test_pairs_are_those_counted_one_by_one(span: Span) -> None:
 
 @pytest.mark.parametrize("span", SPANS[:3], ids=str)
 def test_what_is_picked_from_is_kept(span: Span) -> None:
-    assert span.kept(50) == 50
+    assert span.cached_tokens(50) == 50
     assert span.reach is None
 
 
@@ -161,7 +161,7 @@ def test_an_indexer_with_a_part_missing_is_refused(keys: dict[str, Any], wrong: 
 
 def test_a_window_and_an_indexer_are_refused() -> None:
     with pytest.raises(AttncalcError, match="index_topk"):
-        KINDS["latent"].read({**GIVEN, **INDEXER}, D_MODEL, Sliding(4))
+        KINDS["latent"].from_keys({**GIVEN, **INDEXER}, D_MODEL, Sliding(4))
 
 
 BLOCK_SPARSE = {
@@ -176,7 +176,7 @@ BLOCK_SPARSE = {
 
 
 def test_blocks_of_keys() -> None:
-    kind = KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Latent.span)
+    kind = KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Latent.span)
     picked = sum(seen(Blocks(4, 2), n) for n in range(1, 31))
     assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * picked + 2 * 3 * 10 * 465
     assert kind.score_flops(Run(1, 30, 30), None) == (2 * 4 * 12 + 2 * 3 * 10) * 900
@@ -184,7 +184,7 @@ def test_blocks_of_keys() -> None:
     own = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
     assert own == 32 * 3 * 10 + 32 * 10 + 2 * 10
     with pytest.raises(AttncalcError, match="index_block_size"):
-        KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Sliding(4))
+        KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Sliding(4))
 
 
 POOLS = {"compress_rate": 4}

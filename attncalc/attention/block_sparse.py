@@ -33,11 +33,11 @@ class BlockSparse(Grouped):
         return (*super().required(), "index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         """From the keys of a preset. AttncalcError: a default cannot be, or it has a window too."""
         if span != FULL:
             raise AttncalcError("index_block_size: blocks of a window or a chunk", "leave out one of them")
-        return super().read(given, d_model, Blocks(given["index_block_size"], given["index_topk_blocks"]))
+        return super().from_keys(given, d_model, Blocks(given["index_block_size"], given["index_topk_blocks"]))
 
     @property
     def source(self) -> str:

@@ -17,14 +17,14 @@ from .span import FULL, Chosen, Pools, Span, pairs
 class Rest(Pools):
     """The tokens after the last whole pool, which wait to be pooled."""
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n % self.size
 
 
 class LastPool(Pools):
     """The tokens of the last whole pool, which the next one overlaps."""
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n // self.size, 1) * self.size
 
 
@@ -41,8 +41,8 @@ class WindowAndPools(Chosen):
         return f"{self.window.label.removeprefix('window ')} + {picked}pools of {int(self.pools.size):,}"
 
     @property
-    def words(self) -> str:
-        return f"{self.window.words} and pools of {int(self.pools.size):,}"
+    def description(self) -> str:
+        return f"{self.window.description} and pools of {int(self.pools.size):,}"
 
     def visible(self, n: int) -> int:
         return self.window.visible(n) + self.pools.visible(n)
@@ -50,8 +50,8 @@ class WindowAndPools(Chosen):
     def triangle(self, n: int) -> int:
         return self.window.triangle(n) + self.pools.triangle(n)
 
-    def kept(self, n: int) -> int:
-        return self.window.kept(n) + self.pools.kept(n)
+    def cached_tokens(self, n: int) -> int:
+        return self.window.cached_tokens(n) + self.pools.cached_tokens(n)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Compressed:
         return ("n_heads", "d_head", "q_lora_rank", "o_groups", "o_lora_rank")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
         """From the keys of a preset."""
         if "compress_rate" in given:
             span = WindowAndPools(span, Pools(given["compress_rate"], given.get("index_topk")))

@@ -23,9 +23,9 @@ class Differential(Grouped):
     """
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         """From the keys of a preset. AttncalcError: a default cannot be, or heads do not come in pairs."""
-        kind = super().read(given, d_model, span)
+        kind = super().from_keys(given, d_model, span)
         if kind.n_heads % 2 or kind.n_kv_heads % 2:
             raise AttncalcError(
                 f"n_kv_heads: {kind.n_heads} query and {kind.n_kv_heads} KV heads do not come in pairs",

@@ -86,7 +86,7 @@ class Grouped:
         return ("n_heads",)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""
         given = dict(given)
         n_heads = given["n_heads"]

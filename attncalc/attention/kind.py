@@ -200,5 +200,5 @@ class Kind(Attention, Protocol):
         """The keys a preset must give."""
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Attention:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Attention:
         """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""

@@ -64,7 +64,7 @@ class Latent:
         return ("n_heads", "kv_lora_rank", "d_nope", "d_rope", "d_v")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Latent:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Latent:
         """From the keys of a preset. AttncalcError: a window and an indexer."""
         given = dict(given)
         extra = shaped(given.pop("extra_projections", {}), "queries")

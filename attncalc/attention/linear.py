@@ -164,7 +164,7 @@ class ShortConvolution(Recurrent):
     conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
 
     name = "short convolution"
-    words = "short convolutions"
+    description = "short convolutions"
     source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
 
     @classmethod

@@ -28,7 +28,7 @@ class Mamba(Recurrent):
     state_dtype: str | None = state_dtype()
 
     name = "Mamba"
-    words = "Mamba layers"
+    description = "Mamba layers"
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
 
     @classmethod
@@ -88,7 +88,7 @@ class Mamba2(Recurrent):
     state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"
-    words = "Mamba-2 layers"
+    description = "Mamba-2 layers"
     source = "Dao and Gu 2024, arXiv:2405.21060 (Mamba-2)"
 
     @classmethod

@@ -23,7 +23,7 @@ class Recurrent:
     """
 
     name: ClassVar[str]
-    words: ClassVar[str]
+    description: ClassVar[str]
     span = FULL
 
     @property
@@ -40,13 +40,13 @@ class Recurrent:
         raise NotImplementedError
 
     @classmethod
-    def read(cls: type[R], given: Mapping[str, Any], d_model: int, span: Span) -> R:
+    def from_keys(cls: type[R], given: Mapping[str, Any], d_model: int, span: Span) -> R:
         """From the keys of a preset."""
         return cls(**given)
 
     @property
     def headline(self) -> str:
-        return self.words
+        return self.description
 
     def widths(self, run: Any = None) -> Widths:
         """There is no attention kernel, and so no heads of keys."""
@@ -90,7 +90,7 @@ class NoAttention(Recurrent):
     """No attention: a layer that is an MLP alone (Nemotron-H)."""
 
     name = "none"
-    words = "layers without attention"
+    description = "layers without attention"
     source = "a layer without attention"
 
     @classmethod

@@ -24,7 +24,7 @@ class RgLru(Recurrent):
     d_conv: int = documented("width of the convolution")
 
     name = "RG-LRU"
-    words = "RG-LRU layers"
+    description = "RG-LRU layers"
     source = "De et al. 2024, arXiv:2402.19427 (Griffin)"
 
     @classmethod

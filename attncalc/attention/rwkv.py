@@ -26,7 +26,7 @@ class Rwkv(Recurrent):
     d_inner: int = documented("channels of the recurrent layer")
 
     name = "RWKV"
-    words = "RWKV time mixing"
+    description = "RWKV time mixing"
     source = "Peng et al. 2023, arXiv:2305.13048 (RWKV-4)"
 
     @classmethod
@@ -34,7 +34,7 @@ class Rwkv(Recurrent):
         return ("d_inner",)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
+    def from_keys(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
         """From the keys of a preset. AttncalcError: channels that the states of the class have no room for."""
         if given["d_inner"] != d_model:
             raise AttncalcError(

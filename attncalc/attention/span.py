@@ -26,7 +26,7 @@ class Span(Protocol):
         """'full', 'window 1,024', 'chunk 8,192'."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
 
     def visible(self, n: int) -> int:
@@ -41,7 +41,7 @@ class Span(Protocol):
     def upper(self, n: int) -> int:
         """Pairs among n tokens in which the key comes after the query: square(n) - triangle(n)."""
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         """Tokens a cache without pages holds after n tokens: as many as the span reaches."""
 
 
@@ -50,7 +50,7 @@ class Full:
 
     reach = None
     label = "full"
-    words = "the whole context"
+    description = "the whole context"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Full)
@@ -70,7 +70,7 @@ class Full:
     def upper(self, n: int) -> int:
         return exact_div(n * (n - 1), 2)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n
 
 
@@ -105,7 +105,7 @@ class Sliding(_Narrow):
         return f"window {int(self.window):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"a window of {int(self.window):,} tokens"
 
     def visible(self, n: int) -> int:
@@ -114,7 +114,7 @@ class Sliding(_Narrow):
     def triangle(self, n: int) -> int:
         return _at_most(self.window, n)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n, self.window)
 
 
@@ -136,7 +136,7 @@ class Chunked(_Narrow):
         return f"chunk {int(self.chunk):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"chunks of {int(self.chunk):,} tokens"
 
     def visible(self, n: int) -> int:
@@ -147,7 +147,7 @@ class Chunked(_Narrow):
         whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), 2)
         return whole + exact_div(rest * (rest + 1), 2)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n, self.chunk)
 
 
@@ -156,7 +156,7 @@ class Chosen(_Narrow):
 
     reach = None
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n
 
 
@@ -176,7 +176,7 @@ class Selected(Chosen):
         return f"top {int(self.topk):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"the {int(self.topk):,} tokens that an indexer picks"
 
     def visible(self, n: int) -> int:
@@ -207,7 +207,7 @@ class Blocks(Chosen):
         return f"top {int(self.topk):,} x {int(self.block):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"the {int(self.topk):,} blocks of {int(self.block):,} tokens that an indexer picks"
 
     def visible(self, n: int) -> int:
@@ -226,7 +226,7 @@ class Pools(Chosen):
     size: int = documented("tokens of a pool", symbol="size")
     topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
     label = "pools"
-    words = "pools of tokens"
+    description = "pools of tokens"
 
     def visible(self, n: int) -> int:
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
@@ -237,7 +237,7 @@ class Pools(Chosen):
         found = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
         return found if self.topk is None else found + (n - all_seen) * self.topk
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n // self.size
 
 

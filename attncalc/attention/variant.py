@@ -32,11 +32,11 @@ class Variant(NamedTuple):
             "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
         )
 
-    def changes(self, kind: Attention) -> bool:
+    def applies_to(self, kind: Attention) -> bool:
         """`kind` has heads of keys that this variant exchanges; what has none stays as it is."""
         return isinstance(kind, Grouped | Latent)
 
-    def of(self, kind: Attention) -> Attention:
+    def apply(self, kind: Attention) -> Attention:
         """`kind` as this variant; a kind that has no heads of keys stays as it is.
 
         AttncalcError: the number of KV heads does not divide its query heads.
@@ -57,7 +57,7 @@ class Variant(NamedTuple):
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
         if isinstance(kind, Cross):
             return "cross-attention as released" if self.name == "mla" else ""
-        return "" if self.changes(kind) or not kind.cache() else f"{kind.label} as released"
+        return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)

@@ -70,7 +70,7 @@ def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machin
 
 def _own(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
     """The shape of self-attention; it reads what the cache keeps of the past, and what is new."""
-    encoder = stack.reads == "source"
+    encoder = stack.input == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask
     refuse_past(Run(1, new, context), mask)
@@ -78,9 +78,9 @@ def _own(model: ModelSpec, stack: Stack, attention: Attention, workload: Workloa
     if new == context:
         keys, whole = context, mask.kind == "bidirectional"
     elif new == 1:
-        keys, whole = span.kept(context), True
+        keys, whole = span.cached_tokens(context), True
     else:
-        keys, whole = span.kept(context - new) + new, False
+        keys, whole = span.cached_tokens(context - new) + new, False
     narrowed = padded or span.visible(context) < keys
     flag = new == context and mask.kind == "causal" and not narrowed and new > 1
     return _shape(

@@ -62,7 +62,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     symbols, asked = model.symbolic(), workload.symbolic()
     groups = _groups(symbols, asked, store, stored)
     alone = _groups(symbols, dataclasses.replace(asked, batch=1, lengths=None), store, stored)
-    as_mha = _groups(symbols.exchanged(Variant("mha")), asked, store, stored)
+    as_mha = _groups(symbols.with_variant(Variant("mha")), asked, store, stored)
     tokens = [Part(g.group, quantity(g.layers.count * g.one_token)) for g in groups]
     return KVCache(
         total=_total(groups),
@@ -80,12 +80,12 @@ def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity
     return _total(_groups(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)))
 
 
-def kept(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
+def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
     """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
     return tuple(
-        LayerCacheSpec(int(layers.count), layers.cache() if stack.keeps_cache else (), layers.attention.label)
+        LayerCacheSpec(int(layers.count), layers.cache() if stack.has_cache else (), layers.attention.label)
         for stack in model.stacks
-        if stack.reads == "target"
+        if stack.input == "target"
         for layers in stack.layers
     )
 
@@ -100,7 +100,7 @@ def _groups(model: ModelSpec, workload: Workload, store: Engine, stored: DType) 
 def _layer_cache(
     group: str, stack: Stack, layers: Layers, workload: Workload, store: Engine, stored: DType
 ) -> LayerCache:
-    kept = layers.cache() if stack.keeps_cache else ()
+    kept = layers.cache() if stack.has_cache else ()
     one = {
         scales_with: total(store.layer_bytes(c, workload, stored) for c in kept if c.scales_with == scales_with)
         for scales_with in ("context", "source", "never")

@@ -117,7 +117,7 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
 
 def query_tokens(stack: Stack, workload: Workload) -> int:
     """Tokens the stack runs over, padding included: B * S; 0 for an encoder that has run before."""
-    if stack.reads == "target":
+    if stack.input == "target":
         return workload.batch * workload.new
     return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
 
@@ -141,7 +141,7 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
 
     A cross-attention's rectangle is dense either way.
     """
-    own = workload.mask if workload.mask and stack.reads == "target" else stack.mask
+    own = workload.mask if workload.mask and stack.input == "target" else stack.mask
     mask = None if dense else own
     if dense:  # a padded batch is a rectangle too
         workload = dataclasses.replace(workload, lengths=None)
@@ -169,7 +169,7 @@ def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
     weights = matmul_weights(layers.extra)
     if layers.mlp:
         router = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
-        weights = router + layers.mlp.used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
+        weights = router + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
     return 2 * query_tokens(stack, workload) * weights
 
 

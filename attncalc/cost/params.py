@@ -98,7 +98,7 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
     both = (*own, *cross)
     expert = total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
     router = total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
-    held, used = (layers.mlp.held, layers.mlp.used) if layers.mlp else (1, 1)
+    held, used = (layers.mlp.experts_stored, layers.mlp.experts_used) if layers.mlp else (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
     more = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
     count = 0 if layers.shares_weights else layers.count

@@ -90,7 +90,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -
 
 def _asked(model: ModelSpec, workload: Workload) -> list[str]:
     source = f"source {count(workload.source)}" if workload.source else ""
-    steps = "prefill of all of it" + (", decode of one token at it" if model.main.keeps_cache else "")
+    steps = "prefill of all of it" + (", decode of one token at it" if model.main.has_cache else "")
     return [f"batch {count(workload.batch)}", f"context {count(workload.context)}", source, steps]
 
 
@@ -104,7 +104,7 @@ def _figures(model: ModelSpec, workload: Workload, name: str, base: int) -> dict
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache, source = kv_cache(model, workload), attention_source(model)
-    decodes = model.main.keeps_cache
+    decodes = model.main.has_cache
     read = decode_intensity(model, decode) if decodes else None
     counted = params(model)
     over = named(cache.total, "kv_cache", "bytes of cache"), named(base, "kv_cache_first", "bytes of the first's")

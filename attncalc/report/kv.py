@@ -65,8 +65,8 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figu
     in_dtype = compute_dtype(model, workload)
     weight = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     held = named(params(model).total, "params_total", "parameters on the device")
-    mha = model.symbolic().exchanged(Variant("mha")).main.leading.widths()
-    exchanged = any(Variant("mha").changes(kind) for _, layers in model.groups() for kind in layers.attentions)
+    mha = model.symbolic().with_variant(Variant("mha")).main.leading.widths()
+    exchanged = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)
     if_mha = cache.if_mha if exchanged else None
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     alone = "the longest sequence" if workload.lengths else "one sequence"

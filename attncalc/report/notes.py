@@ -129,7 +129,7 @@ def _kept_notes(model: ModelSpec, engine: str) -> list[str]:
     notes = []
     layers = model.main.distinct()
     sharing = sum(int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache())
-    if sharing and model.main.keeps_cache:
+    if sharing and model.main.has_cache:
         notes.append(f"{sharing} of {model.main.n_layers} layers read an earlier layer's K and V, and keep none.")
     kept = [cached for g in layers for cached in g.cache()]
     states = dict.fromkeys(cached.dtype for cached in kept if cached.dtype and cached.scales_with == "never")
@@ -149,7 +149,7 @@ def _window_note(model: ModelSpec, workload: Workload, cache: KVCache) -> list[s
     if not narrow or not cache.total or full == cache.total:
         return []
     number = sum(int(g.count) for g in narrow)
-    spans = " or ".join(dict.fromkeys(g.attention.span.words for g in narrow))
+    spans = " or ".join(dict.fromkeys(g.attention.span.description for g in narrow))
     return [
         f"{number} of {model.main.n_layers} layers see {spans} and keep no more: with full attention "
         f"everywhere the cache would be {human(full, BYTES)}, {times(ratio(full, cache.total))} as much."

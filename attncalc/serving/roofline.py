@@ -107,7 +107,7 @@ def roofline(
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
     on = _On(gpu, gpu.multiplies(stored.name), weights_dtype, served)
-    decodes = model.main.keeps_cache
+    decodes = model.main.has_cache
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // served.stages), phase="decode", new=1)
     decode = _decode(model, micro, on) if decodes else None
@@ -132,7 +132,7 @@ def _prefill(model: ModelSpec, workload: Workload, on: _On) -> Step:
     request = dataclasses.replace(workload, phase="prefill", new=workload.context)
     spent = flops(model, request)
     head = spent.head
-    if model.main.keeps_cache:  # a server needs the next token of each sequence, not those it was given
+    if model.main.has_cache:  # a server needs the next token of each sequence, not those it was given
         head = flops(model, dataclasses.replace(request, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),

@@ -134,7 +134,7 @@ def _totals(model: ModelSpec, plan: Plan, held: list[tuple[Subject, Held]]) -> l
             failure=failure,
         )
     ]
-    if model.main.keeps_cache:
+    if model.main.has_cache:
         cache = kv_cache(model, decode(plan.asked, plan.asked.context)).total
         kept = sum(s.layers * m.cache for s, m in held)
         label = f"KV cache at {plan.asked.context:,} tokens"
