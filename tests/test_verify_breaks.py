@@ -301,7 +301,8 @@ def sum_of_the_cache(patch: Patch) -> None:
 
     def wrong(model: Any, workload: Any) -> Any:
         found = true(model, workload)
-        return found._replace(total=quantity(found.total - 1))
+        found.total = quantity(found.total - 1)
+        return found
 
     patch.setattr(attncalc.verify.run, "kv_cache", wrong)
 
