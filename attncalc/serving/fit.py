@@ -13,7 +13,7 @@ from ..engines.base import CacheLayout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
-from ..search import first
+from ..search import first_true
 from .memory_budget import FitRequest, MemoryBudget, kept_back, memory_budget
 from .weights import spread, staged
 
@@ -231,4 +231,4 @@ def _most(fits: Callable[[int], bool]) -> int | None:
         high *= 2
         if high > FAR:
             return None
-    return first(lambda n: not fits(n), high // 2, high) - 1
+    return first_true(lambda n: not fits(n), high // 2, high) - 1

@@ -17,7 +17,7 @@ from ..cost.flops import flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
-from ..search import first
+from ..search import first_true
 from ..units import DType
 from ..workload import Workload
 from .config import ALONE, ServingConfig, cache_read
@@ -207,7 +207,7 @@ def _compute_bound_batch(model: ModelSpec, request: Workload, on: _On) -> tuple[
 
     # With all experts read the weights grow no more, and the batch is a plain division.
     most = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    least_batch = first(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
+    least_batch = first_true(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
     found = at(least_batch)
     # 'least B where a > b' is how a formula says it: arithmetic at this batch takes longer than
     # memory less the smallest step, both times peak * bandwidth.
