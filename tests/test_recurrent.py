@@ -217,7 +217,7 @@ def formula_of_a_gate_of_every_element(patch: Patch) -> None:
 @breaks("broad", "peak_decode_flash")
 def formula_of_the_memory_of_broad_heads(patch: Patch) -> None:
     """K and V of all heads together are wider than the model: before the cache takes them is the peak."""
-    patch.setattr("attncalc.cost.activations.Shape", lambda **sizes: Shape(**{**sizes, "new_keys": 0}))
+    patch.setattr("attncalc.cost.activations.Shape", lambda **sizes: Shape(**{**sizes, "cached_keys": 0}))
 
 
 @breaks("mamba", "cache_prefill", "cache_decode")

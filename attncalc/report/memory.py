@@ -55,7 +55,7 @@ def _parts(layer: LayerActivations) -> tuple[Figure, ...]:
     found: dict[str, Figure] = {}
     for kernel in KERNELS:
         for tensor in layer.peaks[kernel].live:
-            label = f"{tensor.name}: {tensor.what}"
+            label = f"{tensor.name}: {tensor.meaning}"
             found.setdefault(tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _WHERE[kernel]))
     return tuple(found.values())
 
@@ -121,7 +121,7 @@ def _live_table(layer: LayerActivations) -> Table:
         live = sorted((t for t in moment.live if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
         rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(live)]
     unit, cells = unit_column("", [tensor.size for _, tensor in rows], BYTES)
-    body = tuple((when, cell, tensor.what) for (when, tensor), cell in zip(rows, cells, strict=True))
+    body = tuple((when, cell, tensor.meaning) for (when, tensor), cell in zip(rows, cells, strict=True))
     return Table((Column("alive at the peak", "left"), unit, Column("", "left")), body)
 
 
