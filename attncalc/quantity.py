@@ -1,15 +1,15 @@
 """An exact number that carries its formula.
 
-A `Quantity` is an int. Arithmetic on it yields a Quantity whose formula was built by the same
-operations that built the value, so the text and the figure cannot disagree:
+A `Quantity` is an int. Arithmetic on it gives a Quantity whose formula is built by the same operations as its value, so
+the two cannot disagree:
 
 >>> layers, width = symbol("L", 80, "layers"), symbol("d_head", 128, "width of a head")
 >>> kv = layers * 2 * width
 >>> kv, kv.formula.text, kv.formula.substituted
 (20480, 'L * 2 * d_head', '80 * 2 * 128')
 
-Formula functions are written for plain ints and take Quantities as they are; only division, `min`
-and `max` need the functions of this module, since Python's own would lose the text or the exactness.
+Cost functions are written for plain ints and work on Quantities too. Only division, `min` and `max` need the functions
+of this module, since Python's own would lose the formula or the exactness.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ from typing import Any, NamedTuple, TypeVar
 
 Spec = TypeVar("Spec")
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
-"""What JSON Schema says of a size: a whole number that every reader of JSON holds exactly."""
+"""JSON Schema of a size: a whole number that every JSON reader represents exactly."""
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT}
-# `a + (b - c)` and `a * (b * c)` mean the same without their parentheses; other right operands do not.
+# `a + (b - c)` and `a * (b * c)` mean the same without parentheses; other right operands need theirs.
 _ASSOCIATIVE = {"+": ("+", "-"), "*": ("*",)}
 
 
 class Symbol(NamedTuple):
-    """One letter of a formula: its name, its value and what it stands for."""
+    """A symbol of a formula.
+
+    Attributes:
+        name: its name: 'L'.
+        value: its value.
+        meaning: what it counts, in words: 'layers'.
+    """
 
     name: str
     value: int
@@ -39,7 +45,7 @@ class Symbol(NamedTuple):
 
 
 Token = tuple[Symbol | str, str]
-"""A piece of a formula as a symbol and as a number. Operators, calls and plain numbers are the same text twice."""
+"""A piece of a formula: its symbol and its number. Operators, calls and plain numbers are one text, twice."""
 
 
 class Formula(NamedTuple):
@@ -65,7 +71,7 @@ class Formula(NamedTuple):
                 values.setdefault(token.name, {})[token.value] = None
         names = {}
         for name, of_name in values.items():
-            # A number that another symbol is named with, as B_1 of a ragged batch, is left to it.
+            # Names that other symbols have already, such as T_1 of a ragged batch, are skipped.
             free = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
             for value in of_name:
                 names[name, value] = name if len(of_name) == 1 else next(free)
@@ -115,16 +121,16 @@ class Formula(NamedTuple):
         return " ".join(number for _, number in self.cells)
 
     def inside(self, operator: str, right: bool = False) -> tuple[Token, ...]:
-        """The tokens as an operand of `operator`, in parentheses where they are needed."""
+        """Return the tokens as an operand of `operator`, in parentheses if it needs them."""
         if not self.operator:
             return self.tokens
-        mine, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
-        bare = mine > outer or (mine == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
+        inner, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
+        bare = inner > outer or (inner == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
         return self.tokens if bare else (("(", "("), *self.tokens, (")", ")"))
 
 
 def formula_of(value: int) -> Formula:
-    """The formula that `value` carries; a plain int is its own."""
+    """Return the formula of `value`; that of a plain int is the number."""
     if isinstance(value, Quantity):
         return value.formula
     return Formula(((str(value), str(value)),), operator="" if value >= 0 else "-")
@@ -132,7 +138,7 @@ def formula_of(value: int) -> Formula:
 
 def _joined(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
-    rounds = operator == "*" and a.operator in ("//", "%")  # as a right operand it needs its parentheses
+    rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
     tokens = (*a.inside(operator), (operator, operator), *b.inside(operator, right=True))
     return Formula(tokens, a.operator if rounds else operator)
 
@@ -149,7 +155,7 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
 
 
 class Quantity(int):
-    """An int with its formula. Negative values and floats are not what it is for."""
+    """An int with its formula. It is made for whole numbers that are not negative."""
 
     formula: Formula
 
@@ -198,51 +204,51 @@ class Quantity(int):
 
 
 def _is_plain(value: int, number: int) -> bool:
-    """`value` is `number` and no symbol stands for it, so a formula loses nothing without it."""
+    """Return whether `value` is `number` and has no symbol, so that a formula can leave it out."""
     return value == number and not (isinstance(value, Quantity) and value.formula.has_symbols)
 
 
 def quantity(value: int) -> Quantity:
-    """`value` as a Quantity; one that already is stays as it is."""
+    """Return `value` as a Quantity; a Quantity is returned unchanged."""
     return value if isinstance(value, Quantity) else Quantity(value)
 
 
 def symbol(name: str, value: int, meaning: str) -> Quantity:
-    """A Quantity that a formula shows as `name`; one that carries a formula already keeps it."""
+    """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its own formula."""
     if isinstance(value, Quantity):
         return value
     return Quantity(value, Formula(((Symbol(name, value, meaning), str(value)),)))
 
 
 def named(value: int, name: str, meaning: str) -> Quantity:
-    """`value` under a name of its own, so that a total reads as the sum of its parts."""
+    """Return `value` as a symbol, without its own formula, so that a total reads as a sum of named parts."""
     return symbol(name, int(value), meaning)
 
 
 def total(parts: Iterable[int]) -> Quantity:
-    """The sum of `parts` with their formulas; 0 for none."""
+    """Return the sum of `parts` with their formulas; 0 for none."""
     return quantity(sum(parts))
 
 
 def exact_div(a: int, b: int) -> int:
-    """a / b where b divides a; ValueError where it does not."""
+    """Return a / b. Raises ValueError if b does not divide a."""
     if int(a) % int(b):
         raise ValueError(f"{int(b)} does not divide {int(a)}")
     return _derived(int(a) // int(b), lambda: _joined("/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
+    """Return a / b rounded up."""
     return _derived(-(-int(a) // int(b)), lambda: _call("ceil", a, b, joined_by="/"), a, b)
 
 
 def minimum(a: int, b: int) -> int:
-    """min(a, b), keeping both in the formula."""
+    """Return min(a, b), with both in the formula."""
     return _derived(min(int(a), int(b)), lambda: _call("min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
-    """max(a, b), keeping both in the formula."""
+    """Return max(a, b), with both in the formula."""
     return _derived(max(int(a), int(b)), lambda: _call("max", a, b), a, b)
 
 
@@ -253,49 +259,57 @@ def _derived(value: int, formula: Callable[[], Formula], *operands: int) -> int:
 
 
 def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
-    """`value`, the least `name` for which `larger` > `smaller` (or another relation), both at that value.
+    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation).
 
-    The formula reads 'least T where 2 * T * T > 4 * T'.
+    Both sides are given as they are at that value. The formula reads 'least T where 2 * T * T > 4 * T'.
     """
-    return _chosen("least", Symbol(name, value, meaning), larger, relation, smaller)
+    return _bound("least", Symbol(name, value, meaning), larger, relation, smaller)
 
 
 def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
-    """`value`, the most `name` for which `smaller` <= `larger`, both at that value: 'most B where needed <= memory'."""
-    return _chosen("most", Symbol(name, value, meaning), smaller, "<=", larger)
+    """Return `value`, the largest `name` for which `smaller` <= `larger`.
+
+    Both sides are given as they are at that value. The formula reads 'most B where needed <= memory'.
+    """
+    return _bound("most", Symbol(name, value, meaning), smaller, "<=", larger)
 
 
-def _chosen(which: str, what: Symbol, left: int, relation: str, right: int) -> Quantity:
+def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Quantity:
     a, b = formula_of(left), formula_of(right)
-    # The symbol that both sides hold at this value is the same one, whatever meaning it carries there.
-    sides = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
-    bound = next((token for token in sides if token[:2] == what[:2]), what)
-    head: tuple[Token, ...] = ((which, which), (bound, ""), ("where", "where"))
-    return Quantity(what.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
+    # If a side has this name with this value, it is the same symbol, and the side's meaning is more precise.
+    in_sides = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
+    bound = next((token for token in in_sides if token[:2] == symbol[:2]), symbol)
+    head: tuple[Token, ...] = ((extreme, extreme), (bound, ""), ("where", "where"))
+    return Quantity(symbol.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
 
 
 class Ratio(NamedTuple):
-    """An exact quotient of two figures with its formula; it has no unit."""
+    """An exact quotient of two figures, with its formula.
+
+    Attributes:
+        numerator: the dividend.
+        denominator: the divisor.
+        formula: the quotient's formula.
+    """
 
     numerator: int
     denominator: int
     formula: Formula
 
     def __float__(self) -> float:
-        """The float nearest to the quotient, at any size of the two."""
+        """Return the float nearest to the quotient, however large the two are."""
         return self.numerator / self.denominator
 
 
 def ratio(a: int, b: int) -> Ratio:
-    """a / b, exact; 0 where b is 0 (nothing to compare with)."""
+    """Return a / b exactly; 0 if b is 0."""
     return Ratio(int(a), int(b), _joined("/", a, b)) if b else Ratio(0, 1, formula_of(0))
 
 
 def symbolic(spec: Spec) -> Spec:
-    """`spec` with every documented int in it, however deep, turned into a symbol.
+    """Return `spec` with every documented int in it turned into a symbol, at any depth.
 
-    A dataclass field is documented by `documented(...)`. The result computes Quantities wherever `spec`
-    computes ints.
+    A dataclass field is documented by `documented(...)`. The result computes Quantities where `spec` computes ints.
     """
     if isinstance(spec, tuple):
         items = [symbolic(item) for item in spec]
@@ -321,10 +335,14 @@ def documented(
     left_out: str = "",
     schema: Mapping[str, Any] = COUNT,
 ) -> Any:
-    """A dataclass field that formulas, screens and the YAML schema know by one name and meaning.
+    """Return a dataclass field with one name and meaning for formulas, screens and the YAML schema.
 
-    `symbol` is the letter in formulas (the field's own name if empty), `left_out` what a preset means
-    that leaves it out, `schema` what JSON Schema says of its values.
+    Args:
+        meaning: what the field is, in words.
+        symbol: its symbol in formulas; by default the field's name.
+        default: the field's default value.
+        left_out: the default in words, for a preset that leaves the key out.
+        schema: JSON Schema of its values.
     """
     metadata = {"meaning": meaning, "symbol": symbol, "left_out": left_out, "schema": schema}
     return dataclasses.field(default=default, metadata=metadata)

@@ -162,7 +162,7 @@ REFUSED = {
     "an alias": ("layer_kinds: {a: &x {window: 3}, b: *x}", "", "an alias", "write the values out"),
     "a window and a chunk": ("window: 3\nchunk: 4", "", "not both", ""),
     "another kind's key": ("kv_lora_rank: 3", "", "kv_lora_rank: has no effect", ""),
-    "experts without a router": ("n_experts: 3", "", "come together", ""),
+    "experts without a router": ("n_experts: 3", "", "must be given together", ""),
     "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 of 3 experts", ""),
     "shared experts alone": ("n_shared_experts: 1", "", "n_shared_experts", ""),
     "a router's bias without one": ("router_bias: true", "", "router_bias: has no effect", ""),

@@ -43,7 +43,7 @@ def test_a_token_uses_its_experts_and_the_shared_ones() -> None:
 
 def test_a_token_may_use_every_expert_and_no_more() -> None:
     assert Mlp(24, n_experts=2, n_experts_per_token=2).experts_used == 2
-    with pytest.raises(AttncalcError, match="3 of 2 experts"):
+    with pytest.raises(AttncalcError, match="3 is more than the 2 experts"):
         Mlp(24, n_experts=2, n_experts_per_token=3)
 
 
