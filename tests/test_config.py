@@ -163,7 +163,7 @@ REFUSED = {
     "a window and a chunk": ("window: 3\nchunk: 4", "", "not both", ""),
     "another kind's key": ("kv_lora_rank: 3", "", "kv_lora_rank: has no effect", ""),
     "experts without a router": ("n_experts: 3", "", "must be given together", ""),
-    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 of 3 experts", ""),
+    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 is more than the 3", ""),
     "shared experts alone": ("n_shared_experts: 1", "", "n_shared_experts", ""),
     "a router's bias without one": ("router_bias: true", "", "router_bias: has no effect", ""),
     "a pattern without kinds": ("pattern: [local]", "", "come together", ""),

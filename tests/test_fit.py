@@ -470,7 +470,7 @@ def test_a_size_is_read_exactly(text: str, size: int) -> None:
     "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
 )
 def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(AttncalcError, match="not a size of a byte or more"):
+    with pytest.raises(AttncalcError, match="not a size of at least one byte"):
         parse_bytes(text, "--kv-memory")
 
 

@@ -118,5 +118,5 @@ def test_a_dtype_of_the_question_comes_before_the_models() -> None:
     assert (compute_dtype(small, asked).name, cache_dtype(small, asked).name) == ("bf16", "fp8")
     assert cache_dtype(small, Workload.decode(1, 8, dtype="bf16")).name == "bf16"
     assert cache_dtype(small, Workload.decode(1, 8)).name == small.dtype
-    with pytest.raises(AttncalcError, match="dtype of caches"):
+    with pytest.raises(AttncalcError, match="dtype of a cache"):
         compute_dtype(small, Workload.decode(1, 8, dtype="q8_0"))
