@@ -36,9 +36,7 @@ class BlockSparse(Grouped):
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         if span != FULL:
-            raise AttncalcError(
-                "index_block_size: cannot be combined with a window or a chunk", "leave out one of them"
-            )
+            raise AttncalcError("index_block_size: cannot be combined with a window or a chunk", "leave one out")
         return super().from_keys(keys, d_model, Blocks(keys["index_block_size"], keys["index_topk_blocks"]))
 
     @property

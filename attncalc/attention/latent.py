@@ -76,9 +76,7 @@ class Latent:
         if None in indexer and (indexer != (None, None) or self.index_dtype):
             raise AttncalcError("index_n_heads: must be given together with index_head_dim", "give both, or neither")
         if self.index_topk is None and (self.index_n_heads or self.index_kpool):
-            raise AttncalcError(
-                "index_topk: is missing, but there is an indexer", "give the number of keys that it picks"
-            )
+            raise AttncalcError("index_topk: is missing, but there is an indexer", "give the number of picked keys")
         if self.index_topk and self.index_kpool and self.index_topk % self.index_kpool:
             raise AttncalcError(
                 f"index_kpool: {self.index_kpool} does not divide index_topk {self.index_topk}",
