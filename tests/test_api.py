@@ -18,14 +18,14 @@ def test_a_few_lines_get_a_figure() -> None:
     assert cache.total.formula.substituted == "80 * 8 * 4096 * 2 * 8 * 128 * 2"
 
 
-def test_a_workload_says_how_long_its_context_is() -> None:
-    with pytest.raises(AttncalcError, match="without a context"):
+def test_a_workload_needs_a_context() -> None:
+    with pytest.raises(AttncalcError, match="needs a context"):
         Workload.decode(batch=8)
-    with pytest.raises(AttncalcError, match="context: 0 is not above zero"):
+    with pytest.raises(AttncalcError, match="context is 0, and must be at least 1"):
         Workload.prefill(context=0)
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in attncalc.__all__:
         assert getattr(attncalc, name) is not None
         assert name in dir(attncalc)

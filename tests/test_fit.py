@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, load
-from attncalc.attention import Lightning
+from attncalc.attention.linear import Lightning
 from attncalc.config.gpus import gpu
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import layout
 from attncalc.engines.base import EngineArgs, Pool
@@ -273,7 +273,7 @@ def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: in
         found = fit(asked)
     except AttncalcError:
         return  # several windows, rows of other widths than blocks
-    whole = layout("llamacpp", kept(model.plain()), asked.told())
+    whole = layout("llamacpp", layer_cache_specs(model.plain()), asked.told())
     sizes = [int(weights(model, part=part).total) for part in spread(model, gpus)]
 
     def fits(n: int, tokens: int) -> bool:
@@ -470,7 +470,7 @@ def test_a_size_is_read_exactly(text: str, size: int) -> None:
     "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
 )
 def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(AttncalcError, match="not a size of a byte or more"):
+    with pytest.raises(AttncalcError, match="not a size of at least one byte"):
         parse_bytes(text, "--kv-memory")
 
 

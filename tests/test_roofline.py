@@ -449,7 +449,7 @@ def test_mha_gqa_mqa_and_mla_stand_side_by_side() -> None:
 def test_pieces_fit_the_screen(name: str) -> None:
     model = load(name)
     source = 512 if model.encoder else None
-    make = Workload.decode if model.main.keeps_cache else Workload.prefill
+    make = Workload.decode if model.main.has_cache else Workload.prefill
     asked = make(10_000, model.max_context or 512, source=source, dtype="fp16")
     found = roofline(model, asked, gpu("t4"))
     tables = (*roofline_tables(found, asked), *roofline_variants(model, asked, gpu("t4"))[0])

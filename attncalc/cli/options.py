@@ -13,7 +13,7 @@ from ..model import ModelSpec
 from ..report.formats import FORMATS
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
-from ..workload import Given, Mask, Workload
+from ..workload import Mask, Workload, WorkloadOptions
 
 DEFAULT_CONTEXT = 512
 """Tokens where neither the question nor the model names a context (sinusoidal or relative positions)."""
@@ -149,7 +149,7 @@ def read_workload(
     """The workload asked for; what is left out comes from the model. AttncalcError: for what cannot be."""
     if lengths is not None and (batch, context) != (None, None):
         raise AttncalcError("--lengths with --batch or --context", "the lengths say both: leave out the others")
-    given: Given = {
+    given: WorkloadOptions = {
         "source": read_source(model, source),
         "lengths": _lengths(lengths),
         "mask": None if mask is None else Mask.parse(mask),

@@ -179,7 +179,7 @@ def roofline_variants(
     """
     asked = dataclasses.replace(workload, lengths=None)
     read = [bytes_read(each, asked, weights_dtype=weights_dtype) for each in (model, _without_files(model))]
-    if not model.main.keeps_cache or read[0] != read[1]:
+    if not model.main.has_cache or read[0] != read[1]:
         return (), ()
     try:
         named = variants(model, _latent(model))

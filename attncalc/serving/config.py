@@ -78,7 +78,7 @@ def cache_read(model: ModelSpec, asked: Workload, served: ServingConfig = ALONE)
     """Bytes of the cache that a step reads or writes on one device: all of it, but for what the token of a decode
     step does not attend to (an indexer's picks, a chunk that began anew).
     """
-    if not model.main.keeps_cache:
+    if not model.main.has_cache:
         return Quantity(0)
     whole, left = cache_bytes(model, asked, _Store(served)), 0
     if asked.phase == "decode":
@@ -94,7 +94,9 @@ def _unseen(model: ModelSpec, asked: Workload, served: ServingConfig) -> int:
     for _, layers in model.plain().groups():
         for kept in layers.cache():
             tokens = (
-                kept.span.kept(asked.context) - kept.span.visible(asked.context) if kept.scales_with == "context" else 0
+                kept.span.cached_tokens(asked.context) - kept.span.visible(asked.context)
+                if kept.scales_with == "context"
+                else 0
             )
             for _, piece, dtype_of in served.pieces(kept, stored):
                 of = dtype(piece.dtype) if piece.dtype else dtype_of

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..cost.cache import kept
+from ..cost.cache import layer_cache_specs
 from ..engines import engine_defaults, layout
 from ..engines.base import CacheLayout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
-from ..search import first
+from ..search import first_true
 from .memory_budget import FitRequest, MemoryBudget, kept_back, memory_budget
 from .weights import spread, staged
 
@@ -80,7 +80,7 @@ def fit(request: FitRequest) -> Fit:
     """What fits. AttncalcError: the engine has no layout for the model, or a setting cannot be."""
     model = request.model.shard(request.args.tp)
     devices = _devices(request, model)
-    whole = layout(request.engine, kept(model.symbolic(gathered=False)), request.started())
+    whole = layout(request.engine, layer_cache_specs(model.symbolic(gathered=False)), request.started())
     shown = _each(whole, len(devices))
     pools = [
         each.pool(int(device.budget.kv_memory), request.context) for device, each in zip(devices, shown, strict=True)
@@ -118,7 +118,7 @@ def holds(request: FitRequest) -> bool:
 
 def _devices(request: FitRequest, model: ModelSpec) -> list[_Device]:
     """The devices that differ: one for all, but where each GPU, or pipeline stage, has layers of its own."""
-    whole = layout(request.engine, kept(model.plain()), request.told())
+    whole = layout(request.engine, layer_cache_specs(model.plain()), request.told())
     if request.gpu is None or not (request.spread or request.args.pp > 1):
         return [_Device(request, model, memory_budget(request, model), whole)]
     if request.spread:
@@ -231,4 +231,4 @@ def _most(fits: Callable[[int], bool]) -> int | None:
         high *= 2
         if high > FAR:
             return None
-    return first(lambda n: not fits(n), high // 2, high) - 1
+    return first_true(lambda n: not fits(n), high // 2, high) - 1

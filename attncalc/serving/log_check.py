@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..check import Check
-from ..cost.cache import kept
+from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
 from ..engines.vllm.log import Log, Printed
@@ -78,7 +78,7 @@ def compare(request: FitRequest, log: Log) -> Compared:
 
 
 def _compared(request: FitRequest, log: Log, *, guessed: bool) -> Compared:
-    made = layout(request.engine, kept(request.model.shard(request.args.tp).plain()), request.told())
+    made = layout(request.engine, layer_cache_specs(request.model.shard(request.args.tp).plain()), request.told())
     memory = _memory(log, made, request.context)
     pools = [made.pool(size, request.context) for size in (memory.least, memory.printed, memory.most)]
     checks = tuple(_check(name, log.logged[name], pools) for name in _LABELS if name in log.logged)

@@ -17,7 +17,7 @@ from ..cost.flops import flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
-from ..search import first
+from ..search import first_true
 from ..units import DType
 from ..workload import Workload
 from .config import ALONE, ServingConfig, cache_read
@@ -107,7 +107,7 @@ def roofline(
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
     on = _On(gpu, gpu.multiplies(stored.name), weights_dtype, served)
-    decodes = model.main.keeps_cache
+    decodes = model.main.has_cache
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // served.stages), phase="decode", new=1)
     decode = _decode(model, micro, on) if decodes else None
@@ -132,7 +132,7 @@ def _prefill(model: ModelSpec, workload: Workload, on: _On) -> Step:
     request = dataclasses.replace(workload, phase="prefill", new=workload.context)
     spent = flops(model, request)
     head = spent.head
-    if model.main.keeps_cache:  # a server needs the next token of each sequence, not those it was given
+    if model.main.has_cache:  # a server needs the next token of each sequence, not those it was given
         head = flops(model, dataclasses.replace(request, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),
@@ -207,7 +207,7 @@ def _compute_bound_batch(model: ModelSpec, request: Workload, on: _On) -> tuple[
 
     # With all experts read the weights grow no more, and the batch is a plain division.
     most = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    least_batch = first(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
+    least_batch = first_true(bound, 0, int(ceil_div(weights(most) * math.flops, spare)))
     found = at(least_batch)
     # 'least B where a > b' is how a formula says it: arithmetic at this batch takes longer than
     # memory less the smallest step, both times peak * bandwidth.

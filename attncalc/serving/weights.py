@@ -217,7 +217,7 @@ def _matrices(
         cross = tuple(m for m in cross if m.applied_to != "keys")
     found: int = total(size(m) for m in (*own, *cross) if m.applied_to)
     if layers.mlp:
-        found += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
+        found += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.experts_stored)
         found += total(size(m) for m in layers.mlp.shared(stack.d_model))
     return found
 
