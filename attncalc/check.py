@@ -1,6 +1,6 @@
-"""A check: what a formula predicts beside what something else says, and whether the two agree.
+"""A check: a predicted and a measured figure, and whether they agree.
 
-The something else may be a real layer on a device, another library's model, an engine's log.
+The measured figure comes from a real layer on a device, from another library's model or from an engine's log.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 class Check(NamedTuple):
     """One comparison.
 
-    name: in JSON; label: on screens, under `section`. of: the layer group it is of, '' for the whole
-    model. tolerance: the largest difference that still agrees, in `unit`; 0 for what must be equal.
-    note: what was compared with what. failure: what it would mean if they did not agree.
+    Attributes:
+        section: the heading it is printed under.
+        name: its name in JSON.
+        label: its name on screens.
+        predicted: what the formula gives.
+        measured: what was measured.
+        tolerance: the largest difference that still agrees, in `unit`; 0 if both must be equal.
+        unit: the unit of both figures.
+        note: what was compared with what.
+        failure: what a disagreement means.
+        of: the layer group, or '' for the whole model.
     """
 
     section: str
@@ -29,16 +37,16 @@ class Check(NamedTuple):
 
     @property
     def difference(self) -> int | float:
-        """Measured less predicted."""
+        """Return measured - predicted."""
         return self.measured - self.predicted
 
     @property
     def ok(self) -> bool:
-        """Whether the two agree; what is not a number agrees with nothing."""
+        """Return whether the two agree; NaN agrees with nothing."""
         return abs(self.difference) <= self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON, where what is not a number is null."""
+        """Return the check as plain data for JSON, with null for NaN."""
         return {
             "name": self.name,
             "of": self.of,
@@ -55,9 +63,16 @@ class Check(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long one layer took, for information: nothing is held against it.
+    """How long one layer took. It is printed for information and not checked.
 
-    least_ms: the time that the device's own matmul and copy would need for as many FLOP and bytes.
+    Attributes:
+        of: the layer group.
+        phase: 'prefill' or 'decode'.
+        kernel: the attention kernel.
+        ms: measured milliseconds.
+        flop: FLOP of the layer.
+        bytes: bytes that it reads and writes.
+        least_ms: milliseconds that a plain matmul and a copy on the device need for as many FLOP and bytes.
     """
 
     of: str
@@ -69,7 +84,7 @@ class Timing(NamedTuple):
     least_ms: float
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON."""
+        """Return the timing as plain data for JSON."""
         return {
             "of": self.of,
             "phase": self.phase,
@@ -84,7 +99,17 @@ class Timing(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """One layer at one of several doubling contexts; flop are those the mask allows."""
+    """One layer at one of several contexts, each twice the one before.
+
+    Attributes:
+        of: the layer group.
+        kernel: the attention kernel.
+        context: tokens.
+        ms: measured milliseconds.
+        flop: FLOP of the pairs that the mask allows.
+        peak: measured peak memory in bytes, or None if the device cannot measure it.
+        peak_predicted: predicted peak memory in bytes.
+    """
 
     of: str
     kernel: str
@@ -95,7 +120,7 @@ class Scaled(NamedTuple):
     peak_predicted: int
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON; peak is null where the device does not tell."""
+        """Return the measurement as plain data for JSON."""
         return {
             name: value if isinstance(value, (str, float)) or value is None else int(value)
             for name, value in self._asdict().items()
@@ -103,9 +128,14 @@ class Scaled(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What was checked of one model, in order, at a context; skipped: what could not be, and why.
+    """The result of verifying one model.
 
-    No check at all: the model could not be checked here.
+    Attributes:
+        checks: the comparisons, in order; () if nothing could be checked on this machine.
+        times: the layers' timings.
+        scaled: the layers at several contexts.
+        skipped: what could not be checked, and why.
+        context: tokens of context.
     """
 
     checks: tuple[Check, ...]
@@ -116,5 +146,5 @@ class Verified(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was checked agrees, and something was."""
+        """Return whether something was checked and all of it agrees."""
         return bool(self.checks) and all(check.ok for check in self.checks)

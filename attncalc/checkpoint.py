@@ -1,4 +1,4 @@
-"""A model's weights as its files hold them: what a report needs to know, without the files."""
+"""The weights in a checkpoint's files: dtypes and sizes, without the files themselves."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ BITS = {
     "BOOL": 8,
     "C64": 64,
 }
-"""Bits of an element by the names in a safetensors header (safetensors 0.8, `Dtype` in its tensor.rs)."""
+"""Bits of an element, by dtype in a safetensors header. Source: `Dtype` in tensor.rs of safetensors 0.8."""
 FLOATS = ("F32", "F16", "BF16")
-"""The dtypes of weights that are not quantised: one element is one parameter."""
+"""The dtypes of weights that are not quantised, in which one element is one parameter."""
 
 
 class StoredDtype(NamedTuple):
-    """What is stored in one dtype. name: as in the header ('BF16'); size: bytes."""
+    """The part of a checkpoint that has one dtype.
+
+    Attributes:
+        name: the dtype as in the header: 'BF16'.
+        elements: how many elements.
+        size: bytes.
+    """
 
     name: str
     elements: int
@@ -42,10 +48,13 @@ class StoredDtype(NamedTuple):
 
 
 class CheckpointWeights(NamedTuple):
-    """What a folder's safetensors files hold, from their headers or from their index alone.
+    """The contents of a folder's safetensors files, from their headers or only from their index.
 
-    files, tensors: how many. by_dtype: the largest first; () where only the index is there, which
-    names no dtypes. size: bytes of all tensors, without headers.
+    Attributes:
+        files: how many files.
+        tensors: how many tensors.
+        by_dtype: what is stored in each dtype, the largest first; () if only the index exists, which has no dtypes.
+        size: bytes of all tensors, without headers.
     """
 
     files: int
@@ -55,7 +64,7 @@ class CheckpointWeights(NamedTuple):
 
     @property
     def parameters(self) -> int | None:
-        """Elements, where each is a parameter; None where quantised formats pack them, or dtypes are not known."""
-        if not self.by_dtype or any(each.name not in FLOATS for each in self.by_dtype):
+        """Return the number of parameters, or None if dtypes are unknown or quantised formats pack elements."""
+        if not self.by_dtype or any(stored.name not in FLOATS for stored in self.by_dtype):
             return None
-        return sum(each.elements for each in self.by_dtype)
+        return sum(stored.elements for stored in self.by_dtype)

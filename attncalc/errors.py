@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 
 class AttncalcError(Exception):
-    """A question that cannot be answered as asked.
+    """An input that attncalc cannot work with. The command line prints it and exits with `code`.
 
-    `message` says what is wrong in one line, `tip` what to do about it. The command line prints
-    both and ends with exit code `code`: 2, the question is wrong.
+    Attributes:
+        message: what is wrong, in one line.
+        tip: what to do about it, in one line.
+        code: the exit code; 2 for a wrong input.
     """
 
     code = 2
@@ -21,14 +23,14 @@ class AttncalcError(Exception):
 
 
 class CannotCheckError(AttncalcError):
-    """A question that cannot be answered on this machine: no torch, no such device, no room."""
+    """A check that this machine cannot run: no torch, no such device or not enough memory."""
 
     code = 3
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'did you mean 'llama2-70b'? ', or '' when nothing in `known` is close to `word`."""
-    import difflib  # only a wrong word pays for it
+    """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
+    import difflib  # imported here, so that only a wrong word pays for it
 
     close = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'? " if close else ""

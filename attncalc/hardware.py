@@ -1,6 +1,6 @@
-"""What a GPU (or another accelerator) can do: its memory, its bandwidth and its FLOP/s by dtype.
+"""GPUs and other accelerators: their memory, bandwidth and FLOP/s by dtype.
 
-The facts are in presets/gpus/, each file with its vendor's page; config/gpus.py reads them.
+The facts are in presets/gpus/, with the vendor's page as source; config/gpus.py reads them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from .quantity import Quantity, Ratio, ratio, symbol
 from .units import DTYPES, DType, dtype
 
 SHARE = (3, 4)
-"""Of a memory that is shared with the host, what the GPU may take where nobody has said: Metal's share
-on Macs of 64 GB and more (recommendedMaxWorkingSetSize in llama.cpp's start-up)."""
+"""The fraction of a memory shared with the host that the GPU may take by default: Metal's on Macs of 64 GB and more
+(recommendedMaxWorkingSetSize in llama.cpp's start-up log)."""
 
 _SIXTEEN = ("bf16", "fp16")
 _MULTIPLIED_NARROW = ("fp8", "int8", "fp4")
-"""Weights that engines multiply with activations as narrow: W8A8 in fp8 and int8, NVFP4's W4A4."""
+"""Dtypes of weights that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
 
 
 def _runs_in(stored: DType) -> tuple[str, ...]:
-    """The dtypes that weights so stored are multiplied in, the fastest first; for a wide one its own alone.
+    """Return the dtypes that weights stored in `stored` are multiplied in, the fastest first.
 
-    llama.cpp makes activations int8 and multiplies its own dtypes so (mul_mat_q in ggml/src/ggml-cuda/mmq.cuh).
-    All others, int4 and mxfp4, are stored so and multiplied at 16 bit (W4A16: vLLM's Marlin kernels).
+    A dtype of 16 bits or more runs only in itself. For its own quantised dtypes, llama.cpp converts activations to int8
+    and multiplies in int8 (mul_mat_q in ggml/src/ggml-cuda/mmq.cuh). int4 and mxfp4 are only storage: they are
+    multiplied in 16 bits (W4A16: vLLM's Marlin kernels).
     """
     if stored.bits >= 16:
         return (stored.name,)
@@ -35,12 +36,17 @@ def _runs_in(stored: DType) -> tuple[str, ...]:
 
 
 RUNS_IN = {name: _runs_in(stored) for name, stored in DTYPES.items()}
-"""By the weights' dtype, where products run: a GPU without units for the first takes the next. A wide dtype
-has no other: engines refuse it."""
+"""The dtypes that products run in, by dtype of the weights. A GPU without units for the first takes the next. For a
+dtype of 16 bits or more there is no next one: engines reject it."""
 
 
 class Peak(NamedTuple):
-    """The dtype that a GPU multiplies in, and its dense FLOP/s; an operation on integers counts as one."""
+    """The dtype that a GPU multiplies in.
+
+    Attributes:
+        dtype: its name.
+        flops: dense FLOP/s; an integer operation counts as one FLOP.
+    """
 
     dtype: str
     flops: int
@@ -50,10 +56,19 @@ class Peak(NamedTuple):
 class Gpu:
     """One device as software sees it.
 
-    memory: bytes that software sees, which is less than is marketed. memory_gb: GB as marketed.
-    measured: memory is from a log, else it is memory_gb taken small. bandwidth: bytes/s of the memory.
-    flops: dense FLOP/s (never those with sparsity) by dtype, accumulated in fp32 where the vendor tells
-    them apart. unified: the memory is shared with the host.
+    Attributes:
+        name: the preset's name: 'h100-80gb'.
+        title: the vendor's name for it.
+        vendor: who makes it.
+        memory_gb: GB as marketed.
+        memory: bytes that software sees, fewer than marketed.
+        bandwidth: bytes/s of the memory.
+        flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
+        measured: `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
+        unified: the memory is shared with the host.
+        aliases: other names.
+        notes: what users of its figures should know.
+        sources: where the facts are from.
     """
 
     name: str
@@ -70,45 +85,47 @@ class Gpu:
     sources: tuple[str, ...] = ()
 
     def multiplies(self, weights_dtype: str) -> Peak:
-        """The dtype in which products of weights stored in `weights_dtype` run here, and its FLOP/s.
+        """Return the dtype in which weights stored in `weights_dtype` are multiplied, and its FLOP/s.
 
-        fp8 and int8 weights use the GPU's own units (W8A8), and run at 16 bit where it has none; so NVFP4's (W4A4).
-        int4 and mxfp4 are only stored so: a GPU's int4 or fp4 peak is not theirs (W4A16). See `RUNS_IN`.
-        AttncalcError: there is no such dtype, or the GPU has no unit for it or for a wider one that is used.
+        fp8, int8 and NVFP4 weights use the GPU's units for them (W8A8, W4A4), or 16 bits without such units. int4 and
+        mxfp4 weights always run in 16 bits (W4A16), so a GPU's int4 or fp4 peak does not apply to them. See `RUNS_IN`.
+
+        Raises AttncalcError for an unknown dtype, and if the GPU has units for none of the dtypes.
         """
-        here, stored = dict(self.flops), dtype(weights_dtype).name
+        flops, stored = dict(self.flops), dtype(weights_dtype).name
         for name in RUNS_IN[stored]:
-            if name in here:
-                return Peak(name, here[name])
+            if name in flops:
+                return Peak(name, flops[name])
         raise self._lacks(stored)
 
     def peak(self, math_dtype: str) -> int:
-        """Dense FLOP/s for products in `math_dtype`, as published. AttncalcError: there are none for it."""
-        here = dict(self.flops)
-        found = here.get(math_dtype) or here.get(dtype(math_dtype).name)  # tf32 is no dtype of a cache
-        if found is None:
+        """Return the published dense FLOP/s for products in `math_dtype`. Raises AttncalcError if there are none."""
+        flops = dict(self.flops)
+        peak = flops.get(math_dtype) or flops.get(dtype(math_dtype).name)  # dtype() does not know tf32
+        if peak is None:
             raise self._lacks(dtype(math_dtype).name)
-        return found
+        return peak
 
     def _lacks(self, name: str) -> AttncalcError:
-        has = ", ".join(name for name, _ in self.flops)
-        return AttncalcError(
-            f"{self.title} has no published FLOP/s for {name}", f"it has {has}: an engine runs the model in one of them"
-        )
+        known = ", ".join(name for name, _ in self.flops)
+        return AttncalcError(f"{self.title} has no published FLOP/s for {name}", f"choose a dtype that it has: {known}")
 
     def ridge(self, math_dtype: str) -> Ratio:
-        """FLOP per byte at which arithmetic takes as long as memory. Williams et al. 2009, the roofline's ridge."""
+        """Return the FLOP per byte at which arithmetic takes as long as reading memory.
+
+        Source: Williams et al. 2009, the ridge point of the roofline.
+        """
         return ratio(self.peak_symbol(math_dtype), self.bandwidth_symbol)
 
     def peak_symbol(self, math_dtype: str) -> Quantity:
-        """`peak` as formulas show it."""
+        """Return `peak` as a symbol."""
         return symbol("peak", self.peak(math_dtype), f"dense FLOP/s of {self.title} in {math_dtype}")
 
     @property
     def bandwidth_symbol(self) -> Quantity:
-        """`bandwidth` as formulas show it."""
+        """Return `bandwidth` as a symbol."""
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
 
 
 KNOWN = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
-"""The dtypes that a GPU's file may give FLOP/s for."""
+"""The dtypes that a GPU's file can give FLOP/s for."""

@@ -12,12 +12,14 @@ from .quantity import documented, exact_div
 
 @dataclass(frozen=True)
 class Mlp:
-    """Up and down projections of width d_ff, with a third one where it is gated (SwiGLU, GeGLU).
+    """An up and a down projection of width d_ff, and a third projection if it is gated (SwiGLU, GeGLU).
 
-    With n_experts it is a mixture: a router, n_experts of these, of which a token uses
-    n_experts_per_token, and n_shared_experts that every token uses.
-    Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture);
-    Dai et al. 2024, arXiv:2401.06066 (shared experts).
+    With n_experts it is a mixture of experts: a router, n_experts such MLPs of which a token uses n_experts_per_token,
+    and n_shared_experts that every token uses. `router_bias` adds one value per expert: a bias, or DeepSeek's score
+    correction. The other fields carry their meanings.
+
+    Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture); Dai et al. 2024,
+    arXiv:2401.06066 (shared experts).
     """
 
     d_ff: int = documented("width of the MLP, or of one expert")
@@ -29,24 +31,21 @@ class Mlp:
     d_ff_shared: int | None = documented(
         "width of the shared experts together", left_out="n_shared_experts * d_ff", default=None
     )
-    d_router: int | None = documented("width of what the router reads", left_out="d_model", default=None)
-    d_latent: int | None = documented(
-        "width of what the routed experts read and write", left_out="d_model", default=None
-    )
+    d_router: int | None = documented("width of the router's input", left_out="d_model", default=None)
+    d_latent: int | None = documented("width of the routed experts' input and output", left_out="d_model", default=None)
     router_bias: bool = False
-    """One more value an expert in the router: a bias, or DeepSeek's score correction."""
 
     def __post_init__(self) -> None:
         if (self.n_experts is None) != (self.n_experts_per_token is None):
-            raise AttncalcError("n_experts and n_experts_per_token come together", "give both, or neither")
+            raise AttncalcError("n_experts and n_experts_per_token must be given together", "give both, or neither")
         if self.n_experts and self.n_experts_per_token and self.n_experts_per_token > self.n_experts:
             raise AttncalcError(
-                f"n_experts_per_token: {self.n_experts_per_token} of {self.n_experts} experts",
-                "a token cannot use more experts than there are",
+                f"n_experts_per_token: {self.n_experts_per_token} is more than the {self.n_experts} experts",
+                "give at most n_experts",
             )
 
     def expert(self, d_model: int) -> tuple[Matrix, ...]:
-        """The matrices of one expert, or of the whole MLP where there are none."""
+        """Return the matrices of one expert, or of the whole MLP if it is dense."""
         d_model = self.d_latent or d_model
         up = self.d_ff if self.bias else 0
         names = ("W_gate", "W_up") if self.gated else ("W_up",)
@@ -56,13 +55,13 @@ class Mlp:
         )
 
     def shared(self, d_model: int) -> tuple[Matrix, ...]:
-        """The matrices of shared experts of a width of their own."""
+        """Return the matrices of the shared experts if they have their own width, d_ff_shared."""
         return (
             dataclasses.replace(self, d_ff=self.d_ff_shared, d_latent=None).expert(d_model) if self.d_ff_shared else ()
         )
 
     def router(self, d_model: int) -> tuple[Matrix, ...]:
-        """The router's matrix; () without experts."""
+        """Return the router's matrix; () for a dense MLP."""
         if self.n_experts is None:
             return ()
         return (
@@ -72,18 +71,18 @@ class Mlp:
         )
 
     @property
-    def held(self) -> int:
-        """Experts a layer holds: 1 where it is dense."""
+    def experts_stored(self) -> int:
+        """Return the experts that a layer has; 1 for a dense MLP."""
         return 1 if self.n_experts is None else self.n_experts + (self.n_shared_experts or 0)
 
     @property
-    def used(self) -> int:
-        """Experts a token passes through: 1 where it is dense."""
+    def experts_used(self) -> int:
+        """Return the experts that a token uses; 1 for a dense MLP."""
         return 1 if self.n_experts_per_token is None else self.n_experts_per_token + (self.n_shared_experts or 0)
 
     @property
     def headline(self) -> str:
-        """'gated MLP 28,672', '8 experts of 14,336, 2 used'."""
+        """Return the MLP in words: 'gated MLP 28,672', '8 experts of 14,336, 2 used'."""
         shape = "gated MLP" if self.gated else "MLP"
         if self.n_experts is None:
             return f"{shape} {self.d_ff:,}"
@@ -91,16 +90,17 @@ class Mlp:
         return f"{self.n_experts} experts of {self.d_ff:,}, {self.n_experts_per_token}{shared} used"
 
     def shard(self, tp: int) -> Mlp:
-        """Its part on one of `tp` devices: every expert's width split. The router is whole on each."""
+        """Return the part on one of `tp` devices: every expert's width is split, the router is whole on each device.
+
+        Raises AttncalcError if `tp` does not divide a width.
+        """
         if self.d_ff % tp:
-            raise AttncalcError(
-                f"--tp {int(tp)} does not divide d_ff {self.d_ff}", "choose a number of devices that does"
-            )
+            raise AttncalcError(f"--tp {int(tp)} does not divide d_ff {self.d_ff}", "choose a number that does")
         if self.d_ff_shared:
             if self.d_ff_shared % tp:
                 raise AttncalcError(
                     f"--tp {int(tp)} does not divide d_ff_shared {self.d_ff_shared}",
-                    "choose a number of devices that does",
+                    "choose a number that does",
                 )
             return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp))
         return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp))

@@ -1,7 +1,7 @@
-"""A model as a list of layer groups: what the cost functions ask their questions of.
+"""A model as a list of layer groups: the input of the cost functions.
 
-A `ModelSpec` knows no file format and no family name. Cost scales_with with its distinct layers, not with
-how many there are.
+A `ModelSpec` knows no file format and no model family. The time to compute a cost grows with the number of distinct
+groups, not with the number of layers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from .workload import CAUSAL, Mask, Run, Workload
 
 @dataclass(frozen=True)
 class Layers:
-    """`count` equal layers, in a row in a stack's order, or gathered by `Stack.distinct`.
+    """Equal layers: neighbours in a stack, or all equal ones of a stack (`Stack.distinct`).
 
-    shares_weights: its weights are those of layers counted elsewhere (ALBERT, Zamba). extra: further
-    tensors of a layer; those that read something multiply every token.
+    Attributes:
+        name: the name of the group: 'layers', 'local'.
+        count: how many layers.
+        attention: the self-attention of a layer.
+        cross: its cross-attention, if it has one.
+        mlp: its MLP, if it has one.
+        norms: norms of a layer.
+        shares_weights: the weights are those of layers that are counted elsewhere (ALBERT, Zamba).
+        extra: further tensors of a layer; a matrix with `applied_to` multiplies every token.
     """
 
     name: str
@@ -39,23 +46,24 @@ class Layers:
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
-        """Its self-attention, and its cross-attention where it has one."""
+        """Return the self-attention, and the cross-attention if there is one."""
         return (self.attention, self.cross) if self.cross else (self.attention,)
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        """What one layer keeps for later tokens."""
-        return tuple(kept for attention in self.attentions for kept in attention.cache())
+        """Return what one layer caches for later tokens."""
+        return tuple(spec for attention in self.attentions for spec in attention.cache())
 
-    def exchanged(self, variant: Variant) -> Layers:
-        """Itself with its attentions as `variant`. AttncalcError: its heads do not allow it."""
-        cross = variant.of(self.cross) if self.cross else None
-        return dataclasses.replace(self, attention=variant.of(self.attention), cross=cross)
+    def with_variant(self, variant: Variant) -> Layers:
+        """Return the layers with another kind of attention. Raises AttncalcError if the heads do not allow it."""
+        cross = variant.apply(self.cross) if self.cross else None
+        return dataclasses.replace(self, attention=variant.apply(self.attention), cross=cross)
 
-    def widened(self) -> Layers:
-        """Itself without a window or a chunk."""
+    def with_full_attention(self) -> Layers:
+        """Return the layers without windows and chunks."""
         return dataclasses.replace(self, attention=self.attention.with_span(FULL))
 
     def shard(self, tp: int) -> Layers:
+        """Return the part on one of `tp` devices. Raises AttncalcError if something does not divide."""
         return dataclasses.replace(
             self,
             attention=self.attention.shard(tp),
@@ -66,18 +74,27 @@ class Layers:
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers in order, with what stands before and after them.
+    """Layers in order, with the norms and position tables around them.
 
-    reads: the tokens it runs over: the target's, or the source's (the encoder of an encoder-decoder).
-    learned_positions: rows of a learned (or stored) position table. relative_position_buckets: rows
-    of T5's table, n_heads wide. final_norm, embedding_norm: there is one.
+    Attributes:
+        name: 'decoder' or 'encoder'.
+        layers: the layer groups, in order.
+        d_model: width of the model.
+        norm: the kind of norm.
+        input: the tokens that the stack runs over: the target's, or the source's for the encoder of an encoder-decoder.
+        mask: the keys that a query can see.
+        learned_positions: rows of a learned (or stored) position table.
+        relative_position_buckets: rows of T5's table, which is n_heads wide.
+        embedding_norm: there is a norm before the first layer.
+        final_norm: there is a norm after the last layer.
+        max_context: the longest context that the model is made for; None if unknown.
     """
 
     name: str
     layers: tuple[Layers, ...]
     d_model: int = documented("width of the model")
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    reads: Literal["target", "source"] = "target"
+    input: Literal["target", "source"] = "target"
     mask: Mask = CAUSAL
     learned_positions: int | None = documented("learned positions", default=None)
     relative_position_buckets: int | None = documented("buckets of T5's relative positions", default=None)
@@ -87,37 +104,39 @@ class Stack:
 
     @property
     def norm_vectors(self) -> int:
-        """Vectors of d_model elements in a norm: a gain, and LayerNorm's bias."""
+        """Return the vectors of d_model elements in a norm: a gain, and a bias for LayerNorm."""
         return 2 if self.norm == "layernorm" else 1
 
     @property
     def leading(self) -> Attention:
-        """The attention of its first layer that has an attention kernel, of its first layer where none has:
-        what stands for the stack where one must.
+        """Return the attention of the first layer with an attention kernel, or of the first layer if none has one.
+
+        Screens with one line per model describe the stack by it.
         """
         kinds = [group.attention for group in self.layers]
         return next((kind for kind in kinds if kind.widths().n_heads), kinds[0])
 
     @property
     def n_layers(self) -> int:
+        """Return how many layers the stack has."""
         return sum(int(group.count) for group in self.layers)
 
     def distinct(self) -> tuple[Layers, ...]:
-        """One group for each distinct kind of layer, in order of appearance, with its whole count."""
+        """Return one group per distinct layer, in order of appearance, with the count of all equal layers."""
         counts: dict[Layers, int] = {}
         for group in self.layers:
-            alike = dataclasses.replace(group, count=1)
-            counts[alike] = counts.get(alike, 0) + group.count
+            one_layer = dataclasses.replace(group, count=1)
+            counts[one_layer] = counts.get(one_layer, 0) + group.count
         return tuple(dataclasses.replace(group, count=n) for group, n in counts.items())
 
     @property
-    def keeps_cache(self) -> bool:
-        """An encoder sees all its tokens at once and keeps nothing for later ones."""
+    def has_cache(self) -> bool:
+        """Return whether later tokens need a cache: an encoder sees all its tokens in one pass and needs none."""
         return self.mask.kind != "bidirectional"
 
     def runs(self, workload: Workload) -> tuple[Run, ...]:
-        """The sequences this stack runs over: none for an encoder whose output is already there."""
-        if self.reads == "target":
+        """Return the sequences that the stack runs over; () for an encoder that has already run."""
+        if self.input == "target":
             return workload.runs
         if workload.phase == "decode" or workload.past or not workload.source:
             return ()
@@ -125,9 +144,12 @@ class Stack:
 
 
 class Head(NamedTuple):
-    """What follows the last layer. kind: lm (d_model x vocab_size), pooler (d_model x d_model).
+    """The matrix after the last layer.
 
-    tied: an lm head that uses the embedding's own matrix and adds no parameters.
+    Attributes:
+        kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
+        tied: an lm head that uses the embedding's matrix and adds no parameters.
+        bias: an lm head with a bias.
     """
 
     kind: Literal["lm", "pooler"]
@@ -137,16 +159,26 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A whole model: an embedding, one stack or two (an encoder first), a head.
+    """A whole model: an embedding, one or two stacks (the encoder first) and a head.
 
-    vocab_size: rows of the token embedding; None for a model without one. token_types: BERT's.
-    dtype: as released. extra: further parameter tensors; those that read something multiply every token.
-    sources: where its facts are from. notes: what a reader of its figures must know. assumed: what all
-    its figures rest on that nobody has said. tp: tensor-parallel devices that hold it; figures are then
-    one device's. stored: what its files hold, all devices' together; None where none were read.
-    model_type: what its config.json calls it, where an engine decides by it; None where nothing says.
-    weights_dtype: what its files keep the matrices of attention and MLPs in, where that is not `dtype`.
-    experts_dtype: the same of its routed experts, where they alone are kept so.
+    Attributes:
+        name: the preset's name or the file's.
+        title: the name on screens.
+        stacks: the encoder of an encoder-decoder, and the stack that reads the target's tokens.
+        vocab_size: rows of the token embedding; None without one.
+        token_types: rows of BERT's table of token types.
+        d_embedding: width of the token embedding and the lm head; None for d_model.
+        head: the head, if there is one.
+        dtype: the dtype that the model is released in.
+        extra: further parameter tensors; a matrix with `applied_to` multiplies every token.
+        sources: where the facts are from.
+        notes: what users of its figures should know.
+        assumed: the assumption behind all its figures, in words; '' for none.
+        tp: tensor-parallel devices that hold the model; figures are those of one device.
+        stored: the contents of its files, for all devices together; None if no files were read.
+        model_type: `model_type` of its config.json, by which some engines decide; None if unknown.
+        weights_dtype: dtype of the matrices of attention and MLPs in its files, if it is not `dtype`.
+        experts_dtype: dtype of the routed experts in its files, if only they have another one.
     """
 
     name: str
@@ -171,34 +203,34 @@ class ModelSpec:
 
     @property
     def main(self) -> Stack:
-        """The stack that reads the target's tokens: the decoder, or an encoder on its own."""
+        """Return the stack that reads the target's tokens: the decoder, or the encoder of an encoder-only model."""
         return self.stacks[-1]
 
     @property
     def encoder(self) -> Stack | None:
-        """The stack that reads the source, if there is one."""
-        return self.stacks[0] if self.stacks[0].reads == "source" else None
+        """Return the stack that reads the source, if there is one."""
+        return self.stacks[0] if self.stacks[0].input == "source" else None
 
     @property
     def d_source(self) -> int:
-        """Width of what cross-attention makes its keys from."""
+        """Return the width of the encoder's output, from which cross-attention computes K and V."""
         width = self.stacks[0].d_model
-        alike = width == self.main.d_model or not isinstance(width, Quantity)
-        return width if alike else named(width, "d_source", "width of the encoder")
+        same = width == self.main.d_model or not isinstance(width, Quantity)
+        return width if same else named(width, "d_source", "width of the encoder")
 
     @property
     def table_width(self) -> int:
-        """Width of the token embedding and of what the lm head reads."""
+        """Return the width of the token embedding and of the lm head's input."""
         return self.d_embedding or self.main.d_model
 
     @property
     def max_context(self) -> int | None:
-        """The longest context it was made for; None where it names none."""
+        """Return the longest context that the model is made for; None if unknown."""
         return self.main.max_context
 
     @property
     def headline(self) -> str:
-        """Its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
+        """Return its attention in words: 'grouped-query attention, 64 query and 8 KV heads x 128, 80 layers'."""
         kinds = " and ".join(dict.fromkeys(group.attention.headline for group in self.main.layers))
         layers = f"{self.main.n_layers} layers"
         if self.encoder:
@@ -206,15 +238,15 @@ class ModelSpec:
         return f"{kinds}, {layers}"
 
     def groups(self) -> Iterator[tuple[Stack, Layers]]:
-        """Every stack with each of its distinct layer groups."""
+        """Yield every stack with each of its distinct layer groups."""
         for stack in self.stacks:
             for layers in stack.distinct():
                 yield stack, layers
 
     def symbolic(self, *, gathered: bool = True) -> ModelSpec:
-        """One device's part with every number a symbol: what formulas are made of.
+        """Return one device's part with every number as a symbol, from which costs get their formulas.
 
-        gathered: equal layers in one group; else all groups in the model's order.
+        With `gathered`, equal layers form one group; otherwise all groups stay in the model's order.
         """
         stacks = self.stacks
         if gathered:
@@ -223,51 +255,51 @@ class ModelSpec:
         return dataclasses.replace(model, extra=self.extra)._split(symbol("tp", self.tp, "tensor-parallel devices"))
 
     def plain(self) -> ModelSpec:
-        """One device's part in plain ints: what sweeps and searches run on."""
+        """Return one device's part in plain ints, which searches use since they are fast."""
         return self._split(self.tp)
 
     def shard(self, tp: int) -> ModelSpec:
-        """Itself over `tp` tensor-parallel devices. AttncalcError: where something does not divide."""
+        """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
         sharded = dataclasses.replace(self, tp=tp)
-        sharded.plain()  # asks every part whether it divides
+        sharded.plain()  # raises the error now
         return sharded
 
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:
             return self
         rows = ceil_div(self.vocab_size, tp) if self.vocab_size else None
-        return dataclasses.replace(self._each(lambda group: group.shard(tp)), vocab_size=rows)
+        return dataclasses.replace(self._map_layers(lambda group: group.shard(tp)), vocab_size=rows)
 
-    def _each(self, change: Callable[[Layers], Layers]) -> ModelSpec:
-        """Itself with every layer group changed."""
+    def _map_layers(self, change: Callable[[Layers], Layers]) -> ModelSpec:
+        """Return the model with `change` applied to every layer group."""
         stacks = (dataclasses.replace(stack, layers=tuple(map(change, stack.layers))) for stack in self.stacks)
         return dataclasses.replace(self, stacks=tuple(stacks))
 
     def with_attention(self, text: str) -> ModelSpec:
-        """What if its attention were 'mha', 'mqa', 'gqa:N' (KV heads) or 'mla:R' (kv_lora_rank)?
+        """Return the model with its attention as 'mha', 'mqa', 'gqa:N' (N KV heads) or 'mla:R' (kv_lora_rank R).
 
-        AttncalcError: for another text, or a number that its heads do not allow.
+        Raises AttncalcError for another text, a number that the heads do not allow, or a model without KV heads.
         """
         variant = Variant.parse(text)
         kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
-        if not any(variant.changes(kind) for kind in kinds):
+        if not any(variant.applies_to(kind) for kind in kinds):
             raise AttncalcError(
-                f"--attention {truncate(text)}: {kinds[0].label} has no heads of keys to exchange", "leave it out"
+                f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange", "leave out --attention"
             )
-        assumed = "; ".join(dict.fromkeys(words for words in map(variant.assumption, kinds) if words))
-        notes = (*self.notes, f"What if {variant.name.upper()}: {assumed}.") if assumed else self.notes
-        return dataclasses.replace(self.exchanged(variant), notes=notes, stored=None)
+        assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
+        notes = (*self.notes, f"As {variant.name.upper()}: {'; '.join(assumptions)}.") if assumptions else self.notes
+        return dataclasses.replace(self.with_variant(variant), notes=notes, stored=None)
 
-    def exchanged(self, variant: Variant) -> ModelSpec:
-        """Itself with every attention that has heads of keys as `variant`."""
-        return self._each(lambda group: group.exchanged(variant))
+    def with_variant(self, variant: Variant) -> ModelSpec:
+        """Return the model with every attention that has KV heads as `variant`."""
+        return self._map_layers(lambda group: group.with_variant(variant))
 
     def with_full_attention(self) -> ModelSpec:
-        """Itself without windows and chunks."""
-        return self._each(Layers.widened)
+        """Return the model without windows and chunks."""
+        return self._map_layers(Layers.with_full_attention)
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON."""
+        """Return the model as plain data, for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -284,5 +316,5 @@ class ModelSpec:
 
 
 def plural(number: int, word: str) -> str:
-    """'1 layer', '80 layers'."""
+    """Return the number with its noun: '1 layer', '80 layers'."""
     return f"{count(number)} {word}" + ("" if number == 1 else "s")

@@ -1,85 +1,136 @@
 """An exact number that carries its formula.
 
-A `Quantity` is an int. Arithmetic on it yields a Quantity whose formula was built by the same
-operations that built the value, so the text and the figure cannot disagree:
+A `Quantity` is an int. Arithmetic on it gives a Quantity whose formula is built by the same operations as its value, so
+the two cannot disagree:
 
 >>> layers, width = symbol("L", 80, "layers"), symbol("d_head", 128, "width of a head")
 >>> kv = layers * 2 * width
 >>> kv, kv.formula.text, kv.formula.substituted
 (20480, 'L * 2 * d_head', '80 * 2 * 128')
 
-Formula functions are written for plain ints and take Quantities as they are; only division, `min`
-and `max` need the functions of this module, since Python's own would lose the text or the exactness.
+Cost functions are written for plain ints and work on Quantities too. Only division, `min` and `max` need the functions
+of this module, since Python's own would lose the formula or the exactness.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 Spec = TypeVar("Spec")
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
-"""What JSON Schema says of a size: a whole number that every reader of JSON holds exactly."""
+"""JSON Schema of a size: a whole number that every JSON reader represents exactly."""
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
 _PRECEDENCE = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT}
-# `a + (b - c)` and `a * (b * c)` mean the same without their parentheses; other right operands do not.
+# `a + (b - c)` and `a * (b * c)` mean the same without parentheses; other right operands need theirs.
 _ASSOCIATIVE = {"+": ("+", "-"), "*": ("*",)}
 
 
 class Symbol(NamedTuple):
-    """One letter of a formula: its name, its value and what it stands for."""
+    """A symbol of a formula.
+
+    Attributes:
+        name: its name: 'L'.
+        value: its value.
+        meaning: what it counts, in words: 'layers'.
+    """
 
     name: str
     value: int
     meaning: str
 
 
-class Formula(NamedTuple):
-    """A formula as tokens, each a pair (as a symbol, as a number)."""
+Token = tuple[Symbol | str, str]
+"""A piece of a formula: its symbol and its number. Operators, calls and plain numbers are one text, twice."""
 
-    tokens: tuple[tuple[str, str], ...]
-    symbols: tuple[Symbol, ...] = ()
+
+class Formula(NamedTuple):
+    """A formula as tokens, and the operator that is applied last.
+
+    One formula may hold several symbols of one name, for example the L of 6 attention layers and the L of 10
+    recurrent layers. They are printed as L_1 and L_2, in order of appearance, so that no formula is ambiguous.
+
+    Attributes:
+        tokens: the formula's pieces, in order.
+        operator: the operator that is applied last; '' for a symbol, a number or a call.
+    """
+
+    tokens: tuple[Token, ...]
     operator: str = ""
 
     @property
+    def names(self) -> dict[tuple[str, int], str]:
+        """Return the printed name of each symbol, by the symbol's own name and value."""
+        values: dict[str, dict[int, None]] = {}
+        for token, _ in self.tokens:
+            if isinstance(token, Symbol):
+                values.setdefault(token.name, {})[token.value] = None
+        names = {}
+        for name, of_name in values.items():
+            # Names that other symbols have already, such as T_1 of a ragged batch, are skipped.
+            free = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
+            for value in of_name:
+                names[name, value] = name if len(of_name) == 1 else next(free)
+        return names
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Return the symbols in order of appearance, each with the name it is printed with."""
+        names = self.names
+        symbols: dict[str, Symbol] = {}
+        for token, _ in self.tokens:
+            if isinstance(token, Symbol):
+                name = names[token.name, token.value]
+                symbols.setdefault(name, token._replace(name=name))
+        return tuple(symbols.values())
+
+    @property
+    def has_symbols(self) -> bool:
+        """Return whether the formula holds a symbol."""
+        return any(isinstance(token, Symbol) for token, _ in self.tokens)
+
+    @property
     def cells(self) -> list[tuple[str, str]]:
-        """The tokens with parentheses and commas joined to their neighbours: what is printed."""
+        """Return what is printed: each token's two texts, with parentheses and commas joined to their neighbours."""
+        names = self.names
         cells: list[tuple[str, str]] = []
         opening = ""
-        for symbol_text, number in self.tokens:
-            if symbol_text.endswith("("):
-                opening += symbol_text
-            elif symbol_text in (")", ","):
-                cells[-1] = (cells[-1][0] + symbol_text, cells[-1][1] + symbol_text)
+        for token, number in self.tokens:
+            text = names[token.name, token.value] if isinstance(token, Symbol) else token
+            if text.endswith("("):
+                opening += text
+            elif text in (")", ","):
+                cells[-1] = (cells[-1][0] + text, cells[-1][1] + text)
             else:
-                cells.append((opening + symbol_text, opening + number))
+                cells.append((opening + text, opening + (number or text)))
                 opening = ""
         return cells
 
     @property
     def text(self) -> str:
-        """The formula in symbols: 'L * 2 * d_head'."""
-        return " ".join(symbol_text for symbol_text, _ in self.cells)
+        """Return the formula in symbols: 'L * 2 * d_head'."""
+        return " ".join(text for text, _ in self.cells)
 
     @property
     def substituted(self) -> str:
-        """The formula with the numbers in it: '80 * 2 * 128'."""
+        """Return the formula in numbers: '80 * 2 * 128'."""
         return " ".join(number for _, number in self.cells)
 
-    def inside(self, operator: str, right: bool = False) -> tuple[tuple[str, str], ...]:
-        """The tokens as an operand of `operator`, in parentheses where they are needed."""
+    def inside(self, operator: str, right: bool = False) -> tuple[Token, ...]:
+        """Return the tokens as an operand of `operator`, in parentheses if it needs them."""
         if not self.operator:
             return self.tokens
-        mine, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
-        bare = mine > outer or (mine == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
+        inner, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
+        bare = inner > outer or (inner == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
         return self.tokens if bare else (("(", "("), *self.tokens, (")", ")"))
 
 
 def formula_of(value: int) -> Formula:
-    """The formula that `value` carries; a plain int is its own."""
+    """Return the formula of `value`; that of a plain int is the number."""
     if isinstance(value, Quantity):
         return value.formula
     return Formula(((str(value), str(value)),), operator="" if value >= 0 else "-")
@@ -87,33 +138,24 @@ def formula_of(value: int) -> Formula:
 
 def _joined(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
-    rounds = operator == "*" and a.operator in ("//", "%")  # as a right operand it needs its parentheses
-    return Formula(
-        (*a.inside(operator), (operator, operator), *b.inside(operator, right=True)),
-        _merge(a.symbols, b.symbols),
-        a.operator if rounds else operator,
-    )
+    rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
+    tokens = (*a.inside(operator), (operator, operator), *b.inside(operator, right=True))
+    return Formula(tokens, a.operator if rounds else operator)
 
 
 def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
-    tokens: list[tuple[str, str]] = [(f"{function}(", f"{function}(")]
-    symbols: tuple[Symbol, ...] = ()
+    tokens: list[Token] = [(f"{function}(", f"{function}(")]
     for i, argument in enumerate(arguments):
         formula = formula_of(argument)
         if i:
             tokens.append((joined_by, joined_by))
         bare = joined_by == ","
         tokens += formula.tokens if bare else formula.inside(joined_by, right=i > 0)
-        symbols = _merge(symbols, formula.symbols)
-    return Formula((*tokens, (")", ")")), symbols)
-
-
-def _merge(a: tuple[Symbol, ...], b: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
-    return a if a is b else (*a, *(s for s in b if s not in a))
+    return Formula((*tokens, (")", ")")))
 
 
 class Quantity(int):
-    """An int with its formula. Negative values and floats are not what it is for."""
+    """An int with its formula. It is made for whole numbers that are not negative."""
 
     formula: Formula
 
@@ -162,24 +204,24 @@ class Quantity(int):
 
 
 def _is_plain(value: int, number: int) -> bool:
-    """`value` is `number` and no symbol stands for it, so a formula loses nothing without it."""
-    return value == number and not (isinstance(value, Quantity) and value.formula.symbols)
+    """Return whether `value` is `number` and has no symbol, so that a formula can leave it out."""
+    return value == number and not (isinstance(value, Quantity) and value.formula.has_symbols)
 
 
 def quantity(value: int) -> Quantity:
-    """`value` as a Quantity; one that already is stays as it is."""
+    """Return `value` as a Quantity; a Quantity is returned unchanged."""
     return value if isinstance(value, Quantity) else Quantity(value)
 
 
 def symbol(name: str, value: int, meaning: str) -> Quantity:
-    """A Quantity that a formula shows as `name`; one that carries a formula already keeps it."""
+    """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its own formula."""
     if isinstance(value, Quantity):
         return value
-    return Quantity(value, Formula(((name, str(value)),), (Symbol(name, value, meaning),)))
+    return Quantity(value, Formula(((Symbol(name, value, meaning), str(value)),)))
 
 
 def named(value: int, name: str, meaning: str) -> Quantity:
-    """`value` under a name of its own, so that a total reads as the sum of its parts."""
+    """Return `value` as a symbol, without its own formula, so that a total reads as a sum of named parts."""
     return symbol(name, int(value), meaning)
 
 
@@ -197,29 +239,29 @@ def renamed(value: int, name: str, meaning: str) -> int:
 
 
 def total(parts: Iterable[int]) -> Quantity:
-    """The sum of `parts` with their formulas; 0 for none."""
+    """Return the sum of `parts` with their formulas; 0 for none."""
     return quantity(sum(parts))
 
 
 def exact_div(a: int, b: int) -> int:
-    """a / b where b divides a; ValueError where it does not."""
+    """Return a / b. Raises ValueError if b does not divide a."""
     if int(a) % int(b):
         raise ValueError(f"{int(b)} does not divide {int(a)}")
     return _derived(int(a) // int(b), lambda: _joined("/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
+    """Return a / b rounded up."""
     return _derived(-(-int(a) // int(b)), lambda: _call("ceil", a, b, joined_by="/"), a, b)
 
 
 def minimum(a: int, b: int) -> int:
-    """min(a, b), keeping both in the formula."""
+    """Return min(a, b), with both in the formula."""
     return _derived(min(int(a), int(b)), lambda: _call("min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
-    """max(a, b), keeping both in the formula."""
+    """Return max(a, b), with both in the formula."""
     return _derived(max(int(a), int(b)), lambda: _call("max", a, b), a, b)
 
 
@@ -230,49 +272,57 @@ def _derived(value: int, formula: Callable[[], Formula], *operands: int) -> int:
 
 
 def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
-    """`value`, the least `name` for which `larger` > `smaller` (or another relation), both at that value.
+    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation).
 
-    The formula reads 'least T where 2 * T * T > 4 * T'.
+    Both sides are given as they are at that value. The formula reads 'least T where 2 * T * T > 4 * T'.
     """
-    return _chosen("least", Symbol(name, value, meaning), larger, relation, smaller)
+    return _bound("least", Symbol(name, value, meaning), larger, relation, smaller)
 
 
 def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
-    """`value`, the most `name` for which `smaller` <= `larger`, both at that value: 'most B where needed <= memory'."""
-    return _chosen("most", Symbol(name, value, meaning), smaller, "<=", larger)
+    """Return `value`, the largest `name` for which `smaller` <= `larger`.
+
+    Both sides are given as they are at that value. The formula reads 'most B where needed <= memory'.
+    """
+    return _bound("most", Symbol(name, value, meaning), smaller, "<=", larger)
 
 
-def _chosen(which: str, what: Symbol, left: int, relation: str, right: int) -> Quantity:
+def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Quantity:
     a, b = formula_of(left), formula_of(right)
-    tokens = ((f"{which} {what.name} where",) * 2, *a.tokens, (relation, relation), *b.tokens)
-    symbols = _merge(a.symbols, b.symbols)
-    if what.name not in {s.name for s in symbols}:
-        symbols = (what, *symbols)
-    return Quantity(what.value, Formula(tokens, symbols))
+    # If a side has this name with this value, it is the same symbol, and the side's meaning is more precise.
+    in_sides = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
+    bound = next((token for token in in_sides if token[:2] == symbol[:2]), symbol)
+    head: tuple[Token, ...] = ((extreme, extreme), (bound, ""), ("where", "where"))
+    return Quantity(symbol.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
 
 
 class Ratio(NamedTuple):
-    """An exact quotient of two figures with its formula; it has no unit."""
+    """An exact quotient of two figures, with its formula.
+
+    Attributes:
+        numerator: the dividend.
+        denominator: the divisor.
+        formula: the quotient's formula.
+    """
 
     numerator: int
     denominator: int
     formula: Formula
 
     def __float__(self) -> float:
-        """The float nearest to the quotient, at any size of the two."""
+        """Return the float nearest to the quotient, however large the two are."""
         return self.numerator / self.denominator
 
 
 def ratio(a: int, b: int) -> Ratio:
-    """a / b, exact; 0 where b is 0 (nothing to compare with)."""
+    """Return a / b exactly; 0 if b is 0."""
     return Ratio(int(a), int(b), _joined("/", a, b)) if b else Ratio(0, 1, formula_of(0))
 
 
 def symbolic(spec: Spec) -> Spec:
-    """`spec` with every documented int in it, however deep, turned into a symbol.
+    """Return `spec` with every documented int in it turned into a symbol, at any depth.
 
-    A dataclass field is documented by `documented(...)`. The result computes Quantities wherever `spec`
-    computes ints.
+    A dataclass field is documented by `documented(...)`. The result computes Quantities where `spec` computes ints.
     """
     if isinstance(spec, tuple):
         items = [symbolic(item) for item in spec]
@@ -298,10 +348,14 @@ def documented(
     left_out: str = "",
     schema: Mapping[str, Any] = COUNT,
 ) -> Any:
-    """A dataclass field that formulas, screens and the YAML schema know by one name and meaning.
+    """Return a dataclass field with one name and meaning for formulas, screens and the YAML schema.
 
-    `symbol` is the letter in formulas (the field's own name if empty), `left_out` what a preset means
-    that leaves it out, `schema` what JSON Schema says of its values.
+    Args:
+        meaning: what the field is, in words.
+        symbol: its symbol in formulas; by default the field's name.
+        default: the field's default value.
+        left_out: the default in words, for a preset that leaves the key out.
+        schema: JSON Schema of its values.
     """
     metadata = {"meaning": meaning, "symbol": symbol, "left_out": left_out, "schema": schema}
     return dataclasses.field(default=default, metadata=metadata)

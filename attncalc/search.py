@@ -1,13 +1,16 @@
-"""Where a condition that holds from some number on begins to."""
+"""Binary search over a monotonic predicate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-def first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The least number above `low` that holds, where `high` does and numbers hold from one on."""
+def first_true(predicate: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the smallest number above `low` for which `predicate` is true.
+
+    `predicate` must be true for `high`, and for every number above one for which it is true.
+    """
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        low, high = (low, middle) if predicate(middle) else (middle, high)
     return high

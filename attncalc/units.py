@@ -1,6 +1,6 @@
-"""Base units in and out: the only place that prints or parses bytes, FLOP, counts and dtypes.
+"""Units: the only place that prints or parses bytes, FLOP, counts and dtypes.
 
-Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist here alone.
+Figures are integers in base units (bytes, FLOP, parameters, tokens). GiB and TFLOP exist only in this file.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ _COUNTED = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thou
 class DType(NamedTuple):
     """How an element is stored.
 
-    bits: of one element. group: elements that share a scale (0: one scale a row, where a row is one
-    head's K or V of one token; None: no scales). scale_bytes: of one scale.
+    Attributes:
+        name: attncalc's name for it.
+        bits: bits of one element.
+        meaning: the format in words.
+        group: elements that share a scale; 0 for one scale per row (one head's K or V of a token); None without scales.
+        scale_bytes: bytes of one scale.
     """
 
     name: str
@@ -51,48 +55,51 @@ class DType(NamedTuple):
     scale_bytes: int = 0
 
     def row_bytes(self, width: int, name: str = "bytes") -> int:
-        """Bytes of one row of `width` elements, its scales included. name: the symbol of a plain element's."""
+        """Return the bytes of one row of `width` elements, with its scales.
+
+        `name` is the symbol for the bytes of an element of a dtype without scales.
+        """
         if self.group is None:
-            return width * _given(width, name, self.bits // 8, f"bytes of an element in {self.name}")
-        bits = _given(width, "bits", self.bits, f"bits of an element in {self.name}")
-        scale = _given(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
+            return width * _symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
+        bits = _symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
+        scale = _symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
         if not self.group:
             return ceil_div(width * bits, 8) + scale
-        group = _given(width, "group", self.group, "elements that share a scale")
+        group = _symbol_like(width, "group", self.group, "elements that share a scale")
         return ceil_div(width * bits, 8) + ceil_div(width, group) * scale
 
     @property
     def note(self) -> str:
-        """'4-bit elements and 2 B of scale per 32 of them'; for a plain dtype its bytes: '2 B'."""
+        """Return its size in words: '2 B', or with scales '4-bit elements and 2 B of scale per 32 of them'."""
         if self.group is None:
             return f"{self.bits // 8} B"
         per = f"{self.group} of them" if self.group else "row"
         return f"{self.bits}-bit elements and {self.scale_bytes} B of scale per {per}"
 
 
-def _given(width: int, name: str, value: int, meaning: str) -> int:
-    """A symbol where `width` is one, a plain int where it is not."""
+def _symbol_like(width: int, name: str, value: int, meaning: str) -> int:
+    """Return `value` as a symbol if `width` is a Quantity, otherwise as a plain int."""
     return symbol(name, value, meaning) if isinstance(width, Quantity) else value
 
 
-_PER_HEAD = "per_token_head, an fp32 scale a row (a head's K or V of a token)"
+_PER_HEAD = "per_token_head, one fp32 scale per row (one head's K or V of one token)"
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
         DType("fp32", 32, "IEEE single precision"),
         DType("fp16", 16, "IEEE half precision"),
         DType("bf16", 16, "bfloat16"),
-        DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes a layer, are not counted"),
+        DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes per layer, are not counted"),
         DType("int8", 8, f"vLLM's int8_{_PER_HEAD}", group=0, scale_bytes=4),
         DType("int4", 4, f"vLLM's int4_{_PER_HEAD}", group=0, scale_bytes=4),
-        DType("fp4", 4, "NVFP4, an fp8 scale per 16 elements", group=16, scale_bytes=1),
-        DType("mxfp4", 4, "OCP MXFP4, an 8-bit exponent per 32 elements", group=32, scale_bytes=1),
-        DType("q8_0", 8, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q4_0", 4, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q4_1", 4, "llama.cpp's, an fp16 scale and an fp16 least per 32 elements", group=32, scale_bytes=4),
-        DType("q5_0", 5, "llama.cpp's, an fp16 scale per 32 elements", group=32, scale_bytes=2),
-        DType("q5_1", 5, "llama.cpp's, an fp16 scale and an fp16 least per 32 elements", group=32, scale_bytes=4),
-        DType("iq4_nl", 4, "llama.cpp's, not linear, an fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("fp4", 4, "NVFP4, one fp8 scale per 16 elements", group=16, scale_bytes=1),
+        DType("mxfp4", 4, "OCP MXFP4, one 8-bit exponent per 32 elements", group=32, scale_bytes=1),
+        DType("q8_0", 8, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q4_0", 4, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q4_1", 4, "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements", group=32, scale_bytes=4),
+        DType("q5_0", 5, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
+        DType("q5_1", 5, "llama.cpp, one fp16 scale and one fp16 minimum per 32 elements", group=32, scale_bytes=4),
+        DType("iq4_nl", 4, "llama.cpp, non-linear, one fp16 scale per 32 elements", group=32, scale_bytes=2),
     )
 }
 _ALIASES = {
@@ -114,25 +121,26 @@ _ALIASES = {
 
 
 def dtype(name: str, *, compute: bool = False) -> DType:
-    """The dtype called `name`, by one of the names that people use.
+    """Return the dtype with that name or alias: 'bf16', 'bfloat16'.
 
-    compute: only those that weights and activations take, without scales.
-    AttncalcError: for a name that is not one.
+    With `compute`, only dtypes of weights and activations are allowed, which have no scales.
+
+    Raises AttncalcError for an unknown name.
     """
     known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
-    found = known.get(_ALIASES.get(name.lower(), name.lower()))
-    if found is None and compute and _ALIASES.get(name.lower(), name.lower()) in DTYPES:
+    canonical = _ALIASES.get(name.lower(), name.lower())
+    if canonical in known:
+        return known[canonical]
+    if canonical in DTYPES:
         raise AttncalcError(
-            f"{name} is a dtype of caches: its elements share scales", f"known here: {', '.join(known)}"
+            f"{name} can only be the dtype of a cache, since its elements share scales", f"known: {', '.join(known)}"
         )
-    if found is None:
-        hint = did_you_mean(name, [*known, *(a for a, n in _ALIASES.items() if n in known)])
-        raise AttncalcError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
-    return found
+    hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
+    raise AttncalcError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
 
 
 def count(number: int) -> str:
-    """An exact integer with thousands separators: '1,342,177,280'."""
+    """Return an integer with thousands separators: '1,342,177,280'."""
     return f"{int(number):,}"
 
 
@@ -143,7 +151,7 @@ def _scaled(number: int, scale: Sequence[tuple[str, int]], exact_below: int) -> 
 
 
 def _decimals(number: int, factor: int, digits: int = 2) -> str:
-    """Number / factor to so many digits, rounded half up, without floats: exact at any size."""
+    """Return number / factor with `digits` digits, rounded half up, without floats, so that any size is exact."""
     if factor == 1:
         return f"{number:,}"
     tens = 10**digits
@@ -152,7 +160,7 @@ def _decimals(number: int, factor: int, digits: int = 2) -> str:
 
 
 def human(number: int, unit: str) -> str:
-    """A figure as people say it: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
+    """Return a figure rounded for people: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
     number = int(number)
     if unit == BYTES:
         return " ".join(_scaled(number, _BINARY, exact_below=GIB))
@@ -165,12 +173,12 @@ def human(number: int, unit: str) -> str:
 
 
 def exact(number: int, unit: str) -> str:
-    """A figure in base units: '1,342,177,280 B'; parameters and tokens stand alone."""
+    """Return a figure in base units: '1,342,177,280 B'; parameters and tokens have no unit."""
     return count(number) if unit in (PARAMS, TOKENS, NO_UNIT) else f"{count(number)} {unit}"
 
 
 def quotient(value: float, unit: str) -> str:
-    """A ratio that has a unit, in three digits: '12.3 ms', '1,235 tokens/s'."""
+    """Return a ratio with its unit in three digits: '12.3 ms', '1,235 tokens/s'."""
     if unit == SECONDS:
         unit, factor = next(((u, f) for u, f in _TIMES if value >= f), _TIMES[-1])
         value /= factor
@@ -181,10 +189,10 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
-    """One unit for a whole column, the largest that still shows its smallest number (but no number
-    in it reaches a million), and each number in it with the same digits behind the point.
+    """Return one unit for a whole column ('GiB', 'TFLOP', 'billion'), and the numbers in that unit.
 
-    Returns the unit's name ('GiB', 'TFLOP', 'billion') and the numbers without it.
+    The unit is the largest in which the smallest number is at least 1, or a larger one if another number would reach a
+    million. All numbers have the same number of digits after the decimal point.
     """
     scale = {BYTES: _BINARY, PARAMS: _COUNTED}.get(unit, _DECIMAL)
     least = min((int(n) for n in numbers if n), default=0)
@@ -196,17 +204,17 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     return (name + unit if scale is _DECIMAL else name), [_decimals(int(n), factor, digits) for n in numbers]
 
 
-MOST = 10**30
-"""No count that is asked about is larger."""
+MAX_COUNT = 10**30
+"""The largest count and size that options accept."""
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_count(text: str, what: str) -> int:
-    """A positive whole number: '4096', '131_072', '131,072', or as vLLM takes it '128k' (128,000)
-    and '128K' (131,072).
+    """Return a positive whole number from '4096', '131_072', '131,072', '128k' (128,000) or '128K' (131,072).
 
-    what: the option or key, for the error. AttncalcError: for anything else, zero and below, and
-    numbers above MOST.
+    The suffixes are vLLM's. `what` is the option or key, for the error.
+
+    Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
     digits, factor = text.strip(), 1
     if digits[-1:] in _SUFFIXES:
@@ -216,7 +224,7 @@ def parse_count(text: str, what: str) -> int:
         number = int(digits) * factor
     except ValueError:
         number = 0
-    if not 1 <= number <= MOST:
+    if not 1 <= number <= MAX_COUNT:
         raise AttncalcError(
             f"{what}: '{truncate(text)}' is not a whole number from 1 to 10^30",
             "write 4096, 4_096, 4k (4,000) or 4K (4,096)",
@@ -242,7 +250,7 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
 
 
 def truncate(text: object, limit: int = 40) -> str:
-    """`text` on one line and short enough for an error message."""
+    """Return `text` on one line, cut to `limit` characters, for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
@@ -259,20 +267,21 @@ _SIZE = re.compile(
 
 
 def parse_bytes(text: str, what: str) -> int:
-    """A size in bytes, rounded down to a byte: '5.38GiB', '5.38 GB' (10^9), '512MiB', '5776731504', and as
-    engines take it '6k' (6,000) and '6K' (6,144).
+    """Return a size in bytes, rounded down, from '5.38GiB', '5.38 GB' (10^9), '5776731504', '6k' or '6K' (6,144).
 
-    what: the option, for the error. AttncalcError: for anything else, nothing at all, and above MOST.
+    `what` is the option, for the error.
+
+    Raises AttncalcError for any other text, for zero and for sizes above MAX_COUNT.
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     size = 0
-    if found and (found["unit"] or not found["fraction"]):  # 5.38 of what?
-        unit, fraction = found["unit"], found["fraction"] or ""
+    if match and (match["unit"] or not match["fraction"]):  # a fraction needs a unit: '5.38' is not a size
+        unit, fraction = match["unit"], match["fraction"] or ""
         factor = _SUFFIXES.get(unit) or _SIZES.get(unit.lower(), 0)
-        size = int(found["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
-    if not 1 <= size <= MOST:
+        size = int(match["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
+    if not 1 <= size <= MAX_COUNT:
         raise AttncalcError(
-            f"{what}: '{truncate(text)}' is not a size of a byte or more",
-            "write 5.38GiB, 5.38GB (10^9), 512MiB or the bytes",
+            f"{what}: '{truncate(text)}' is not a size of at least one byte",
+            "write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes",
         )
     return size

@@ -1,7 +1,7 @@
-"""What is asked of a model: how many tokens, in which phase, under which mask.
+"""Workloads: how many tokens a model processes, in which phase and under which mask.
 
-Symbols: B sequences in the batch, S new tokens (queries), T tokens attended to (keys, the new ones
-included), T_source tokens of an encoder's side.
+Symbols: B sequences in the batch, S new tokens (queries), T tokens attended to (keys, with the new ones), T_source
+source tokens of an encoder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ Phase = Literal["prefill", "decode", "train"]
 
 
 class Mask(NamedTuple):
-    """Which keys a query may see, before a layer's span (window, chunk) narrows it.
+    """The keys that a query can see, before a layer's span (window, chunk) narrows them.
 
-    kind: causal (itself and all before), bidirectional (all), prefix (the first `prefix` tokens see
-    each other, the rest is causal).
+    Attributes:
+        kind: 'causal' (its own and all earlier ones), 'bidirectional' (all) or 'prefix' (the first `prefix` tokens see
+            each other, the rest is causal).
+        prefix: tokens of the prefix.
     """
 
     kind: Literal["causal", "bidirectional", "prefix"] = "causal"
@@ -33,7 +35,7 @@ class Mask(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Mask:
-        """'causal', 'bidirectional' or 'prefix:N'. AttncalcError: for anything else."""
+        """Return the mask for 'causal', 'bidirectional' or 'prefix:N'. Raises AttncalcError for any other text."""
         if text == "causal":
             return cls()
         if text == "bidirectional":
@@ -51,15 +53,21 @@ CAUSAL = Mask()
 
 
 class Run(NamedTuple):
-    """`sequences` alike: each asks with its last `new` tokens of `context`."""
+    """Sequences of one length.
+
+    Attributes:
+        sequences: how many.
+        new: new tokens of each, the last ones of its context.
+        context: tokens of each.
+    """
 
     sequences: int
     new: int
     context: int
 
 
-class Given(TypedDict, total=False):
-    """What every kind of workload may be given besides its size; see Workload."""
+class WorkloadOptions(TypedDict, total=False):
+    """The fields of a Workload that every phase can have besides its size."""
 
     lengths: tuple[int, ...] | None
     source: int | None
@@ -71,19 +79,26 @@ class Given(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Workload:
-    """B sequences, each asking with S new tokens over T keys; made by prefill, decode or train.
+    """B sequences, each with S new tokens (queries) over T keys; made by `prefill`, `decode` or `train`.
 
-    lengths: the sequences' true lengths in a padded batch; None where all have T.
-    source: tokens on the encoder's side. mask: instead of the model's own. dtype, kv_dtype: of
-    activations and cache; None for the model's own. assumed: what was taken where the question was
-    silent, in words.
+    Attributes:
+        phase: 'prefill', 'decode' or 'train'.
+        batch: sequences.
+        new: new tokens of a sequence.
+        context: tokens of a sequence, with the new ones.
+        source: source tokens of an encoder.
+        lengths: the sequences' true lengths in a padded batch; None if all have `context` tokens.
+        mask: a mask in place of the model's.
+        dtype: dtype of weights and activations; None for the model's.
+        kv_dtype: dtype of the cache; None for `dtype`.
+        assumed: the defaults that were used, in words.
     """
 
     phase: Phase
     batch: int = documented("sequences in the batch", symbol="B")
     new: int = documented("new tokens (queries) of a sequence", symbol="S")
-    context: int = documented("tokens attended to (keys), the new ones included", symbol="T")
-    source: int | None = documented("source tokens, on the encoder's side", symbol="T_source", default=None)
+    context: int = documented("tokens attended to (keys), with the new ones", symbol="T")
+    source: int | None = documented("source tokens of the encoder", symbol="T_source", default=None)
     lengths: tuple[int, ...] | None = None
     mask: Mask | None = None
     dtype: str | None = None
@@ -94,60 +109,66 @@ class Workload:
         for name in ("batch", "new", "context", "source"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise AttncalcError(f"{name}: {value} is not above zero", "give at least 1")
+                raise AttncalcError(f"{name} is {value}, and must be at least 1", "give 1 or more")
         if self.new > self.context:
             raise AttncalcError(
                 f"{count(self.new)} new tokens do not fit in a context of {count(self.context)}",
-                "the context counts the new tokens too",
+                "the context includes the new tokens",
             )
         if self.mask and self.mask.kind == "prefix":
             if self.mask.prefix > self.context:
                 raise AttncalcError(
                     f"a prefix of {count(self.mask.prefix)} does not fit a context of {count(self.context)}",
-                    "a prefix is a part of the context",
+                    "the prefix is part of the context",
                 )
             if 0 < self.context - self.new < self.mask.prefix:
                 raise AttncalcError(
-                    "a prefix whose tokens see each other must be processed at once",
-                    f"keep at least {count(self.mask.prefix)} tokens in the past, or none",
+                    "the tokens of a prefix see each other, so all of them must be new or all in the past",
+                    f"give a past of 0, or of at least {count(self.mask.prefix)} tokens",
                 )
 
     @classmethod
-    def prefill(cls, batch: int = 1, context: int | None = None, *, past: int = 0, **given: Unpack[Given]) -> Workload:
-        """Process a context at once; `past` of its tokens are in the cache already.
+    def prefill(
+        cls, batch: int = 1, context: int | None = None, *, past: int = 0, **options: Unpack[WorkloadOptions]
+    ) -> Workload:
+        """Return a workload that processes a context in one pass; `past` of its tokens are already in the cache.
 
-        With `lengths`, batch and context follow from them. AttncalcError: for what cannot be.
+        With `lengths`, batch and context follow from them.
+
+        Raises AttncalcError if the numbers do not fit together.
         """
-        if past < 0 or (past and given.get("lengths")):
-            raise AttncalcError("past tokens must be zero or more, and zero with lengths", "leave out one of them")
-        batch, context = _padded(batch, context, given.get("lengths"))
+        if past < 0:
+            raise AttncalcError(f"past is {past}, and must not be negative", "give 0 or more")
+        if past and options.get("lengths"):
+            raise AttncalcError("past cannot be combined with lengths", "leave out one of them")
+        batch, context = _padded(batch, context, options.get("lengths"))
         if past >= context:
             raise AttncalcError(
                 f"with {count(past)} of {count(context)} tokens in the past, no new one is left",
-                "the context counts the past tokens too",
+                "the context includes the past tokens",
             )
-        return cls("prefill", batch, context - past, context, **given)
+        return cls("prefill", batch, context - past, context, **options)
 
     @classmethod
-    def decode(cls, batch: int = 1, context: int | None = None, **given: Unpack[Given]) -> Workload:
-        """One step: one new token a sequence, which attends to `context` tokens, itself included."""
-        batch, context = _padded(batch, context, given.get("lengths"))
-        return cls("decode", batch, 1, context, **given)
+    def decode(cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]) -> Workload:
+        """Return a step with one new token per sequence, which attends to `context` tokens, itself included."""
+        batch, context = _padded(batch, context, options.get("lengths"))
+        return cls("decode", batch, 1, context, **options)
 
     @classmethod
-    def train(cls, batch: int = 1, context: int | None = None, **given: Unpack[Given]) -> Workload:
-        """A forward and a backward pass over the whole context."""
-        batch, context = _padded(batch, context, given.get("lengths"))
-        return cls("train", batch, context, context, **given)
+    def train(cls, batch: int = 1, context: int | None = None, **options: Unpack[WorkloadOptions]) -> Workload:
+        """Return a forward and a backward pass over the whole context."""
+        batch, context = _padded(batch, context, options.get("lengths"))
+        return cls("train", batch, context, context, **options)
 
     @property
     def past(self) -> int:
-        """Tokens in the cache before this step."""
+        """Return the tokens of a sequence that are in the cache already."""
         return self.context - self.new
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The batch as runs of equal sequences; one run unless there are lengths."""
+        """Return the batch as runs of sequences of one length; a single run without `lengths`."""
         if self.lengths is None:
             return (Run(self.batch, self.new, self.context),)
         runs = []
@@ -160,37 +181,37 @@ class Workload:
         return tuple(runs)
 
     def symbolic(self) -> Workload:
-        """Itself with its numbers as symbols; where all tokens are new, S is T and T stands for both."""
-        given = symbolic(self)
-        everything = self.phase != "decode" and self.new == self.context
+        """Return the workload with its numbers as symbols. If all tokens are new, T is used for S too."""
+        symbols = symbolic(self)
+        all_new = self.phase != "decode" and self.new == self.context
         mask = self.mask
         if mask and mask.prefix:
             mask = mask._replace(prefix=symbol("prefix", mask.prefix, "tokens of the prefix, which see each other"))
-        return dataclasses.replace(given, new=given.context if everything else given.new, mask=mask)
+        return dataclasses.replace(symbols, new=symbols.context if all_new else symbols.new, mask=mask)
 
     def at(self, context: int) -> Workload:
-        """The same question of full sequences at another context: a decode step still has one new token.
+        """Return the workload at another context, with sequences of equal length.
 
-        What is in the past stays there; a prefix is cut to the context.
+        The tokens in the past stay the same, a decode step still has one new token, and a prefix is cut to the context.
         """
         new = self.new if self.phase == "decode" else context - self.past
         mask = self.mask and self.mask._replace(prefix=min(self.mask.prefix, context))
         return dataclasses.replace(self, new=new, context=context, lengths=None, mask=mask)
 
     def doubled(self) -> Workload:
-        """The same question at twice the context; of a padded batch, at twice each length."""
+        """Return the workload at twice the context; in a padded batch, every length doubles."""
         lengths = self.lengths and tuple(2 * length for length in self.lengths)
         return dataclasses.replace(self.at(2 * self.context), lengths=lengths)
 
 
 def _padded(batch: int, context: int | None, lengths: tuple[int, ...] | None) -> tuple[int, int]:
-    """The batch and its padded context, from what is given of the three."""
+    """Return batch and padded context: the given ones, or those that follow from `lengths`."""
     if lengths is None:
         if context is None:
-            raise AttncalcError("a workload without a context", "give context, or the lengths of its sequences")
+            raise AttncalcError("a workload needs a context", "give context, or the lengths of its sequences")
         if context < 1:
-            raise AttncalcError(f"context: {context} is not above zero", "give at least 1")
+            raise AttncalcError(f"context is {context}, and must be at least 1", "give 1 or more")
         return batch, context
     if not lengths or min(lengths) < 1:
-        raise AttncalcError("lengths must be whole numbers above zero", "for example 512,300,128")
+        raise AttncalcError("every length must be at least 1", "for example 512,300,128")
     return len(lengths), max(lengths)

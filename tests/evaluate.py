@@ -1,4 +1,4 @@
-"""A second reading of printed formulas: text -> exact number, by none of attncalc's own code."""
+"""An independent evaluation of printed formulas, which uses no code of attncalc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from math import ceil, floor
 
 
 def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
-    """The number that a formula's text says, exactly; 'least T where A > B' is T if A > B holds, and so 'most'."""
+    """Return the exact value of a formula's text.
+
+    'least T where A > B' is T, if A > B holds; 'most' likewise.
+    """
     which, _, rest = text.partition(" ")
     if which in ("least", "most"):
         name, _, condition = rest.partition(" where ")
@@ -38,7 +41,7 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
 
 
 def _float(node: ast.expr, symbols: Mapping[str, int]) -> float:
-    """What stands in int(...): an engine's own arithmetic, in floats, from left to right."""
+    """Return the value inside int(...): an engine's own arithmetic in floats, from left to right."""
     match node:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return _float(left, symbols) / _float(right, symbols)

@@ -1,4 +1,4 @@
-"""Models whose real layers are small enough to verify in a moment, one of each kind of attention."""
+"""Model files with layers small enough to verify quickly, one per kind of attention."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ENCODER = MHA.replace("sources:", "mask: bidirectional\nsources:")
 
 
 def saved(text: str, folder: Path) -> str:
-    """A file with this model."""
+    """Write the model to a file and return its path."""
     path = folder / "model.yaml"
     path.write_text(text)
     return str(path)

@@ -30,7 +30,7 @@ def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, 
 
 def reports_of(model: ModelSpec) -> Iterator[Report]:
     """Yield the report of every command on `model`, except fit."""
-    encoder_only = not model.main.keeps_cache
+    encoder_only = not model.main.has_cache
     yield kv_report(model, workload(Workload.decode, model, 100_000))
     yield kv_report(model, workload(Workload.decode, model, kv_dtype="int4"))
     yield params_report(model)

@@ -1,4 +1,4 @@
-"""Small models for properties: kinds, spans and mixtures of them."""
+"""Hypothesis strategies for small models, attention kinds and spans."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = st.one_of(grouped(), latent())
 
 @st.composite
 def models(draw: st.DrawFn) -> ModelSpec:
-    """Small models of one to three kinds of layers."""
+    """Draw a small model with one to three kinds of layers."""
     groups = tuple(
         Layers(f"kind{i}", draw(st.integers(1, 3)), attention=kind, mlp=draw(st.sampled_from([None, Mlp(24)])))
         for i, kind in enumerate(draw(st.lists(KINDS, min_size=1, max_size=3)))

@@ -22,9 +22,9 @@ def test_a_few_lines_get_a_figure() -> None:
 
 
 def test_a_workload_needs_a_context() -> None:
-    with pytest.raises(AttncalcError, match="without a context"):
+    with pytest.raises(AttncalcError, match="needs a context"):
         Workload.decode(batch=8)
-    with pytest.raises(AttncalcError, match="context: 0 is not above zero"):
+    with pytest.raises(AttncalcError, match="context is 0, and must be at least 1"):
         Workload.prefill(context=0)
 
 

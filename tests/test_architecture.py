@@ -1,4 +1,4 @@
-"""The house: who may import whom, and what a quick command never loads."""
+"""The architecture: which part may import which, and what a quick command never loads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
     "__main__": {"cli"},
 }
-"""Left to right in the design's picture, and never back."""
+"""What each part of the package may import. Imports go one way."""
 HOMES = {
     "typer": ("cli/",),
     "rich": ("report/terminal.py", "report/progress.py"),
@@ -45,7 +45,7 @@ HOMES = {
     "huggingface_hub": ("config/hub.py",),
     "hatchling": (),
 }
-"""The only places each library is used in."""
+"""The only places that may import each library."""
 
 
 def files() -> list[Path]:
@@ -53,7 +53,7 @@ def files() -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """(level, module) of every import in a file, those inside functions too; level 0 is absolute."""
+    """Yield (level, module) of every import in a file, also inside functions; level 0 is absolute."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -62,38 +62,38 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.level, name) for name in names)
 
 
-def own_rooms(path: Path) -> set[str]:
-    """The top-level parts of the package that a file imports from."""
+def imported_parts(path: Path) -> set[str]:
+    """Return the top-level parts of the package that a file imports from."""
     folder = path.relative_to(PACKAGE).parts[:-1]
-    found = set()
+    parts = set()
     for level, module in imports(path):
         if level and level > len(folder):
-            found.add(module.split(".")[0])
+            parts.add(module.split(".")[0])
         elif level == 0 and module.split(".")[0] == "attncalc":
-            found.add(module.split(".")[1])
-    return found - {"__version__"}
+            parts.add(module.split(".")[1])
+    return parts - {"__version__"}
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path: Path) -> None:
-    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert own_rooms(path) - {room} <= MAY_IMPORT[room]
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert imported_parts(path) - {part} <= MAY_IMPORT[part]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_library_is_used_in_its_own_place(path: Path) -> None:
+def test_libraries_are_imported_only_in_their_place(path: Path) -> None:
     where = str(path.relative_to(PACKAGE))
     for level, module in imports(path):
         home = HOMES.get(module.split(".")[0]) if level == 0 else None
         assert home is None or where.startswith(home), f"{where} imports {module}"
-        assert module != "click", "typer carries its own"
+        assert module != "click", "typer contains its own"
 
 
 NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources")
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:
-    """The modules of NEVER that a command line has loaded at its end."""
+    """Return the modules of NEVER that a command has loaded when it ends."""
     script = f"""
 import sys
 {before}

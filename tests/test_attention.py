@@ -17,7 +17,7 @@ def params(kind: Any, d_model: int, d_source: int = 0) -> dict[str, int]:
     return {m.name: int(m.params) for m in kind.matrices(d_model, d_source or d_model)}
 
 
-def test_every_feature_adds_what_it_is() -> None:
+def test_options_add_matrices_and_vectors() -> None:
     every = ("q", "k", "v", "o")
     kind = Grouped(8, 2, 16, 24, bias=every, qk_norm="full", sinks=True, gate=True)
     assert params(kind, 100) == {
@@ -33,7 +33,7 @@ def test_every_feature_adds_what_it_is() -> None:
 
 
 @given(st.sampled_from([(), ("q",), ("k", "v"), ("q", "v", "o"), ("q", "k", "v", "o")]))
-def test_fused_or_apart_the_count_is_the_same(bias: tuple[str, ...]) -> None:
+def test_fusing_projections_keeps_the_parameter_count(bias: tuple[str, ...]) -> None:
     fused, apart = (params(Grouped(8, 2, 16, 24, bias=bias, fused=f), 64) for f in (True, False))
     assert sum(fused.values()) == sum(apart.values())
     assert set(fused) == {"W_qkv", "W_o"}
@@ -54,12 +54,12 @@ def test_attention_of_released_models(kind: Any, d_model: int, measured: int) ->
     assert sum(params(kind, d_model).values()) == measured
 
 
-def test_keys_of_cross_attention_read_the_sources_width() -> None:
+def test_cross_attention_keys_have_the_width_of_the_source() -> None:
     kind = Cross(Grouped(4, 4, 8, fused=True))
     assert params(kind, 32, 100) == {"W_q": 32 * 32, "W_k": 100 * 32, "W_v": 100 * 32, "W_o": 32 * 32}
 
 
-def test_values_wider_than_keys_are_cached_as_they_are() -> None:
+def test_wide_values_are_cached_at_their_own_width() -> None:
     kind = Grouped(8, 2, 16, 24)
     assert kind.cache() == (CacheSpec("K", 2, 16, role="k"), CacheSpec("V", 2, 24, role="v"))
     # QK of 16 and PV of 24, 2 FLOP each, 8 heads, 5 * 7 pairs
@@ -75,25 +75,25 @@ def test_values_wider_than_keys_are_cached_as_they_are() -> None:
         ("mla:32", Latent(8, 32, 16, 8, 16)),
     ],
 )
-def test_what_grouped_attention_becomes(text: str, expected: Any) -> None:
-    assert Variant.parse(text).of(Grouped(8, 2, 16)) == expected
+def test_grouped_attention_is_exchanged(text: str, expected: Any) -> None:
+    assert Variant.parse(text).apply(Grouped(8, 2, 16)) == expected
 
 
-def test_what_latent_attention_becomes() -> None:
+def test_latent_attention_is_exchanged() -> None:
     kind = Latent(8, 32, 16, 4, 12)
     # every head keeps a key of 16 + 4 and a value of 12
-    assert Variant.parse("mha").of(kind) == Grouped(8, 8, 20, 12)
-    assert Variant.parse("mla:64").of(kind) == Latent(8, 64, 16, 4, 12)
+    assert Variant.parse("mha").apply(kind) == Grouped(8, 8, 20, 12)
+    assert Variant.parse("mla:64").apply(kind) == Latent(8, 64, 16, 4, 12)
 
 
 def test_cross_attention_stays_grouped() -> None:
     kind = Cross(Grouped(8, 8, 16))
-    assert Variant.parse("mqa").of(kind) == Cross(Grouped(8, 1, 16))
-    assert Variant.parse("mla:64").of(kind) == kind
+    assert Variant.parse("mqa").apply(kind) == Cross(Grouped(8, 1, 16))
+    assert Variant.parse("mla:64").apply(kind) == kind
 
 
 @pytest.mark.parametrize("text", ["", "gqa", "gqa:", "gqa:0", "gqa:x", "mla", "mha:3", "swa:4"])
-def test_what_is_no_variant_is_refused(text: str) -> None:
+def test_an_unknown_variant_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError, match="--attention"):
         Variant.parse(text)
 

@@ -126,7 +126,7 @@ def test_an_encoder_inherits_what_it_does_not_say(tmp_path: Path) -> None:
     assert model.encoder is not None
     assert (model.encoder.n_layers, model.encoder.max_context, model.encoder.d_model) == (2, 50, 64)
     assert model.main.layers[0].cross is not None
-    assert not model.encoder.keeps_cache
+    assert not model.encoder.has_cache
 
 
 def test_a_folder_with_one_model_file_stands_for_it(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ REFUSED = {
     "an alias": ("layer_kinds: {a: &x {window: 3}, b: *x}", "", "an alias", "write the values out"),
     "a window and a chunk": ("window: 3\nchunk: 4", "", "not both", ""),
     "another kind's key": ("kv_lora_rank: 3", "", "kv_lora_rank: has no effect", ""),
-    "experts without a router": ("n_experts: 3", "", "come together", ""),
-    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 of 3 experts", ""),
+    "experts without a router": ("n_experts: 3", "", "must be given together", ""),
+    "more experts used than there are": ("n_experts: 3\nn_experts_per_token: 4", "", "4 is more than the 3", ""),
     "shared experts alone": ("n_shared_experts: 1", "", "n_shared_experts", ""),
     "a router's bias without one": ("router_bias: true", "", "router_bias: has no effect", ""),
     "a pattern without kinds": ("pattern: [local]", "", "come together", ""),

@@ -1,4 +1,4 @@
-"""What must hold between figures, whatever the model."""
+"""Properties that hold between figures for every model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from attncalc.workload import Mask, Run
 
 
 @given(models(), CONTEXTS, st.integers(1, 3))
-def test_one_more_token_adds_what_per_token_says(model: ModelSpec, context: int, batch: int) -> None:
+def test_per_token_is_what_the_next_token_adds(model: ModelSpec, context: int, batch: int) -> None:
     now = kv_cache(model, Workload.decode(batch, context))
     then = kv_cache(model, Workload.decode(batch, context + 1))
     assert then.total - now.total == batch * now.per_token
 
 
 @given(models(), CONTEXTS, st.integers(1, 3))
-def test_groups_add_up(model: ModelSpec, context: int, batch: int) -> None:
+def test_groups_add_up_to_the_total(model: ModelSpec, context: int, batch: int) -> None:
     workload = Workload.prefill(batch, context)
     cache, counted, spent = kv_cache(model, workload), params(model), flops(model, workload)
     assert cache.total == sum(g.total for g in cache.groups)
@@ -49,8 +49,8 @@ def test_groups_add_up(model: ModelSpec, context: int, batch: int) -> None:
 
 
 @given(models(), CONTEXTS)
-def test_decoding_token_by_token_has_a_prefills_exact_scores(model: ModelSpec, context: int) -> None:
-    """For kinds whose decode step computes what their prefill does; MLA's absorbs, so it costs more."""
+def test_decode_steps_add_up_to_a_prefills_exact_scores(model: ModelSpec, context: int) -> None:
+    """MLA's decode steps cost more than its prefill, since they absorb W_kv_b."""
     steps = sum(flops(model, Workload.decode(1, t)).scores for t in range(1, context + 1))
     whole = flops(model, Workload.prefill(1, context)).scores
     if any(isinstance(g.attention, Latent) for g in model.main.layers):
@@ -72,21 +72,23 @@ def test_a_prefill_in_two_parts_costs_the_same(model: ModelSpec, context: int, d
 @pytest.mark.parametrize(
     "given_dtypes", [{}, {"dtype": "fp32"}, {"kv_dtype": "fp8"}, {"dtype": "fp32", "kv_dtype": "int4"}]
 )
-def test_every_report_takes_the_same_dtype_of_the_cache(given_dtypes: dict[str, str]) -> None:
+def test_reports_use_the_same_cache_dtype(given_dtypes: dict[str, str]) -> None:
     model, workload = load("llama2-7b"), Workload.decode(1, 4096, **given_dtypes)  # type: ignore[arg-type]
     by_kv = {f.name: f.value for f in kv_report(model, workload).figures}["kv_cache"]
     by_compare = {f.name: f.value for f in compare_variants(model, workload).figures}["kv_cache"]
     assert by_kv == by_compare == kv_cache(model, workload).total
 
 
-def test_dense_scores_of_a_padded_batch_are_padded() -> None:
+def test_dense_scores_of_a_padded_batch_include_padding() -> None:
     spent = flops(load("llama2-7b"), Workload.prefill(lengths=(100, 60)))
     # 2 sequences of 100 x 100 pairs; 32 layers of 32 heads * 128, QK and PV
     assert spent.scores_dense == 32 * 4 * 32 * 128 * 2 * 100 * 100
 
 
 @given(latent(), st.integers(2, 100), st.data())
-def test_mla_after_a_past_takes_the_cheaper_way(kind: Latent, context: int, data: st.DataObject) -> None:
+def test_mla_after_a_past_is_absorbed_or_expanded_whichever_is_cheaper(
+    kind: Latent, context: int, data: st.DataObject
+) -> None:
     new = data.draw(st.integers(1, context))
     run, mask = Run(1, new, context), Mask()
     found, seen = kind.score_flops(run, mask), pairs(kind.span, run, mask)
@@ -131,7 +133,7 @@ def test_mlas_latent_is_whole_on_every_device() -> None:
 
 
 @pytest.mark.parametrize(("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)])
-def test_what_cannot_be_split_is_refused(name: str, tp: int) -> None:
+def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> None:
     with pytest.raises(AttncalcError, match=f"--tp {tp}"):
         load(name).shard(tp)
 
@@ -164,7 +166,7 @@ def test_bytes_of_a_row_of_128_in_every_dtype(name: str, row: int) -> None:
 
 
 @given(models())
-def test_mha_keeps_at_least_what_grouped_heads_keep(model: ModelSpec) -> None:
+def test_mha_caches_at_least_as_much_as_grouped_heads(model: ModelSpec) -> None:
     cache = kv_cache(model, Workload.decode(1, 50))
     if all(isinstance(g.attention, Grouped) for g in model.main.layers):
         assert cache.if_mha >= cache.total
@@ -172,12 +174,12 @@ def test_mha_keeps_at_least_what_grouped_heads_keep(model: ModelSpec) -> None:
         assert kv_cache(model.with_attention("mqa"), Workload.decode(1, 50)).total <= cache.total
 
 
-def test_mla_instead_of_gqa_keeps_a_latent_and_half_a_head() -> None:
+def test_mla_instead_of_gqa_caches_a_latent_and_half_a_head() -> None:
     cache = kv_cache(load("llama2-70b").with_attention("mla:512"), Workload.decode(1, 4096))
     assert cache.total == 80 * 4096 * (512 + 64) * 2
 
 
-def test_decode_reads_weights_once_and_the_cache() -> None:
+def test_a_decode_step_reads_weights_and_cache_once() -> None:
     model, workload = load("llama2-70b"), Workload.decode(1, 4096)
     # everything but the embedding's table
     assert weights_read(model, workload) == 68_976_648_192 - 32_000 * 8192
@@ -188,13 +190,13 @@ def test_decode_reads_weights_once_and_the_cache() -> None:
     assert float(read.per_cache_byte) == 8.0
 
 
-def test_a_decode_step_reads_no_encoder_and_makes_no_keys_of_the_source() -> None:
+def test_a_decode_step_reads_no_encoder_weights() -> None:
     # 12 layers: 4 + 2 matrices of 768 x 768, an MLP of 2 * 768 * 3,072, 3 norms; the last norm; the tied head
     read = weights_read(load("t5-base"), Workload.decode(1, 10, source=20))
     assert read == 12 * (6 * 768**2 + 2 * 768 * 3072 + 3 * 768) + 768 + 768 * 32_128
 
 
-def test_a_mixture_reads_at_most_all_its_experts() -> None:
+def test_a_mixture_reads_at_most_all_experts() -> None:
     model = load("mixtral-8x7b")
     one, many = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
     expert = 3 * 4096 * 14_336
@@ -202,7 +204,7 @@ def test_a_mixture_reads_at_most_all_its_experts() -> None:
     assert one == params(model).active - 32_000 * 4096
 
 
-def test_a_mask_that_is_asked_for_is_the_decoders() -> None:
+def test_a_mask_option_applies_to_the_decoder() -> None:
     spent = flops(load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10)))
     # 12 layers of 12 heads * 64, QK and PV: the encoder's 30 * 30 pairs; 20 causal ones, the upper
     # triangle of 10, and 20 * 30 of the source
@@ -210,7 +212,7 @@ def test_a_mask_that_is_asked_for_is_the_decoders() -> None:
     assert {g.group: g.scores for g in spent.groups} == {k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()}
 
 
-def test_a_heads_bias_counts_whether_it_is_tied_or_not() -> None:
+def test_a_tied_head_still_counts_its_bias() -> None:
     def head(tied: bool) -> int:
         stack = Stack("decoder", (Layers("layers", 1, attention=Grouped(2, 2, 8)),), 16)
         return int(params(ModelSpec("m", "m", (stack,), vocab_size=11, head=Head("lm", tied, bias=True))).head)
@@ -218,10 +220,10 @@ def test_a_heads_bias_counts_whether_it_is_tied_or_not() -> None:
     assert (head(True), head(False)) == (11, 11 * 16 + 11)
 
 
-def test_there_is_room_for_states_that_do_not_grow_and_layers_that_keep_nothing() -> None:
+def test_states_of_a_fixed_size_and_layers_without_a_cache_add_up() -> None:
     layers = (
         Layers("toy", 3, attention=Recurrent(10)),
-        Layers("own", 2, attention=Grouped(4, 4, 8)),
+        Layers("attention", 2, attention=Grouped(4, 4, 8)),
         Layers("reuses", 5, attention=Grouped(4, 4, 8, shares_kv=True)),
     )
     model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")

@@ -1,4 +1,4 @@
-"""How cost scales_with: crossovers, doublings, and the layer beside a recurrent one."""
+"""How cost grows with the context: crossovers, doubling, and the comparison with a recurrent layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wide_or_narrow(draw: st.DrawFn) -> ModelSpec:
 @given(
     wide_or_narrow(), st.sampled_from([Workload.prefill(1, 9), Workload.decode(1, 9), Workload.prefill(1, 9, past=7)])
 )
-def test_scores_overtake_projections_first_where_crossover_says(model: ModelSpec, workload: Workload) -> None:
+def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, workload: Workload) -> None:
     found = crossover(model, workload)
     first = workload.past + 1 if workload.phase == "prefill" else 1
 
@@ -49,7 +49,7 @@ def test_scores_overtake_projections_first_where_crossover_says(model: ModelSpec
         assert overtaken(int(found))
 
 
-def test_a_chunks_first_crossing_is_found() -> None:
+def test_the_crossover_inside_a_chunk_is_found() -> None:
     # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP a key overtake
     # 2 * 62,914,560 where more than 6,144 keys are seen, first within the first chunk
     kind = Grouped(40, 8, 128, span=Chunked(8000))
@@ -57,7 +57,7 @@ def test_a_chunks_first_crossing_is_found() -> None:
     assert crossover(model, Workload.decode(1, 100)) == 6145
 
 
-def test_the_layer_beside_recurrence_is_the_one_with_the_most_scores() -> None:
+def test_the_compared_layer_is_the_one_with_the_most_scores() -> None:
     gemma, workload = load("gemma3-27b"), Workload.prefill(1, 8192)
     reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
     other = dataclasses.replace(gemma, stacks=(reordered,))
@@ -67,19 +67,19 @@ def test_the_layer_beside_recurrence_is_the_one_with_the_most_scores() -> None:
     assert one_attention_layer(other, workload).flops == one.flops
 
 
-def test_the_layer_beside_recurrence_projects_no_source() -> None:
+def test_the_compared_layer_leaves_out_cross_attention() -> None:
     # 4 matrices of 1,280 x 1,280; 448 * 449 / 2 pairs of 20 heads * 64, QK and PV
     one = one_attention_layer(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
     assert one.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
 
 
-def test_the_crossover_counts_from_the_past() -> None:
+def test_the_crossover_includes_the_past() -> None:
     # LLaMA-2 70B, 4,000 tokens in the cache: n new ones see n (n + 1) / 2 + 4,000 n keys, and
     # 2 * 64 * 2 * 128 FLOP a key overtake 2 * 150,994,944 a token where (n + 1) / 2 + 4,000 > 9,216
     assert crossover(load("llama2-70b"), Workload.prefill(1, 4096, past=4000)) == 4000 + 10_432
 
 
-def test_twice_the_context_of_a_padded_batch_is_twice_each_length() -> None:
+def test_doubling_a_padded_batch_doubles_each_length() -> None:
     model, workload = load("llama2-7b"), Workload.prefill(lengths=(512, 300))
     grown = growth(model, workload)
     # n (n + 1) / 2 pairs of each length
@@ -87,7 +87,7 @@ def test_twice_the_context_of_a_padded_batch_is_twice_each_length() -> None:
     assert float(grown.scores) == after / before
 
 
-def test_a_recurrent_layer_is_split_over_devices_too() -> None:
+def test_a_recurrent_layer_is_split_over_devices() -> None:
     # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
     one = one_recurrent_layer(load("llama2-70b").shard(8), Workload.prefill(1, 100))
     assert one.flops == 2 * 100 * 2 * 8192**2 // 8

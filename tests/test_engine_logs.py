@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attncalc.config import load
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import CacheLayout, EngineArgs, Pool
 from attncalc.units import dtype
@@ -54,7 +54,7 @@ def told(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     given.update({name.replace("-", "_"): value for name, value in flags.items()})
     if "engine_version" not in given and entry["version"]:
         given["engine_version"] = re.sub(r"(rc|dev|\.dev|\+).*", "", entry["version"])
-    return layout(entry["engine"], kept(model.plain()), EngineArgs(**given)), context
+    return layout(entry["engine"], layer_cache_specs(model.plain()), EngineArgs(**given)), context
 
 
 def of_vllm() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Figures that people know, each with its arithmetic over it."""
+"""Well-known figures, each with its arithmetic."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ GIB = 2**30
 
 
 def model(attention: Any, *, d_model: int, layers: int = 1, dtype: str = "fp16", **more: Any) -> ModelSpec:
-    """A model of attention alone."""
+    """Return a model that has only attention."""
     groups = (Layers("layers", layers, attention=attention, norms=0, **more),)
     return ModelSpec("test", "test", (Stack("decoder", groups, d_model, final_norm=False),), dtype=dtype)
 
 
 def kv(name: str, context: int, attention: str = "", **workload: Any) -> int:
-    """The KV cache of a preset at batch 1, in bytes."""
+    """Return the KV cache of a preset at batch 1, in bytes."""
     spec = load(name).with_attention(attention) if attention else load(name)
     return int(kv_cache(spec, Workload.decode(1, context, **workload)).total)
 
@@ -100,7 +100,7 @@ def test_gpt3_parameters() -> None:
     ],
 )
 def test_published_totals(name: str, published: int) -> None:
-    """The element counts of the released checkpoints."""
+    """Published: the element counts of the released checkpoints."""
     assert params(load(name)).total == published
 
 
@@ -177,7 +177,7 @@ def test_training_is_three_forward_passes() -> None:
     assert step.scores_dense == 3 * forward.scores_dense
 
 
-def test_a_decode_step_costs_two_flop_a_weight_and_the_scores() -> None:
+def test_a_decode_step_costs_two_flop_per_weight_and_the_scores() -> None:
     spent = flops(load("llama2-70b"), Workload.decode(1, 4096))
     matmul = 2 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)
     # one query of 64 heads over 4,096 keys, QK and PV of 128, 80 layers

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
-from attncalc.attention import Lightning
+from attncalc.attention.linear import Lightning
 from attncalc.config.gpus import gpu
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import layout
 from attncalc.engines.base import Pool
@@ -277,7 +277,7 @@ def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: in
         result = fit(request)
     except AttncalcError:
         return  # several windows, rows of other widths than blocks
-    whole = layout("llamacpp", kept(model.plain()), resolve(request).args_without_slots)
+    whole = layout("llamacpp", layer_cache_specs(model.plain()), resolve(request).args_without_slots)
     sizes = [int(weights(model, part=part).total) for part in spread_over_gpus(model, gpus)]
 
     def has_room(n: int, tokens: int) -> bool:
@@ -476,7 +476,7 @@ def test_a_size_is_read_exactly(text: str, size: int) -> None:
     "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
 )
 def test_a_wrong_size_is_an_error(text: str) -> None:
-    with pytest.raises(AttncalcError, match="not a size of a byte or more"):
+    with pytest.raises(AttncalcError, match="not a size of at least one byte"):
         parse_bytes(text, "--kv-memory")
 
 
@@ -528,5 +528,6 @@ def test_a_resolved_request_names_the_dtypes_that_were_left_out() -> None:
 @pytest.mark.parametrize("name", ["gpus", "tp", "pp", "dcp"])
 def test_a_number_of_devices_is_at_least_1(name: str) -> None:
     request = FitRequest(load("gpt2"), Workload.decode(1, 100), gpu=GPU)
+    changes: dict[str, Any] = {name: 0}
     with pytest.raises(AttncalcError, match=f"--{name} is 0, and must be at least 1"):
-        resolve(dataclasses.replace(request, **{name: 0}))
+        resolve(dataclasses.replace(request, **changes))

@@ -179,7 +179,7 @@ def test_a_wide_dtype_that_a_gpu_lacks_is_an_error_that_names_those_it_has() -> 
     with pytest.raises(AttncalcError) as caught:
         gpu("t4").peak("bf16")
     assert caught.value.message == "NVIDIA T4 has no published FLOP/s for bf16"
-    assert caught.value.tip.startswith("it has fp32, fp16, int8")
+    assert caught.value.tip.startswith("choose a dtype that it has: fp32, fp16, int8")
     with pytest.raises(AttncalcError, match="no dtype 'fp17'"):
         gpu("t4").peak("fp17")
 

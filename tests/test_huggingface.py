@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attncalc import ModelSpec, Workload, flops, kv_cache, params
-from attncalc.attention import ImageCross
+from attncalc.attention.image_cross import ImageCross
 from attncalc.config.build import build
 from attncalc.config.document import Document
 from attncalc.config.huggingface import document

@@ -20,14 +20,14 @@ INDEXER = {"index_topk": 8, "index_n_heads": 3, "index_head_dim": 10}
 
 
 def latent(**keys: Any) -> Latent:
-    kind = KINDS["latent"].read({**GIVEN, **keys}, D_MODEL, Latent.span)
+    kind = KINDS["latent"].from_keys({**GIVEN, **keys}, D_MODEL, Latent.span)
     assert isinstance(kind, Latent)
     return kind
 
 
 def compressed(**keys: Any) -> Compressed:
     given = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5, **keys}
-    return Compressed.read(given, D_MODEL, Sliding(7))
+    return Compressed.from_keys(given, D_MODEL, Sliding(7))
 
 
 def of(attention: Any) -> ModelSpec:
@@ -62,7 +62,7 @@ SPANS = [
 
 
 @pytest.mark.parametrize("span", SPANS, ids=str)
-def test_pairs_are_those_counted_one_by_one(span: Span) -> None:
+def test_pairs_equal_a_count_one_by_one(span: Span) -> None:
     total = 0
     for n in range(1, 60):
         total += seen(span, n)
@@ -70,12 +70,12 @@ def test_pairs_are_those_counted_one_by_one(span: Span) -> None:
 
 
 @pytest.mark.parametrize("span", SPANS[:3], ids=str)
-def test_what_is_picked_from_is_kept(span: Span) -> None:
-    assert span.kept(50) == 50
+def test_a_cache_holds_all_tokens_that_can_be_picked(span: Span) -> None:
+    assert span.cached_tokens(50) == 50
     assert span.reach is None
 
 
-def test_an_indexer_scores_every_key_and_attention_those_it_picks() -> None:
+def test_an_indexer_scores_every_key_and_attention_only_the_picked_ones() -> None:
     plain, sparse = latent(), latent(**INDEXER)
     run = Run(1, 30, 30)
     every, picked = pairs(plain.span, run, CAUSAL), pairs(sparse.span, run, CAUSAL)
@@ -88,7 +88,7 @@ def test_an_indexer_scores_every_key_and_attention_those_it_picks() -> None:
     assert sparse.score_flops(run, None) == (attention + indexer) * 30 * 30
 
 
-def test_a_decode_step_reads_the_latents_that_are_picked() -> None:
+def test_a_decode_step_reads_only_the_picked_latents() -> None:
     absorbed = 2 * 4 * (2 * 16 + 2)
     assert latent(**INDEXER).score_flops(Run(1, 1, 30), CAUSAL) == absorbed * 8 + 2 * 3 * 11 * 30
 
@@ -133,13 +133,13 @@ def test_the_indexers_keys_are_cached_beside_the_latents(engine: str) -> None:
     assert cached(latent(**INDEXER, shares_kv=True), engine=engine) == 3 * 30 * 2 * 10
 
 
-def test_a_layer_without_latents_of_its_own_has_no_matrix_for_them() -> None:
+def test_a_layer_that_shares_latents_has_no_w_kv_a() -> None:
     lost = elements(latent()).items() - elements(latent(shares_kv=True)).items()
     assert lost == {("W_kv_a", 32 * 18), ("kv_a_norm", 16)}
 
 
 @pytest.mark.parametrize(("gate", "width"), [(True, 4 * 5), ("head", 4)])
-def test_a_gate_is_as_wide_as_the_output_or_a_value_a_head(gate: object, width: int) -> None:
+def test_a_gate_has_the_outputs_width_or_one_value_per_head(gate: object, width: int) -> None:
     assert elements(latent(gate=gate))["W_gate"] == 32 * width
 
 
@@ -154,14 +154,14 @@ def test_a_gate_is_as_wide_as_the_output_or_a_value_a_head(gate: object, width: 
     ],
     ids=str,
 )
-def test_an_indexer_with_a_part_missing_is_refused(keys: dict[str, Any], wrong: str) -> None:
+def test_an_incomplete_indexer_is_an_error(keys: dict[str, Any], wrong: str) -> None:
     with pytest.raises(AttncalcError, match=f"^{wrong}: "):
         latent(**keys)
 
 
-def test_a_window_and_an_indexer_are_refused() -> None:
+def test_a_window_with_an_indexer_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="index_topk"):
-        KINDS["latent"].read({**GIVEN, **INDEXER}, D_MODEL, Sliding(4))
+        KINDS["latent"].from_keys({**GIVEN, **INDEXER}, D_MODEL, Sliding(4))
 
 
 BLOCK_SPARSE = {
@@ -176,7 +176,7 @@ BLOCK_SPARSE = {
 
 
 def test_blocks_of_keys() -> None:
-    kind = KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Latent.span)
+    kind = KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Latent.span)
     picked = sum(seen(Blocks(4, 2), n) for n in range(1, 31))
     assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * picked + 2 * 3 * 10 * 465
     assert kind.score_flops(Run(1, 30, 30), None) == (2 * 4 * 12 + 2 * 3 * 10) * 900
@@ -184,7 +184,7 @@ def test_blocks_of_keys() -> None:
     own = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
     assert own == 32 * 3 * 10 + 32 * 10 + 2 * 10
     with pytest.raises(AttncalcError, match="index_block_size"):
-        KINDS["block_sparse"].read(BLOCK_SPARSE, D_MODEL, Sliding(4))
+        KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Sliding(4))
 
 
 POOLS = {"compress_rate": 4}
@@ -236,7 +236,7 @@ def test_heads_are_split_and_indexers_are_whole() -> None:
         compressed(**POOLS).shard(4)
 
 
-def test_a_formula_says_what_was_computed() -> None:
+def test_the_formula_names_index_topk() -> None:
     spent = flops(of(latent(**INDEXER)), Workload.prefill(1, 30))
     assert "index_topk" in spent.scores.formula.text
     assert int(spent.scores) == 3 * latent(**INDEXER).score_flops(Run(1, 30, 30), CAUSAL)

@@ -1,4 +1,4 @@
-"""What each kernel holds at its peak, tensor by tensor, with the arithmetic; `verify` measures the same on torch."""
+"""The tensors that each kernel holds at its peak, with the arithmetic. `verify` measures them on torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def layer(kind: Attention, d_model: int = 512, dtype: str = "fp16", mask: Mask =
 
 
 def peak(model: ModelSpec, workload: Workload, kernel: str, machine: Machine | None = None) -> dict[str, int]:
-    """Bytes of each tensor alive at the peak, and the moment of it under 'at'."""
+    """Return the bytes of each tensor held at the peak, and the peak itself under the name of its moment."""
     moment = activations(model, workload, machine)[0].peaks[kernel]
     sizes = {t.name: int(t.size) for t in moment.live if t.size}
     assert sum(sizes.values()) == moment.size
     return {moment.name: moment.size, **sizes}
 
 
-def test_math_in_half_precision_peaks_where_weights_meet_values() -> None:
+def test_math_in_half_precision_peaks_at_pv() -> None:
     rows = 100 * 8 * 64  # elements of q; k and v are as many
     pairs = 8 * 100 * 100
     assert peak(layer(Grouped(8, 8, 64)), Workload.prefill(1, 100), "math") == {
@@ -81,7 +81,7 @@ def test_efficient_sums_in_registers_up_to_128() -> None:
     assert "accumulator" not in found
 
 
-def test_mla_keeps_its_latent_and_what_keys_are_made_from() -> None:
+def test_mla_holds_its_latent_and_the_input_of_its_keys() -> None:
     found = peak(load("deepseek-v3"), Workload.prefill(2, 100), "efficient")
     # of 200 tokens in bf16: the latent of 512 and 64, and 128 heads of 128 that the rotary part is joined to
     assert found["latent"] == 200 * 2 * (512 + 64 + 128 * 128)
@@ -96,8 +96,10 @@ def test_mla_keeps_its_latent_and_what_keys_are_made_from() -> None:
         (Grouped(1, 1, 64), 1, 100, "fp32", 32, 100),
     ],
 )
-def test_each_thread_has_a_block(kind: Grouped, batch: int, tokens: int, dtype: str, q_rows: int, keys: int) -> None:
-    """FlashAttentionKernel.cpp: 256 queries a block from 768 on, 64 from 192 on, else 32; 512 keys."""
+def test_flash_on_a_cpu_has_one_block_per_thread(
+    kind: Grouped, batch: int, tokens: int, dtype: str, q_rows: int, keys: int
+) -> None:
+    """FlashAttentionKernel.cpp: 256 queries per block from 768 on, 64 from 192 on, else 32; 512 keys."""
     found = peak(layer(kind, 8, dtype), Workload.prefill(batch, tokens), "flash", Machine(threads=2))
     half = 2 * q_rows * keys if dtype == "fp16" else 0
     assert found["blocks"] == 2 * (4 * (q_rows * keys + 2 * q_rows + q_rows * 64) + half)
@@ -119,7 +121,7 @@ def test_each_thread_has_a_block(kind: Grouped, batch: int, tokens: int, dtype: 
     ],
 )
 def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, splits: int, width: int) -> None:
-    """num_splits_heuristic, by hand: the fewest parts within 85 % of the best share of busy slots."""
+    """num_splits_heuristic, by hand: the smallest number of parts within 85 % of the best share of busy slots."""
     found = peak(layer(kind, 8), Workload.prefill(batch, tokens), "flash", GPU)
     partial = splits * batch * kind.n_heads * tokens * (width + 1) * 4
     assert found.get("partial", 0) == (partial if splits > 1 else 0)
@@ -133,13 +135,13 @@ def test_mlas_decode_step_is_split_too() -> None:
     assert "partial" not in peak(layer(Grouped(1, 1, 64), 8), Workload.prefill(1, 1), "flash", GPU)
 
 
-def test_the_scores_are_rectangles() -> None:
+def test_cross_attention_scores_have_the_sources_width() -> None:
     encoder, decoder, across = activations(load("t5-base"), Workload.prefill(1, 5, source=21))
     assert (encoder.score_shape, decoder.score_shape) == ((1, 12, 21, 21), (1, 12, 5, 5))
     assert across.score_shape == (1, 12, 5, 21)
 
 
-def test_a_mask_that_was_asked_for_is_the_decoders() -> None:
+def test_a_mask_option_applies_only_to_the_decoder() -> None:
     asked = Workload.prefill(1, 5, source=21, mask=Mask("bidirectional"))
     found = [{t.name for t in one.peaks["math"].live} for one in activations(load("t5-base"), asked)]
     assert not any("mask" in name for names in found for name in names)
@@ -150,17 +152,17 @@ def test_a_mask_that_was_asked_for_is_the_decoders() -> None:
     assert ["mask" in names for names in alive] == [False, True, False]
 
 
-def test_a_window_without_causality_is_a_matrix() -> None:
+def test_a_bidirectional_window_needs_a_mask_matrix() -> None:
     kind = Grouped(8, 8, 64, span=Sliding(16))
     assert peak(layer(kind, mask=Mask("bidirectional")), Workload.prefill(1, 30), "math")["mask"] == 30 * 30
 
 
-def test_cross_attention_after_a_past_makes_no_keys() -> None:
+def test_cross_attention_after_a_past_computes_no_keys() -> None:
     later = activations(load("t5-base"), Workload.prefill(1, 30, past=10, source=21))
     across = next(one for one in later if one.attention == "cross")
     assert "k" not in {t.name for t in across.peaks["flash"].live}
 
 
-def test_layers_are_named_apart() -> None:
+def test_layers_have_unique_names() -> None:
     found = activations(load("t5-base"), Workload.prefill(1, 5, source=21))
     assert len({one.name for one in found}) == 3

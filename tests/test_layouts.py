@@ -13,7 +13,7 @@ from specs import CONTEXTS, models
 
 from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache, load
 from attncalc.attention import CacheSpec
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec, gathered, summed, words
@@ -32,7 +32,7 @@ ROW = 2 * 2 * 64 * 2
 @given(models(), st.integers(1, 5), CONTEXTS)
 def test_both_need_what_the_cache_is(model: ModelSpec, batch: int, context: int) -> None:
     for name in ("ideal", "transformers"):
-        found = layout(name, kept(model.plain()), F16)
+        found = layout(name, layer_cache_specs(model.plain()), F16)
         assert (
             found.needed(batch, context)
             == kv_cache(model, Workload.decode(batch, context, kv_dtype="fp16"), engine_name=name).total
@@ -45,8 +45,8 @@ IMPLEMENTATIONS = st.sampled_from([None, "dynamic", "static"])
 
 @given(models(), st.integers(1, 5), CONTEXTS, st.integers(0, 50), IMPLEMENTATIONS)
 def test_more_needs_no_less(model: ModelSpec, batch: int, context: int, more: int, made: str | None) -> None:
-    ideal = layout("ideal", kept(model.plain()), F16)
-    theirs = layout("transformers", kept(model.plain()), replace(F16, cache_implementation=made))
+    ideal = layout("ideal", layer_cache_specs(model.plain()), F16)
+    theirs = layout("transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=made))
     for found in (ideal, theirs):
         assert found.needed(batch, context) <= found.needed(batch, context + more)
         assert found.needed(batch, context) <= found.needed(batch + 1, context)
@@ -67,7 +67,7 @@ def test_a_quantised_cache_grows_with_its_tokens(batch: int, context: int, more:
 
 def test_a_memory_is_shared_without_pages() -> None:
     # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B a token, of 10 GiB 8 sequences of 4096
-    found = layout("ideal", kept(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
+    found = layout("ideal", layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
     assert found.concurrency[:2] == (10 * 2**30, 4096 * 327680)
     assert (found.tokens, found.blocks, found.log_lines) == (8 * 4096, None, ())
     # 1.5 sequences of 10 tokens are 15 tokens
@@ -147,8 +147,8 @@ def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any]) -> 
         return
     source = 1500 if name == "whisper-large-v3" else None
     for engine in engines:
-        plain = layout(engine, kept(model.plain()), replace(F16, source=source, **given))
-        shown = layout(engine, kept(model.symbolic(gathered=False)), replace(F16, source=source, **given))
+        plain = layout(engine, layer_cache_specs(model.plain()), replace(F16, source=source, **given))
+        shown = layout(engine, layer_cache_specs(model.symbolic(gathered=False)), replace(F16, source=source, **given))
         assert shown.needed(3, 400) == plain.needed(3, 400)
         a, b = plain.pool(2**33, 400), shown.pool(2**33, 400)
         assert (a.tokens, a.concurrency[:2]) == (b.tokens, b.concurrency[:2])

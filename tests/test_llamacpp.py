@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Chunked, Full, Sliding, load
 from attncalc.attention import CacheSpec, Span
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import CacheLayout, EngineArgs
 from attncalc.engines.llamacpp.split import layers_of_gpus
@@ -142,7 +142,7 @@ def test_a_model_of_windows_alone_is_loaded_without_them() -> None:
 
 def test_a_memory_holds_the_largest_context() -> None:
     # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells, 122,880 = 480 * 256
-    found = layout("llamacpp", kept(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
+    found = layout("llamacpp", layer_cache_specs(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
     assert found.tokens == (10 * 2**30 - 1536 * 52 * 8192) // (10 * 8192) // 256 * 256 == 122880
     # 4096 * 10 * 8192 + 1536 * 52 * 8192 B a sequence
     assert found.concurrency[:2] == (10 * 2**30, 989855744)
@@ -298,8 +298,8 @@ def test_no_more_sequences_than_llama_cpp_takes() -> None:
 @pytest.mark.parametrize("memory", [2**34, 2**29 + 7])
 def test_formulas_say_what_the_figures_are(name: str, given: dict[str, Any], memory: int) -> None:
     model: ModelSpec = load(name)
-    plain = layout("llamacpp", kept(model.plain()), replace(F16, **given))
-    shown = layout("llamacpp", kept(model.symbolic(gathered=False)), replace(F16, **given))
+    plain = layout("llamacpp", layer_cache_specs(model.plain()), replace(F16, **given))
+    shown = layout("llamacpp", layer_cache_specs(model.symbolic(gathered=False)), replace(F16, **given))
     assert shown.needed(3, 5000) == plain.needed(3, 5000)
     a, b = plain.pool(memory, 5000), shown.pool(memory, 5000)
     assert (a.tokens, a.concurrency[:2], a.log_lines) == (b.tokens, b.concurrency[:2], b.log_lines)

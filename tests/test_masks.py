@@ -1,4 +1,4 @@
-"""Query-key pairs: the closed forms count what a boolean mask holds."""
+"""Query-key pairs: the closed forms equal a count over a boolean mask."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LENGTHS = st.integers(1, 24)
 
 
 def in_span(span: Span, i: int, j: int) -> bool:
-    """Whether positions i and j (from 0) see each other as far as the span goes."""
+    """Return whether the span lets positions i and j (from 0) see each other."""
     if isinstance(span, Sliding):
         return abs(i - j) < span.window
     return not isinstance(span, Chunked) or i // span.chunk == j // span.chunk
 
 
 def counted(span: Span, mask: Mask, new: int, context: int) -> int:
-    """The True entries of the boolean mask, one by one."""
+    """Count the True entries of the boolean mask one by one."""
 
     def seen(i: int, j: int) -> bool:
         together = i < mask.prefix and j < mask.prefix
@@ -52,11 +52,11 @@ def test_prefix_pairs_are_exact_for_every_span(span: Span, context: int, data: s
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_after_its_prefix_a_sequence_is_causal(span: Span, context: int, data: st.DataObject) -> None:
+def test_new_tokens_after_a_prefix_are_causal(span: Span, context: int, data: st.DataObject) -> None:
     new = data.draw(st.integers(1, context))
     prefix = data.draw(st.integers(1, context))
     if new < context and prefix > context - new:
-        with pytest.raises(AttncalcError, match="at once"):
+        with pytest.raises(AttncalcError, match="must be new or all in the past"):
             Workload.prefill(1, context, past=context - new, mask=Mask("prefix", prefix))
     else:
         mask = Mask("prefix", prefix)
@@ -64,14 +64,14 @@ def test_after_its_prefix_a_sequence_is_causal(span: Span, context: int, data: s
 
 
 @given(SPANS, LENGTHS, st.data())
-def test_the_formula_of_the_pairs_evaluates_to_them(span: Span, context: int, data: st.DataObject) -> None:
+def test_the_formula_of_the_pairs_gives_their_number(span: Span, context: int, data: st.DataObject) -> None:
     new = data.draw(st.integers(1, context))
     run = Run(1, symbol("S", new, ""), symbol("T", context, ""))
     counted_pairs = quantity(pairs(span, run, Mask()))
     assert evaluate(counted_pairs.formula.substituted) == int(counted_pairs)
 
 
-def test_no_mask_is_the_dense_rectangle() -> None:
+def test_without_a_mask_all_pairs_count() -> None:
     assert pairs(Sliding(2), Run(1, 5, 7), None) == 35
 
 
@@ -84,7 +84,7 @@ MASKS = st.sampled_from([Mask(), Mask("bidirectional"), Mask("prefix", 3), Mask(
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), SPANS, MASKS)
-def test_a_padded_batch_counts_real_tokens_alone(lengths: list[int], span: Span, mask: Mask) -> None:
+def test_a_padded_batch_leaves_out_padding(lengths: list[int], span: Span, mask: Mask) -> None:
     if mask.prefix > max(lengths):
         return
     workload = Workload.prefill(lengths=tuple(lengths), mask=mask)
@@ -94,11 +94,11 @@ def test_a_padded_batch_counts_real_tokens_alone(lengths: list[int], span: Span,
 
 
 @pytest.mark.parametrize("text", ["causal", "bidirectional", "prefix:12"])
-def test_masks_are_read_as_they_are_shown(text: str) -> None:
+def test_masks_parse_their_own_text(text: str) -> None:
     assert str(Mask.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "prefix", "prefix:0", "prefix:x", "full", "causal:3"])
-def test_other_masks_are_refused(text: str) -> None:
+def test_an_unknown_mask_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError):
         Mask.parse(text)

@@ -1,4 +1,4 @@
-"""Activation memory: against what torch's profiler saw."""
+"""Activation memory, compared with the peaks that torch's profiler measured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def layer(kv_heads: int, dtype: str, causal: bool, workload: Workload) -> LayerA
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "kv_heads", "causal", "peaks"), MEASURED)
-def test_the_peak_is_what_the_profiler_measured(
+def test_the_peak_equals_the_profilers(
     kernel: str, dtype: str, kv_heads: int, causal: bool, peaks: tuple[int, ...]
 ) -> None:
     for context, measured in zip((256, 512, 1024), peaks, strict=True):
@@ -59,19 +59,19 @@ def test_flash_grows_with_the_tokens_and_math_with_their_square() -> None:
 # Of a preset's layer at 200 tokens, measured as above on 2 threads; the phase, the batch, the group.
 PRESETS = [
     ("gpt-oss-20b", "prefill", 2, "bf16", 0, "math", 78_174_404),  # a window's mask, as a bias in bf16
-    ("gpt-oss-20b", "prefill", 1, "fp32", 0, "flash", 9_716_800),  # beside the output: the mask, a byte a pair
+    ("gpt-oss-20b", "prefill", 1, "fp32", 0, "flash", 9_716_800),  # beside the output: the mask, one byte per pair
     ("gpt-oss-20b", "decode", 2, "bf16", 0, "math", 13_778_944),  # 128 keys are read, not 200
     ("gpt-oss-20b", "decode", 2, "bf16", 0, "flash", 44_288),  # K and V are in the cache
     ("gpt2", "decode", 1, "fp32", 0, "flash", 15_360),  # but a fused projection keeps them
     ("transformer-base", "decode", 1, "fp32", 1, "flash", 6_256),  # two threads' blocks of scores
     ("transformer-base", "decode", 2, "bf16", 1, "flash", 7_088),
-    ("deepseek-v3", "prefill", 1, "fp32", 0, "math", 131_923_204),  # V is a view of what W_kv_b gave
+    ("deepseek-v3", "prefill", 1, "fp32", 0, "math", 131_923_204),  # V is a view of the output of W_kv_b
     ("deepseek-v3", "decode", 1, "fp32", 0, "math", 171_085_824),
 ]
 
 
 @pytest.mark.parametrize(("name", "phase", "batch", "dtype", "group", "kernel", "measured"), PRESETS)
-def test_a_presets_layer_peaks_where_the_profiler_saw_it(
+def test_the_peak_of_a_presets_layer_equals_the_profilers(
     name: str, phase: str, batch: int, dtype: str, group: int, kernel: str, measured: int
 ) -> None:
     model = load(name)
@@ -81,16 +81,16 @@ def test_a_presets_layer_peaks_where_the_profiler_saw_it(
     assert found[0 if phase == "decode" else group].peaks[kernel].size == measured
 
 
-def test_a_decode_step_reads_what_a_window_keeps() -> None:
+def test_a_decode_step_reads_only_the_window() -> None:
     local, full = activations(load("gemma3-27b"), Workload.decode(1, 100_000))
     assert local.score_shape == (1, 32, 1, 1024)
     assert full.score_shape == (1, 32, 1, 100_000)
 
 
-def test_flash_splits_the_keys_where_a_gpu_would_idle() -> None:
+def test_flash_splits_the_keys_to_fill_the_gpu() -> None:
     """FlashAttention's heuristic on 132 multiprocessors: 264 slots for 8 KV heads and 32 blocks of 128 keys.
 
-    16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the least above 85 % of the best.
+    16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the smallest number above 85 % of the best.
     """
     model, step = load("llama3-8b"), Workload.decode(1, 4096)
     (found,) = activations(model, step, Machine(multiprocessors=132))
@@ -106,7 +106,7 @@ def test_efficient_sums_wide_values_in_fp32() -> None:
     assert {t.name: int(t.size) for t in found.live}["accumulator"] == 512 * 8 * 256 * 4
 
 
-def test_a_gate_is_alive_beside_the_output() -> None:
+def test_a_gate_is_held_beside_the_output() -> None:
     def peak(gate: bool) -> int:
         heads = Layers("layers", 1, attention=Grouped(8, 8, 64, gate=gate))
         model = ModelSpec("m", "m", (Stack("s", (heads,), 128),), dtype="fp16")
@@ -117,7 +117,7 @@ def test_a_gate_is_alive_beside_the_output() -> None:
     assert peak(False) == 100 * (4 * 1024 + 256)
 
 
-def test_new_tokens_after_a_past_are_given_a_mask() -> None:
+def test_new_tokens_after_a_past_need_a_mask() -> None:
     """The causal flag means the upper left corner; 100 new of 300 tokens are in the lower one."""
     found = layer(8, "fp16", True, Workload.prefill(1, 300, past=200)).peaks["math"]
     sizes = {t.name: int(t.size) for t in found.live}
@@ -137,16 +137,16 @@ def test_mlas_decode_reads_the_latent_as_one_head() -> None:
     assert sizes == {"q": 128 * 576 * 2, "out": 128 * 512 * 2, "y": 7168 * 2}
 
 
-def test_flash_knows_a_window_and_efficient_is_given_a_mask() -> None:
+def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
     found = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
     live = {kernel: {t.name: int(t.size) for t in moment.live} for kernel, moment in found.peaks.items()}
     assert "mask" not in live["flash"]
-    # a byte a pair, and a bias of 2 B a pair
+    # one byte per pair, and a bias of 2 B per pair
     assert (live["efficient"]["mask"], live["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
     assert live["math"]["mask"] == 8192**2
 
 
-def test_a_padded_batch_has_a_mask_for_each_sequence() -> None:
+def test_a_padded_batch_has_one_mask_per_sequence() -> None:
     found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
     sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
     assert (sizes["mask"], sizes["bias"]) == (3 * 512 * 512, 3 * 512 * 512 * 2)
@@ -179,15 +179,15 @@ def test_short_sequences_peak_while_keys_are_copied(
     assert (peak.name, peak.size) == ("QK", measured)
 
 
-def test_flash_peaks_in_its_kernel_where_the_model_is_narrow() -> None:
+def test_flash_peaks_in_its_kernel_if_the_model_is_narrow() -> None:
     heads = Layers("layers", 1, attention=Grouped(8, 8, 64))
     model = ModelSpec("m", "m", (Stack("s", (heads,), 8),), dtype="fp16")
     peak = activations(model, Workload.prefill(1, 100))[0].peaks["flash"]
-    # q, k, v and the output of 8 heads * 64 * 2 B a token, and an fp32 logsumexp a query and head
+    # q, k, v and the output of 8 heads * 64 * 2 B a token, and one fp32 logsumexp per query and head
     assert peak.size == 100 * (4 * 8 * 64 * 2 + 8 * 4)
 
 
-def test_cross_attention_makes_the_sources_keys_once() -> None:
+def test_cross_attention_computes_the_sources_keys_once() -> None:
     model = load("whisper-large-v3")
     first = activations(model, Workload.prefill(1, 4, source=1500))[2].peaks["flash"]
     later = activations(model, Workload.decode(1, 5, source=1500))[1].peaks["flash"]

@@ -1,4 +1,4 @@
-"""Against real models' own classes: tests/data/oracle.json says how it was measured."""
+"""Comparison with measurements of transformers' own classes; tests/data/oracle.json describes them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_flops_of_the_whole_model(name: str) -> None:
     assert spent.total_dense == measured["total_all_modules"]
 
 
-def test_layers_that_differ_in_kv_heads_values_window_and_sinks() -> None:
+def test_layers_with_different_heads_windows_and_sinks() -> None:
     """A small model of the MiMo-V2-Flash class: d_qk 192 and d_v 128, 2 KV heads or 4 with a window of 128."""
     full = Grouped(8, 2, 192, 128)
     sliding = Grouped(8, 4, 192, 128, span=Sliding(128), sinks=True)
@@ -125,7 +125,7 @@ def test_layers_that_differ_in_kv_heads_values_window_and_sinks() -> None:
     assert (step["full"].scores, step["sliding"].scores) == (2 * 10_490_880, 4 * 655_360)
 
 
-def test_chunked_layers_keep_at_most_a_chunk() -> None:
+def test_chunked_layers_cache_at_most_one_chunk() -> None:
     """Llama 4 Scout: 36 of 48 layers attend within chunks of 8,192."""
     heads = Grouped(40, 8, 128)
     chunked = Grouped(40, 8, 128, span=Chunked(8192))

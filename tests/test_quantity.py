@@ -1,4 +1,4 @@
-"""Quantities: the printed formula is the figure."""
+"""Quantities: the printed formula gives the value."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NUMBERS = st.integers(0, 10**6)
 
 
 def leaves() -> st.SearchStrategy[Any]:
-    """Symbols with names of their own and plain numbers."""
-    named_numbers = st.builds(lambda n, v: symbol(f"x{n}_{v}", v, "a number"), st.integers(0, 5), NUMBERS)
+    """Plain numbers, and symbols of few names: one name stands for several values."""
+    named_numbers = st.builds(lambda n, v: symbol(f"x{n}", v, "a number"), st.integers(0, 2), NUMBERS)
     return st.one_of(named_numbers, NUMBERS)
 
 
 def combined(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Every operation on two formulas that stays within whole numbers."""
+    """Combine two formulas by any operation whose result is a whole number."""
 
     def apply(operation: str, a: Any, b: Any) -> Any:
         low, high = sorted((a, b), key=int)
@@ -61,15 +61,15 @@ FORMULAS = st.recursive(leaves(), combined, max_leaves=12)
 
 
 @given(FORMULAS)
-def test_the_printed_text_evaluates_to_the_figure(formula: Any) -> None:
+def test_the_formula_evaluates_to_the_value(formula: Any) -> None:
     q = quantity(formula)
     assert evaluate(q.formula.substituted) == int(q)
     assert evaluate(q.formula.text, {s.name: s.value for s in q.formula.symbols}) == int(q)
 
 
 @given(FORMULAS)
-def test_symbols_and_numbers_stand_in_pairs(formula: Any) -> None:
-    """Symbols above numbers can be aligned: the two texts have the same cells."""
+def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
+    """The two texts have the same cells, so symbols and numbers can be aligned."""
     cells = quantity(formula).formula.cells
     assert all(text and number for text, number in cells)
 
@@ -91,18 +91,18 @@ def test_symbols_and_numbers_stand_in_pairs(formula: Any) -> None:
         (lambda a, b, c: total([]), "0"),
     ],
 )
-def test_text_has_the_parentheses_it_needs_and_no_more(build: Any, text: str) -> None:
+def test_formulas_have_only_the_needed_parentheses(build: Any, text: str) -> None:
     a, b, c = (symbol(n, v, "") for n, v in zip("abc", (12, 10, 6), strict=True))
     assert quantity(build(a, b, c)).formula.text == text
 
 
 def test_plain_ints_give_plain_ints() -> None:
-    """A sweep over ints pays for no formula."""
+    """Searches run on plain ints and build no formulas."""
     for value in (exact_div(6, 3), ceil_div(7, 3), minimum(1, 2), maximum(1, 2)):
         assert type(value) is int
 
 
-def test_exact_div_refuses_a_remainder() -> None:
+def test_exact_div_raises_for_a_remainder() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         exact_div(7, 2)
 
@@ -113,8 +113,8 @@ def test_a_named_part_hides_its_formula_and_keeps_its_value() -> None:
     assert (int(part + 1), (part + 1).formula.text) == (13, "part + 1")
 
 
-def test_a_symbol_that_is_a_formula_keeps_it() -> None:
-    """That is how a sharded head count reads as n_heads / tp."""
+def test_a_symbol_of_a_quantity_keeps_its_formula() -> None:
+    """A sharded head count, for example, reads as n_heads / tp."""
     n_heads = exact_div(symbol("n_heads", 64, ""), symbol("tp", 8, ""))
     assert symbol("n_heads", n_heads, "").formula.text == "n_heads / tp"
 
@@ -139,3 +139,27 @@ def test_10_to_the_18_does_not_overflow() -> None:
     tokens = symbol("T", 10**18, "")
     assert int(tokens * tokens * 327_680) == 327_680 * 10**36
     assert isinstance(tokens * tokens, Quantity)
+
+
+def test_different_symbols_of_one_name_are_numbered() -> None:
+    six, ten, two = (symbol("L", n, "layers") for n in (6, 10, 2))
+    joined = six * 4 + ten * 3 + six
+    assert joined.formula.text == "L_1 * 4 + L_2 * 3 + L_1"
+    assert joined.formula.substituted == "6 * 4 + 10 * 3 + 6"
+    assert [s[:2] for s in joined.formula.symbols] == [("L_1", 6), ("L_2", 10)]
+    assert (joined + two).formula.text == "L_1 * 4 + L_2 * 3 + L_1 + L_3"
+    assert (six * 4).formula.text == "L * 4"
+
+
+def test_numbering_leaves_out_names_that_are_taken() -> None:
+    """A ragged batch names its own T_1 and T_2."""
+    formula = (symbol("T_1", 5, "") + symbol("T", 7, "") * symbol("T", 8, "")).formula
+    assert formula.text == "T_1 + T_2 * T_3"
+    assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == 5 + 7 * 8
+
+
+def test_the_bound_symbol_of_a_condition_is_numbered_too() -> None:
+    there, other = symbol("T", 5, "tokens"), symbol("T", 2, "tokens of the source")
+    found = least("T", 5, "tokens", there * 3, other * 7)
+    assert found.formula.text == "least T_1 where T_1 * 3 > T_2 * 7"
+    assert evaluate(found.formula.text, {s.name: s.value for s in found.formula.symbols}) == 5

@@ -1,4 +1,4 @@
-"""Recurrent kinds: `verify` holds real layers to their formulas, and says no where one is wrong on purpose."""
+"""Recurrent kinds: `verify` compares real layers with their formulas, and fails if one is wrong on purpose."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from asking import Ask
 from layers import MHA, saved
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
-from attncalc.attention import GatedDeltaNet, Grouped, Lightning, Mamba, Mamba2, MLstm, RgLru, Rwkv, ShortConvolution
+from attncalc.attention import Grouped
+from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from attncalc.attention.mamba import Mamba, Mamba2
+from attncalc.attention.rglru import RgLru
+from attncalc.attention.rwkv import Rwkv
+from attncalc.attention.xlstm import MLstm
 from attncalc.cost.kernels import Shape
 from attncalc.verify import need_torch
 
@@ -58,7 +63,7 @@ def model(*names: str) -> str:
 
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch: Patch) -> None:
-    """Times are information: these tests do without."""
+    """Skip timing, which these tests do not need."""
     monkeypatch.setattr(timing, "ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
     monkeypatch.setattr(timing, "fastest", lambda device, run: 1.0)
 
@@ -92,7 +97,7 @@ def test_every_recurrent_layer_agrees(ask: Ask, tmp_path: Path, batch: str, cont
         }
 
 
-def test_what_there_is_not_to_check_is_said(ask: Ask, tmp_path: Path) -> None:
+def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     path = saved(model("mamba", "shares", "mlp_alone"), tmp_path)
     lines = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
     assert "mamba: Mamba is a recurrence, here token by token; no attention kernel runs" in lines
@@ -103,7 +108,7 @@ def test_what_there_is_not_to_check_is_said(ask: Ask, tmp_path: Path) -> None:
     )
 
 
-def test_a_split_leaves_recurrent_layers_whole_and_says_so(ask: Ask, tmp_path: Path) -> None:
+def test_tp_skips_recurrent_layers(ask: Ask, tmp_path: Path) -> None:
     answer = ask("verify", saved(model("wide", "mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
     assert answer.code == 0
     assert "mamba: Mamba is not split here" in answer.out
@@ -112,19 +117,19 @@ def test_a_split_leaves_recurrent_layers_whole_and_says_so(ask: Ask, tmp_path: P
 
 
 BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}
-"""What is wrong, by name: the kind, how to make it wrong, the checks that must fail."""
+"""Breaks by name: the kind, how to break it, and the checks that must fail."""
 
 
 def breaks(kind: str, *names: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    def kept(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    def register(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
         BREAKS[make.__name__] = (kind, make, names)
         return make
 
-    return kept
+    return register
 
 
 def _wider(patch: Patch, kind: type, name: str) -> None:
-    """The formula of this matrix counts a column more."""
+    """Count one column too many in the formula of this matrix."""
     true: Any = kind.__dict__["matrices"]
 
     def wrong(self: Any, d_model: int, d_source: int) -> Any:
@@ -134,7 +139,7 @@ def _wider(patch: Patch, kind: type, name: str) -> None:
 
 
 def _wider_state(patch: Patch, kind: type, name: str) -> None:
-    """The formula of what is kept counts a column more."""
+    """Count one column too many in the formula of this cached tensor."""
     true: Any = kind.__dict__["cache"]
     wrong = lambda self: tuple(c._replace(width=c.width + 1) if c.name == name else c for c in true(self))  # noqa: E731
     patch.setattr(kind, "cache", wrong)
@@ -211,8 +216,8 @@ def formula_of_a_gate_of_every_element(patch: Patch) -> None:
 
 @breaks("broad", "peak_decode_flash")
 def formula_of_the_memory_of_broad_heads(patch: Patch) -> None:
-    """K and V of all heads together are wider than the model: before the cache takes them is the peak."""
-    patch.setattr("attncalc.cost.activations.Shape", lambda **sizes: Shape(**{**sizes, "new_keys": 0}))
+    """K and V of all heads are wider than d_model, so the peak is before they are in the cache."""
+    patch.setattr("attncalc.cost.activations.Shape", lambda **sizes: Shape(**{**sizes, "cached_keys": 0}))
 
 
 @breaks("mamba", "cache_prefill", "cache_decode")
@@ -329,33 +334,33 @@ def test_weights_that_layers_share_are_summed_once(ask: Ask, tmp_path: Path) -> 
     assert {"wide and again", "mamba"} <= {c["of"] for c in found["checks"]}
 
 
-def test_a_layer_that_a_family_alone_knows_is_refused(ask: Ask, tmp_path: Path) -> None:
+def test_a_layer_with_extra_states_cannot_be_verified(ask: Ask, tmp_path: Path) -> None:
     text = model("wide", "mamba").replace("d_input: 48", "extra_states: { delayed: [1, 8] }")
     answer = ask("verify", saved(text, tmp_path), "--device", "cpu", "-c", "24")
     assert (answer.code, answer.out) == (3, "")
     assert "no torch layer of GQA with extra_states" in answer.err
 
 
-def test_figures_by_hand(tmp_path: Path) -> None:
-    """batch 3 of Mamba 48 x 8: 48 * 4 columns in bf16 and 48 * 8 in fp32; RG-LRU keeps 3 of its 4 columns."""
+def test_state_bytes_by_hand(tmp_path: Path) -> None:
+    """batch 3 of Mamba 48 x 8: 48 * 4 columns in bf16 and 48 * 8 in fp32; RG-LRU caches 3 of its 4 columns."""
     workload = Workload.decode(3, 100, dtype="bf16")
-    kept = {name: kv_cache(load(saved(model(name), tmp_path)), workload) for name in RECURRENT}
-    assert int(kept["mamba"].total) == 3 * (48 * 4 * 2 + 48 * 8 * 4)
-    assert int(kept["mamba2"].total) == 3 * ((48 + 2 * 2 * 16) * 4 * 2 + 48 * 16 * 4)
-    assert int(kept["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
-    assert int(kept["rglru"].total) == 3 * (48 * 3 * 2 + 48 * 4)
-    assert int(kept["rwkv"].total) == 3 * (2 * 32 * 2 + 3 * 32 * 4)
-    assert int(kept["mlstm"].total) == 3 * 4 * (8 * 12 + 8 + 1) * 2
-    assert {int(cache.per_token) for cache in kept.values()} == {0}
+    caches = {name: kv_cache(load(saved(model(name), tmp_path)), workload) for name in RECURRENT}
+    assert int(caches["mamba"].total) == 3 * (48 * 4 * 2 + 48 * 8 * 4)
+    assert int(caches["mamba2"].total) == 3 * ((48 + 2 * 2 * 16) * 4 * 2 + 48 * 16 * 4)
+    assert int(caches["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
+    assert int(caches["rglru"].total) == 3 * (48 * 3 * 2 + 48 * 4)
+    assert int(caches["rwkv"].total) == 3 * (2 * 32 * 2 + 3 * 32 * 4)
+    assert int(caches["mlstm"].total) == 3 * 4 * (8 * 12 + 8 + 1) * 2
+    assert {int(cache.per_token) for cache in caches.values()} == {0}
 
 
-def test_rwkvs_channels_are_the_models(tmp_path: Path) -> None:
+def test_rwkv_needs_d_inner_equal_to_d_model(tmp_path: Path) -> None:
     text = model("rwkv").replace("d_inner: 32", "d_inner: 48")
     with pytest.raises(AttncalcError, match=r"d_inner: 48 is not d_model 32"):
         load(saved(text, tmp_path))
 
 
-def test_states_split_over_devices_where_they_divide(tmp_path: Path) -> None:
+def test_states_are_split_over_devices(tmp_path: Path) -> None:
     whole, split = (load(saved(model("rglru"), tmp_path)).shard(tp) for tp in (1, 2))
     workload = Workload.decode(1, 100, dtype="bf16")
     assert int(kv_cache(split, workload).total) * 2 == int(kv_cache(whole, workload).total)

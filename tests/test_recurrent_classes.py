@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from attncalc.attention import GatedDeltaNet, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
+from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from attncalc.attention.mamba import Mamba, Mamba2
+from attncalc.attention.recurrent import Recurrent
+from attncalc.attention.rglru import RgLru
+from attncalc.attention.rwkv import Rwkv
+from attncalc.attention.xlstm import MLstm
 from attncalc.errors import CannotCheckError
 from attncalc.verify import need_torch, need_transformers
 

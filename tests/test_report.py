@@ -133,7 +133,7 @@ def test_reports_support_a_kind_that_they_do_not_know() -> None:
     reports = list(reports_of(mixed))
     assert {f.name: f.value for f in reports[0].figures}["recurrent_state"] == 3 * 2 * 10 * 4
     alone = model_of(layers[0])
-    with pytest.raises(AttncalcError, match="toy has no heads of keys"):
+    with pytest.raises(AttncalcError, match="toy has no KV heads"):
         alone.with_attention("mqa")
     assert [facts["name"] for facts, _ in compare_variants(alone, Workload.decode(1, 64)).layers] == ["toy"]
     assert "toy as released" in " ".join(mixed.with_attention("mqa").notes)

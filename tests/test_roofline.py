@@ -454,7 +454,7 @@ def test_mha_gqa_mqa_and_mla_are_compared() -> None:
 def test_tables_and_notes_fit_the_screen(name: str) -> None:
     model = load(name)
     source = 512 if model.encoder else None
-    make = Workload.decode if model.main.keeps_cache else Workload.prefill
+    make = Workload.decode if model.main.has_cache else Workload.prefill
     workload = make(10_000, model.max_context or 512, source=source, dtype="fp16")
     bounds = roofline(model, workload, gpu("t4"))
     tables = (*roofline_tables(bounds, workload), *roofline_variants(model, workload, gpu("t4"))[0])

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from specs import models
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, load
-from attncalc.attention import GatedDeltaNet, Lightning, Mamba2, ShortConvolution
 from attncalc.attention.kind import CacheSpec
+from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from attncalc.attention.mamba import Mamba2
 from attncalc.attention.span import Blocks
 from attncalc.config.gpus import gpu
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec, stages
@@ -394,8 +395,8 @@ SETTINGS = st.fixed_dictionaries(
 @given(models(), SETTINGS, st.integers(1, 40), st.integers(1, 300))
 def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: int, context: int) -> None:
     try:
-        plain = layout("sglang", kept(model.plain()), told(**more))
-        shown = layout("sglang", kept(model.symbolic(gathered=False)), told(**more))
+        plain = layout("sglang", layer_cache_specs(model.plain()), told(**more))
+        shown = layout("sglang", layer_cache_specs(model.symbolic(gathered=False)), told(**more))
     except AttncalcError:
         return  # rows of several sizes, several windows
     needed = plain.needed(batch, context)
@@ -403,7 +404,7 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
     enough, short = plain.pool(needed, context), plain.pool(needed - 1, context)
     assert Fraction(*short.concurrency[:2]) < batch <= Fraction(*enough.concurrency[:2])
     assert plain.needed(batch + 1, context) >= needed <= plain.needed(batch, context + 1)
-    assert layout("ideal", kept(model.plain()), told()).needed(batch, context) <= needed
+    assert layout("ideal", layer_cache_specs(model.plain()), told()).needed(batch, context) <= needed
     # the formulas say the same numbers
     figure = shown.needed(batch, context)
     pool = shown.pool(needed, context)
@@ -458,7 +459,7 @@ def test_a_request_has_the_kinds_of_attention() -> None:
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
     assert resolved.share is not None
     assert float(resolved.share.text) == round((memory - mib) / memory, 3)
-    assert layout("sglang", kept(resolved.model.plain()), resolved.args).most is None
+    assert layout("sglang", layer_cache_specs(resolved.model.plain()), resolved.args).most is None
 
 
 # What it refuses.

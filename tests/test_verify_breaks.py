@@ -95,7 +95,7 @@ def ring_with_a_row_more(patch: Patch) -> None:
 
 @breaks(WINDOW, "cache_prefill", "cache_decode")
 def formula_of_a_window(patch: Patch) -> None:
-    patch.setattr(Sliding, "kept", lambda self, n: min(n, self.window - 1))
+    patch.setattr(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1))
 
 
 @breaks(GROUPED, "cache_prefill", "cache_decode")
@@ -301,7 +301,8 @@ def sum_of_the_cache(patch: Patch) -> None:
 
     def wrong(model: Any, workload: Any) -> Any:
         found = true(model, workload)
-        return found._replace(total=quantity(found.total - 1))
+        found.total = quantity(found.total - 1)
+        return found
 
     patch.setattr(attncalc.verify.run, "kv_cache", wrong)
 

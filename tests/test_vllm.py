@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from attncalc.attention import CacheSpec, Sliding
 from attncalc.attention.span import Chunked
 from attncalc.config import load
-from attncalc.cost.cache import kept
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import CacheLayout, EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec
@@ -65,7 +65,7 @@ def test_the_null_block_is_no_sequences() -> None:
 def test_fewer_kv_heads_than_devices_are_replicated() -> None:
     """max(1, 8 // 16) = 1 KV head a device: 80 layers x 16 x 2 x 128 x 2 B = 640 KiB a block."""
     model = load("llama2-70b").shard(16)
-    made = layout("vllm", kept(model.plain()), told(tp=16))
+    made = layout("vllm", layer_cache_specs(model.plain()), told(tp=16))
     assert figure(made, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
 
 
@@ -421,7 +421,7 @@ FOLDER = Path(__file__).parent / "data" / "engine-logs" / "models"
 )
 def test_kinds_of_states_are_told_apart_in_a_real_config(name: str, states: int) -> None:
     model = load(str(FOLDER / name))
-    made = layout("vllm", kept(model.plain()), told())
+    made = layout("vllm", layer_cache_specs(model.plain()), told())
     block, groups = figure(made, "kv_block_size"), figure(made, "kv_groups")
     assert figure(made, "kv_blocks_per_request", 131072) == -(-131072 // block) + (groups - 1) * states
 
@@ -480,8 +480,10 @@ def test_more_needs_more_and_never_less_than_the_ideal(name: str, batch: int, co
     model = load(name).shard(tp)
     source = model.encoder.max_context if model.encoder else None
     settings = told(tp=tp, source=source)
-    made = layout("vllm", kept(model.plain()), settings)
-    least = layout("ideal", kept(model.plain()), dataclasses.replace(settings, max_num_batched_tokens=None))
+    made = layout("vllm", layer_cache_specs(model.plain()), settings)
+    least = layout(
+        "ideal", layer_cache_specs(model.plain()), dataclasses.replace(settings, max_num_batched_tokens=None)
+    )
     need = made.needed(batch, context)
     assert least.needed(batch, context) <= need <= min(made.needed(batch + 1, context), made.needed(batch, context + 1))
 
@@ -490,11 +492,11 @@ def test_more_needs_more_and_never_less_than_the_ideal(name: str, batch: int, co
 def test_the_printed_formulas_evaluate_to_the_figures(name: str, memory: int, context: int) -> None:
     model = load(name).shard(2)
     source = model.encoder.max_context if model.encoder else None
-    made = layout("vllm", kept(model.symbolic(gathered=False)), told(tp=2, source=source))
+    made = layout("vllm", layer_cache_specs(model.symbolic(gathered=False)), told(tp=2, source=source))
     pool = made.pool(memory, context)
     assert pool.blocks is not None
     for each in (pool.blocks, pool.tokens, *(d.quantity for d in pool.details)):
         formula = each.formula
         assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(each))
-    plain = layout("vllm", kept(model.plain()), told(tp=2, source=source)).pool(memory, context)
+    plain = layout("vllm", layer_cache_specs(model.plain()), told(tp=2, source=source)).pool(memory, context)
     assert (int(plain.tokens), plain.log_lines) == (int(pool.tokens), pool.log_lines)

@@ -1,4 +1,4 @@
-"""A toy kind with a state that does not grow: what a linear attention looks like to the costs."""
+"""A toy attention kind with a state of a fixed size, such as a linear attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attncalc.workload import Mask, Run
 
 @dataclasses.dataclass(frozen=True)
 class Recurrent:
-    """A toy linear attention: what a kind with a state that does not grow looks like to the costs."""
+    """A toy linear attention with a state of d_state elements."""
 
     d_state: int
     span: Span = dataclasses.field(default_factory=Full)

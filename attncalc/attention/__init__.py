@@ -1,12 +1,13 @@
-"""Attention kinds, one file each. Those of few models are imported when a model names them: each costs a
-millisecond of every command's start.
+"""Attention kinds, one file each.
+
+The kinds that few models use are imported when a model names them: each dataclass takes about a millisecond of every
+command's start. Import such a class from its own file: `from attncalc.attention.mamba import Mamba`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from .cross import Cross
 from .grouped import Grouped
@@ -15,112 +16,57 @@ from .latent import Latent
 from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
 from .variant import Variant
 
-if TYPE_CHECKING:
-    from .blocks import BlockSparse
-    from .compressed import Compressed
-    from .differential import Differential
-    from .image_cross import ImageCross
-    from .linear import GatedDeltaNet, Lightning, ShortConvolution
-    from .mamba import Mamba, Mamba2
-    from .recurrent import NoAttention, Recurrent
-    from .relative import Relative
-    from .rglru import RgLru
-    from .rwkv import Rwkv
-    from .xlstm import MLstm
-
-_HOMES = {
-    "BlockSparse": "blocks",
-    "Compressed": "compressed",
-    "GatedDeltaNet": "linear",
-    "Differential": "differential",
-    "Lightning": "linear",
-    "ShortConvolution": "linear",
-    "Mamba": "mamba",
-    "Mamba2": "mamba",
-    "Relative": "relative",
-    "ImageCross": "image_cross",
-    "NoAttention": "recurrent",
-    "Recurrent": "recurrent",
-    "RgLru": "rglru",
-    "Rwkv": "rwkv",
-    "MLstm": "xlstm",
+_CLASSES = {
+    "grouped": "grouped.Grouped",
+    "latent": "latent.Latent",
+    "differential": "differential.Differential",
+    "relative": "relative.Relative",
+    "pictures": "image_cross.ImageCross",
+    "block_sparse": "block_sparse.BlockSparse",
+    "compressed": "compressed.Compressed",
+    "mamba": "mamba.Mamba",
+    "mamba2": "mamba.Mamba2",
+    "delta": "linear.GatedDeltaNet",
+    "lightning": "linear.Lightning",
+    "short_convolution": "linear.ShortConvolution",
+    "rglru": "rglru.RgLru",
+    "rwkv": "rwkv.Rwkv",
+    "mlstm": "xlstm.MLstm",
+    "none": "recurrent.NoAttention",
 }
-"""The files of the classes that are imported when they are first used."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+"""The values of the YAML key `attention`, each with its file and class. A new kind is a new file and a line here."""
 
 
 class _Kinds(Mapping[str, type[Kind]]):
-    """{name: class}, each class imported when it is asked for."""
-
-    def __init__(self, classes: Mapping[str, str]) -> None:
-        self._classes = classes
+    """The class of each kind by its YAML name, imported when it is looked up."""
 
     def __getitem__(self, name: str) -> type[Kind]:
-        kind: type[Kind] = globals().get(self._classes[name]) or __getattr__(self._classes[name])
+        module, class_name = _CLASSES[name].split(".")
+        kind: type[Kind] = getattr(import_module(f".{module}", __name__), class_name)
         return kind
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
+        return iter(_CLASSES)
 
     def __len__(self) -> int:
-        return len(self._classes)
+        return len(_CLASSES)
 
 
-KINDS: Mapping[str, type[Kind]] = _Kinds(
-    {
-        "grouped": "Grouped",
-        "latent": "Latent",
-        "differential": "Differential",
-        "relative": "Relative",
-        "pictures": "ImageCross",
-        "block_sparse": "BlockSparse",
-        "compressed": "Compressed",
-        "mamba": "Mamba",
-        "mamba2": "Mamba2",
-        "delta": "GatedDeltaNet",
-        "lightning": "Lightning",
-        "short_convolution": "ShortConvolution",
-        "rglru": "RgLru",
-        "rwkv": "Rwkv",
-        "mlstm": "MLstm",
-        "none": "NoAttention",
-    }
-)
-"""What the YAML key `attention` may name. A new kind is a file, and a line here and in _HOMES."""
+KINDS: Mapping[str, type[Kind]] = _Kinds()
 
 __all__ = [
     "FULL",
     "KINDS",
     "SHAPES",
     "Attention",
-    "BlockSparse",
     "CacheSpec",
     "Chunked",
-    "Compressed",
     "Cross",
-    "Differential",
     "Full",
-    "GatedDeltaNet",
     "Grouped",
-    "ImageCross",
     "Kind",
     "Latent",
-    "Lightning",
-    "MLstm",
-    "Mamba",
-    "Mamba2",
     "Matrix",
-    "NoAttention",
-    "Recurrent",
-    "Relative",
-    "RgLru",
-    "Rwkv",
-    "ShortConvolution",
     "Sliding",
     "Span",
     "Variant",

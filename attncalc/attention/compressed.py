@@ -1,4 +1,4 @@
-"""Compressed attention (DeepSeek-V4): a window of keys beside pools of tokens, each pool one key."""
+"""Compressed attention (DeepSeek-V4): a window of keys, and pools of earlier tokens with one key each."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from ..errors import AttncalcError
 from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, Widths
-from .span import FULL, Chosen, Pools, Span, pairs
+from .span import FULL, Picked, Pools, Span, pairs
 
 
-class Rest(Pools):
-    """The tokens after the last whole pool, which wait to be pooled."""
+class Unpooled(Pools):
+    """The tokens after the last whole pool, which are cached until their pool is complete."""
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n % self.size
 
 
 class LastPool(Pools):
-    """The tokens of the last whole pool, which the next one overlaps."""
+    """The tokens of the last whole pool, which are cached because the next pool overlaps it."""
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n // self.size, 1) * self.size
 
 
 @dataclass(frozen=True)
-class WindowAndPools(Chosen):
-    """The tokens of a window, and the whole pools before a query."""
+class WindowAndPools(Picked):
+    """The tokens of a window, and the whole pools before a query.
+
+    Attributes:
+        window: the span of single tokens.
+        pools: the span of pools.
+    """
 
     window: Span
     pools: Pools
@@ -41,8 +46,8 @@ class WindowAndPools(Chosen):
         return f"{self.window.label.removeprefix('window ')} + {picked}pools of {int(self.pools.size):,}"
 
     @property
-    def words(self) -> str:
-        return f"{self.window.words} and pools of {int(self.pools.size):,}"
+    def description(self) -> str:
+        return f"{self.window.description} and pools of {int(self.pools.size):,}"
 
     def visible(self, n: int) -> int:
         return self.window.visible(n) + self.pools.visible(n)
@@ -50,25 +55,27 @@ class WindowAndPools(Chosen):
     def triangle(self, n: int) -> int:
         return self.window.triangle(n) + self.pools.triangle(n)
 
-    def kept(self, n: int) -> int:
-        return self.window.kept(n) + self.pools.kept(n)
+    def cached_tokens(self, n: int) -> int:
+        return self.window.cached_tokens(n) + self.pools.cached_tokens(n)
 
 
 @dataclass(frozen=True)
 class Compressed:
-    """n_heads query heads of d_head over one head of keys that are the values too.
+    """n_heads query heads of d_head over one head whose keys are also the values.
 
-    A query sees the tokens of its window and, with a compress_rate, the whole pools of so many tokens before
-    it: all of them, or the index_topk that an indexer of pools of its own picks; these pools overlap the one
-    before, and so have two parts. Queries come from a latent of q_lora_rank; the output goes in o_groups
-    through latents of o_lora_rank.
+    A query sees the tokens of its window and, with a compress_rate, the whole pools of compress_rate tokens before it:
+    all of them, or the index_topk that an indexer picks. The indexer has pools of its own. Pools of a layer with an
+    indexer overlap the pool before, so they have two parts. The output is projected in o_groups groups of heads. The
+    fields carry their meanings.
+
+    Raises AttncalcError for an incomplete indexer, or if o_groups does not divide n_heads.
     """
 
     n_heads: int = documented("query heads")
     d_head: int = documented("width of a query and a key head")
     q_lora_rank: int = documented("width of the queries' latent")
     o_groups: int = documented("groups of heads in the output projection")
-    o_lora_rank: int = documented("width of the output's latent, of each group")
+    o_lora_rank: int = documented("width of the output's latent of each group")
     compress_rate: int | None = documented("tokens that are pooled into one key", left_out="no pools", default=None)
     index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
     index_n_heads: int | None = documented("heads of the layer's own indexer", left_out="it has none", default=None)
@@ -82,20 +89,20 @@ class Compressed:
         return ("n_heads", "d_head", "q_lora_rank", "o_groups", "o_lora_rank")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
-        """From the keys of a preset."""
-        if "compress_rate" in given:
-            span = WindowAndPools(span, Pools(given["compress_rate"], given.get("index_topk")))
-        return cls(**given, span=span)
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
+        if "compress_rate" in keys:
+            span = WindowAndPools(span, Pools(keys["compress_rate"], keys.get("index_topk")))
+        return cls(**keys, span=span)
 
     def __post_init__(self) -> None:
         index = (self.index_topk, self.index_n_heads, self.index_head_dim)
         if any(index) and not (all(index) and self.compress_rate):
             raise AttncalcError(
-                "index_topk: picks among pools, with index_n_heads, index_head_dim and compress_rate", "give all four"
+                "index_topk: needs index_n_heads, index_head_dim and compress_rate",
+                "give all four",
             )
         if self.n_heads % self.o_groups:
-            raise AttncalcError(f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "choose another")
+            raise AttncalcError(f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "choose a divisor")
 
     @property
     def label(self) -> str:
@@ -110,14 +117,14 @@ class Compressed:
         pools = f", pools of {self.compress_rate}" if self.compress_rate else ""
         picked = f", {self.index_topk} picked by an indexer" if self.index_topk else ""
         heads = f"{self.n_heads} query heads x {self.d_head}"
-        return f"attention with one head of keys that are values too, {heads}{pools}{picked}"
+        return f"attention with one head whose keys are also the values, {heads}{pools}{picked}"
 
     @property
     def _parts(self) -> int:
         return 2 if self.index_topk else 1
 
     def _pooling(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
-        """What makes pools of keys of `width`."""
+        """Return the matrices that compute pools of keys of `width`."""
         wide = self._parts * width
         return (
             Matrix(f"{name}_W_kv", d_model, wide, 0, "queries"),
@@ -127,7 +134,7 @@ class Compressed:
         )
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        found = [
+        matrices = [
             Matrix("W_q_a", d_model, self.q_lora_rank, 0, "queries"),
             Matrix("q_a_norm", self.q_lora_rank),
             Matrix("W_q_b", self.q_lora_rank, self.n_heads * self.d_head, 0, "queries"),
@@ -135,16 +142,18 @@ class Compressed:
             Matrix("kv_norm", self.d_head),
         ]
         if self.compress_rate:
-            found += self._pooling("pool", d_model, self.d_head)
+            matrices += self._pooling("pool", d_model, self.d_head)
         if self.index_n_heads and self.index_head_dim:
-            found += self._pooling("index", d_model, self.index_head_dim)
-            found.append(Matrix("index_W_q", self.q_lora_rank, self.index_n_heads * self.index_head_dim, 0, "queries"))
-            found.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
-        # each group of heads is multiplied by its own columns alone
+            matrices += self._pooling("index", d_model, self.index_head_dim)
+            matrices.append(
+                Matrix("index_W_q", self.q_lora_rank, self.index_n_heads * self.index_head_dim, 0, "queries")
+            )
+            matrices.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
+        # each group of heads is multiplied only by its own columns
         group = exact_div(self.n_heads * self.d_head, self.o_groups)
-        found.append(Matrix("W_o_a", group, self.o_groups * self.o_lora_rank, 0, "queries"))
-        found.append(Matrix("W_o_b", self.o_groups * self.o_lora_rank, d_model, 0, "queries"))
-        return (*found, Matrix("sinks", self.n_heads))
+        matrices.append(Matrix("W_o_a", group, self.o_groups * self.o_lora_rank, 0, "queries"))
+        matrices.append(Matrix("W_o_b", self.o_groups * self.o_lora_rank, d_model, 0, "queries"))
+        return (*matrices, Matrix("sinks", self.n_heads))
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         seen, picking = pairs(self.span, run, mask), 0
@@ -161,19 +170,19 @@ class Compressed:
         return self.span.window if isinstance(self.span, WindowAndPools) else self.span
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        window = CacheSpec("K that is V too", 1, self.d_head, span=self._window)
-        if not self.compress_rate:  # transformers keeps the same tensor as K and as V
+        window = CacheSpec("K and V in one", 1, self.d_head, span=self._window)
+        if not self.compress_rate:  # transformers caches the same tensor as K and as V
             return (window._replace(repeated=2),)
-        kept = self._pools("pools", self.d_head)
-        return (window, *kept, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
+        pools = self._pools("pools", self.d_head)
+        return (window, *pools, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
 
     def _pools(self, name: str, width: int) -> tuple[CacheSpec, ...]:
-        """Pooled keys, and the keys and gates of tokens that are not yet pooled, or will be once more."""
+        """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
         size = self.compress_rate or 0
         pooled = CacheSpec(name, 1, width, span=Pools(size))
-        rest = CacheSpec(f"{name}: tokens to come", 2 * self._parts, width, span=Rest(size))
-        again = CacheSpec(f"{name}: tokens to come again", 2, width, span=LastPool(size))
-        return (pooled, rest, again) if self.index_topk else (pooled, rest)
+        unpooled = CacheSpec(f"{name}: unpooled tokens", 2 * self._parts, width, span=Unpooled(size))
+        overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size))
+        return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, 1, self.d_head, self.d_head)
@@ -181,17 +190,18 @@ class Compressed:
     def notes(self, past: bool) -> tuple[str, ...]:
         if not self.compress_rate:
             return ()
-        return ("Scores are the window's, the pools' and an indexer's, whose own activations are not counted.",)
+        return ("Scores include those of pools and of the indexer. Activations leave out the indexer's.",)
 
     def with_span(self, span: Span) -> Compressed:
-        inside = dataclasses.replace(self.span, window=span) if isinstance(self.span, WindowAndPools) else span
-        return dataclasses.replace(self, span=inside)
+        if isinstance(self.span, WindowAndPools):
+            span = dataclasses.replace(self.span, window=span)
+        return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> Compressed:
         if self.n_heads % tp or self.o_groups % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} heads in {self.o_groups} groups",
-                "tensor parallelism gives each device the same number of groups of heads",
+                "choose a number that divides both",
             )
         return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp))
 

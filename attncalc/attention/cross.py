@@ -1,7 +1,7 @@
 """Cross-attention: queries from one stack, keys and values from another's output.
 
-The score matrix is a rectangle of S queries by T_source keys, with no causal mask. K and V are made
-once, from the source, and kept: the cache scales_with with the source and not with what is generated.
+The score matrix has S queries by T_source keys and no causal mask. K and V are computed once from the source, so the
+cache grows with the source and not with the generated tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .span import FULL, Span
 
 
 class Cross(NamedTuple):
-    """The heads of `heads`, with keys and values from a source of another length and width."""
+    """Cross-attention with the heads of `heads`. Its source can have another length and width than the target."""
 
     heads: Grouped
 
@@ -41,12 +41,12 @@ class Cross(NamedTuple):
         return f"cross-attention, {self.heads.headline}"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        # queries and keys read different tokens, and what else a family has is of its self-attention
-        apart = dataclasses.replace(self.heads, fused=False, extra_vectors=None)
-        return apart.matrices(d_model, d_source)
+        # q, k and v cannot be fused, since they read different tokens; extra vectors belong to the self-attention.
+        separate = dataclasses.replace(self.heads, fused=False, extra_vectors=None)
+        return separate.matrices(d_model, d_source)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return self.heads.score_flops(run, None)  # a rectangle, whatever the mask and the heads' own span
+        return self.heads.score_flops(run, None)  # all pairs, whatever the mask and the span of `heads`
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return tuple(c._replace(scales_with="source", span=FULL) for c in self.heads.cache())
@@ -55,7 +55,7 @@ class Cross(NamedTuple):
         return self.heads.widths(run)._replace(together=False)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return ("Cross-attention reads the cached K and V of the source: the encoder has run.",) if past else ()
+        return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()
 
     def with_span(self, span: Span) -> Cross:
         return self

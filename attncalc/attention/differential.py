@@ -1,4 +1,4 @@
-"""Differential attention: the difference of two maps of scores."""
+"""Differential attention: the difference of two softmax score matrices."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from .span import Span
 
 @dataclass(frozen=True)
 class Differential(Grouped):
-    """Grouped attention whose pairs of heads are subtracted from one another, with values twice as wide.
+    """Grouped attention that subtracts one head of a pair from the other, with values twice as wide.
 
-    Each query head scores every key twice: the kernel runs once for each half of a pair's values, since
-    kernels want values as wide as keys. Source: Ye et al. 2024, arXiv:2410.05258; transformers'
+    Kernels need values as wide as keys, so the kernel runs once for each half of a pair's values, and every query head
+    scores every key twice. Source: Ye et al. 2024, arXiv:2410.05258; transformers'
     modeling_diffllama.py.
     """
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
-        """From the keys of a preset. AttncalcError: a default cannot be, or heads do not come in pairs."""
-        kind = super().read(given, d_model, span)
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+        kind = super().from_keys(keys, d_model, span)
         if kind.n_heads % 2 or kind.n_kv_heads % 2:
             raise AttncalcError(
-                f"n_kv_heads: {kind.n_heads} query and {kind.n_kv_heads} KV heads do not come in pairs",
-                "differential attention subtracts one head of a pair from the other",
+                f"n_kv_heads: {kind.n_heads} query and {kind.n_kv_heads} KV heads do not form pairs",
+                "differential attention needs even numbers of heads",
             )
         return kind
 

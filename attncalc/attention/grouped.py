@@ -1,6 +1,6 @@
 """Grouped attention: multi-head (MHA), grouped-query (GQA) and multi-query (MQA) in one class.
 
-The three differ in one number, n_kv_heads: equal to n_heads, between, or 1.
+They differ only in n_kv_heads: n_heads in MHA, 1 in MQA, and a number between in GQA.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from .span import FULL, Span, pairs
 
 @dataclass(frozen=True)
 class Grouped:
-    """n_heads query heads of d_head that share n_kv_heads keys and values.
+    """n_heads query heads of d_head that share n_kv_heads key and value heads.
 
-    Every n_heads / n_kv_heads queries share a K and a V head. d_head need not be d_model / n_heads.
-    AttncalcError: n_kv_heads does not divide n_heads, or `bias` names no projection.
+    Each K and V head serves n_heads / n_kv_heads query heads. d_head need not be d_model / n_heads. The fields carry
+    their meanings.
+
+    Raises AttncalcError if n_kv_heads does not divide n_heads.
     """
 
     n_heads: int = documented("query heads")
@@ -42,12 +44,12 @@ class Grouped:
     )
     fused: bool = documented("q, k and v are one matrix", default=False, schema=YES)
     qk_norm: Literal["head", "full"] | None = documented(
-        "norm on q and k: head = one gain of d_head for all heads, full = one over all heads' width",
+        "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads",
         default=None,
         schema={"enum": ["head", "full"]},
     )
     sinks: bool = documented(
-        "a learned logit of every query head beside the keys' (gpt-oss)",
+        "a learned logit per query head beside those of the keys (gpt-oss)",
         default=False,
         schema=YES,
     )
@@ -59,49 +61,47 @@ class Grouped:
         schema=YES,
     )
     v_from_k: bool = documented(
-        "values are made by the keys' projection, and kept beside them: there is no W_v (Gemma 4's full layers)",
+        "W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)",
         default=False,
         schema=YES,
     )
     d_input: int | None = documented(
-        "width of what q, k and v are made from (Zamba's layers: its input beside the embedding)",
+        "width of the input of q, k and v (Zamba concatenates the layer's input and the embedding)",
         left_out="d_model",
         default=None,
     )
     repeats_kv: bool = documented(
-        "transformers' own class caches K and V once for every query head (Falcon)",
+        "transformers' class caches K and V once per query head (Falcon)",
         default=False,
         schema=YES,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
-        "what is kept beside K and V and does not grow, whole on every device, by name: [rows, columns] (Zaya)",
+        "states of a fixed size that are cached beside K and V, whole on every device, by name: [rows, columns] (Zaya)",
         default=(),
         schema=SHAPES,
     )
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
-        """The keys a preset must give."""
         return ("n_heads",)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
-        """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""
-        given = dict(given)
-        n_heads = given["n_heads"]
-        if "d_head" not in given and d_model % n_heads:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
+        keys = dict(keys)
+        n_heads = keys["n_heads"]
+        if "d_head" not in keys and d_model % n_heads:
             raise AttncalcError(
-                f"d_head: left out, and d_model {d_model} is not a multiple of n_heads {n_heads}",
+                f"d_head: is missing, and d_model {d_model} is not a multiple of n_heads {n_heads}",
                 "give d_head, the width of a query head",
             )
-        bias = given.pop("bias", False)
+        bias = keys.pop("bias", False)
         defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
-        extra = shaped(given.pop("extra_projections", {}), "queries")
-        states = shaped(given.pop("extra_states", {}))
-        return cls(**{**defaults, **given}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
+        extra = shaped(keys.pop("extra_projections", {}), "queries")
+        states = shaped(keys.pop("extra_states", {}))
+        return cls(**{**defaults, **keys}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
@@ -130,11 +130,11 @@ class Grouped:
 
     @property
     def headline(self) -> str:
-        words = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
+        name = {"MHA": "multi-head", "GQA": "grouped-query", "MQA": "multi-query"}[self.label]
         plural = "" if self.n_kv_heads == 1 else "s"
         heads = f"{self.n_heads} query and {self.n_kv_heads} KV head{plural} x {self.d_head}"
         widths = f"{heads} (values x {self.d_v})" if self.d_v not in (None, self.d_head) else heads
-        return f"{words} attention, {widths}"
+        return f"{name} attention, {widths}"
 
     @property
     def _d_v(self) -> int:
@@ -150,35 +150,35 @@ class Grouped:
         if self.d_input is not None:
             d_model = d_source = self.d_input
         if self.shares_kv or self.v_from_k:
-            found = [Matrix("W_q", d_model, q, self._bias("q", q), "queries")]
+            matrices = [Matrix("W_q", d_model, q, self._bias("q", q), "queries")]
             if not self.shares_kv:
-                found.append(Matrix("W_k", d_source, k, self._bias("k", k), "keys"))
+                matrices.append(Matrix("W_k", d_source, k, self._bias("k", k), "keys"))
         elif self.fused:
             bias = self._bias("q", q) + self._bias("k", k) + self._bias("v", v)
-            found = [Matrix("W_qkv", d_model, q + k + v, bias, "queries")]
+            matrices = [Matrix("W_qkv", d_model, q + k + v, bias, "queries")]
         else:
-            found = [
+            matrices = [
                 Matrix("W_q", d_model, q, self._bias("q", q), "queries"),
                 Matrix("W_k", d_source, k, self._bias("k", k), "keys"),
                 Matrix("W_v", d_source, v, self._bias("v", v), "keys"),
             ]
         if self.gate:
-            found.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
-        found.extend(self.extra_projections)
-        found.append(Matrix("W_o", o, out, self._bias("o", out), "queries"))
+            matrices.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
+        matrices.extend(self.extra_projections)
+        matrices.append(Matrix("W_o", o, out, self._bias("o", out), "queries"))
         if self.qk_norm:
-            whole = self.qk_norm == "full"
-            found.append(Matrix("q_norm", q if whole else self.d_head))
+            full = self.qk_norm == "full"
+            matrices.append(Matrix("q_norm", q if full else self.d_head))
             if not self.shares_kv:
-                found.append(Matrix("k_norm", k if whole else self.d_head))
+                matrices.append(Matrix("k_norm", k if full else self.d_head))
         if self.sinks:
-            found.append(Matrix("sinks", self.n_heads))
+            matrices.append(Matrix("sinks", self.n_heads))
         if self.extra_vectors:
-            found.append(Matrix("vectors", self.extra_vectors))
-        return tuple(found)
+            matrices.append(Matrix("vectors", self.extra_vectors))
+        return tuple(matrices)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # QK takes d_head multiply-adds a pair and head, PV takes d_v; each is 2 FLOP.
+        # Per pair and head, QK takes d_head multiply-adds and PV takes d_v. Each is 2 FLOP.
         return 2 * self.n_heads * pairs(self.span, run, mask) * self._qk_and_v
 
     @property
@@ -211,8 +211,8 @@ class Grouped:
         return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> Grouped:
-        # vLLM's rule, model_executor/models/llama.py: query heads are split, KV heads are split and,
-        # once there is one a device, replicated.
+        # Query heads are split. KV heads are split too, and replicated if there are fewer than devices: with 8 KV
+        # heads, each of 16 devices holds one, and each head is on 2 devices (vLLM, model_executor/models/llama.py).
         if self.n_heads % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} query heads",
@@ -220,8 +220,8 @@ class Grouped:
             )
         if self.n_kv_heads % tp and tp % self.n_kv_heads:
             raise AttncalcError(
-                f"--tp {int(tp)} and {self.n_kv_heads} KV heads: neither divides the other",
-                "KV heads are split evenly over the devices, or each is replicated on as many",
+                f"--tp {int(tp)} does not divide {self.n_kv_heads} KV heads, nor they --tp",
+                "choose a number that divides the KV heads, or a multiple of it",
             )
         kv = maximum(1, self.n_kv_heads // tp)
         return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), n_kv_heads=kv)

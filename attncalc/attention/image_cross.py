@@ -1,4 +1,4 @@
-"""Attention to a picture's tokens: layers that a text alone goes past (Llama 3.2 Vision)."""
+"""Cross-attention to an image's tokens, which text without an image skips (Llama 3.2 Vision)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .kind import CacheSpec, Matrix, Widths
 
 @dataclass(frozen=True)
 class ImageCross(Grouped):
-    """Grouped attention whose keys and values are a picture's. Without one its layer is not run.
+    """Grouped attention whose keys and values come from an image.
 
-    It has parameters, and for a text neither FLOPs nor a cache. Source: transformers' modeling_mllama.py
-    (MllamaTextCrossAttention, and the layers that MllamaTextModel passes over).
+    Without an image the layer does not run, so for text it has parameters but no FLOPs and no cache. Source:
+    transformers' modeling_mllama.py (MllamaTextCrossAttention, and the layers that MllamaTextModel skips).
     """
 
     @property
@@ -23,7 +23,7 @@ class ImageCross(Grouped):
 
     @property
     def label(self) -> str:
-        return f"picture-{super().label}"
+        return f"image-{super().label}"
 
     @property
     def tag(self) -> str:
@@ -31,7 +31,7 @@ class ImageCross(Grouped):
 
     @property
     def headline(self) -> str:
-        return "attention to pictures"
+        return "cross-attention to images"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return tuple(matrix._replace(applied_to=None) for matrix in super().matrices(d_model, d_source))
@@ -46,4 +46,4 @@ class ImageCross(Grouped):
         return Widths(0, 0, 0, 0)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return ("A text goes past the layers that attend to pictures: they cost it nothing.",)
+        return ("Text without an image skips the layers that attend to images: they cost nothing.",)

@@ -1,4 +1,4 @@
-"""DeepSeek's lightning indexer: a small attention that picks the keys which the large one attends to."""
+"""DeepSeek's lightning indexer: a small attention that picks the keys for the main attention."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from .span import FULL, Pools, pairs
 
 
 class Indexer(NamedTuple):
-    """n_heads small heads of d_head that score every key, of which one serves all heads.
+    """An indexer: small query heads that share one key head and score every key. It is whole on every device.
 
-    pool: tokens whose keys are pooled into one (GLM-5.3).
-    dtype: the dtype its keys insist on in the cache. It is whole on every device (vLLM, SGLang).
-    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py.
+    Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py; vLLM and SGLang.
+
+    Attributes:
+        n_heads: query heads.
+        d_head: width of a head.
+        pool: tokens whose keys are pooled into one (GLM-5.3).
+        dtype: the dtype that its keys always have in the cache; None for the dtype of the cache.
     """
 
     n_heads: int
@@ -23,7 +27,7 @@ class Indexer(NamedTuple):
     dtype: str | None = None
 
     def matrices(self, d_model: int, d_query: int) -> tuple[Matrix, ...]:
-        """Its parameters, its queries made from d_query elements; the norm of its keys has a bias."""
+        """Return its parameters. W_q has `d_query` rows, and the norm of the keys has a bias."""
         pooling = (
             Matrix("index_W_pool", d_model, self.d_head, 0, "queries"),
             Matrix("index_pool_positions", self.pool or 0, self.d_head),
@@ -37,7 +41,7 @@ class Indexer(NamedTuple):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        """FLOPs of its scores: each head's product with every key that can be seen, and their weighted sum."""
+        """Return the FLOPs of its scores: each head's product with every visible key, and their weighted sum."""
         if self.pool is None:
             scored = pairs(FULL, run, mask)
         elif mask is None:
@@ -47,7 +51,7 @@ class Indexer(NamedTuple):
         return 2 * self.n_heads * scored * (self.d_head + 1)
 
     def cache(self) -> CacheSpec:
-        """Its keys, one a token; with pools also each token's gate and a mark."""
+        """Return its cached keys, one per token; with pools each token also has a gate and a marker."""
         width = self.d_head if self.pool is None else 2 * self.d_head + 1
         role: Role = "indexer" if self.pool is None else "other"
         return CacheSpec("indexer keys", 1, width, dtype=self.dtype, role=role)

@@ -1,8 +1,8 @@
-"""What every attention kind answers, and the plain records it answers with.
+"""The interface of an attention kind, and the records that it returns.
 
-A kind knows no engine, no model family and no unit: it says which matrices it has, how many FLOPs
-its scores take, what it caches and how wide the tensors around its kernel are. A new kind is one new file beside
-this one and one line in the table of `attention/__init__.py`; the YAML keys are its fields.
+A kind describes its matrices, the FLOPs of its scores, its cache and the tensors around its kernel. It knows no engine,
+no model family and no unit. A new kind is a new file beside this one and a line in the table of
+`attention/__init__.py`. Its fields are its YAML keys.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ SHAPES: Mapping[str, Any] = {
     "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"},
     "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
 }
-"""Matrices and vectors by name, in a preset."""
+"""JSON Schema of matrices and vectors by name, in a preset."""
 
 YES: Mapping[str, Any] = {"type": "boolean"}
+"""JSON Schema of a key that is true or false."""
 
 AppliedTo = Literal["queries", "keys", "first"]
 Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", "other"]
 
 
 class Matrix(NamedTuple):
-    """One named parameter tensor: `rows` x `cols` elements and `bias` more.
+    """One named parameter tensor, with its bias.
 
-    applied_to: the tokens it multiplies: the queries' own, the keys' (of another length where keys come
-    from a source), the first of a sequence, or None for a vector that no matmul uses (a norm's gain, sinks).
-    times: how often it multiplies each of them: one matrix for all heads.
+    Attributes:
+        name: its name: 'W_q'.
+        rows: rows.
+        cols: columns.
+        bias: elements of the bias.
+        applied_to: the tokens that it multiplies: those of the queries, those of the keys (source tokens in
+            cross-attention), the first token of a sequence, or None for a parameter that takes part in no matmul (a
+            norm's gain, sinks).
+        times: how often it multiplies each token, for example once per head if all heads share the matrix.
     """
 
     name: str
@@ -45,53 +52,51 @@ class Matrix(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Elements without the bias."""
+        """Return the elements without the bias."""
         return self.rows * self.cols
 
     @property
     def multiplied(self) -> int:
-        """Multiply-adds of one of the tokens it reads."""
+        """Return the multiply-adds per token."""
         return self.weights if self.times == 1 else self.times * self.weights
 
     @property
     def params(self) -> int:
-        """Elements, the bias included."""
+        """Return the elements with the bias."""
         return self.weights + self.bias
 
 
 def shaped(shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None) -> tuple[Matrix, ...]:
-    """The tensors of those shapes, by name: the first length the rows, all others together the columns."""
+    """Return tensors from a preset's shapes, by name. Trailing dimensions are flattened into columns."""
     return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
 
 
 def gate() -> Any:
-    """The field of a gate on the output."""
+    """Return the field of a gate on the output."""
     return documented(
-        "a gate on the output, as wide as it (Qwen3-Next), or head = one value a head (Step-3.5)",
+        "gate on the output: true = as wide as the output (Qwen3-Next), head = one value per head (Step-3.5)",
         default=False,
         schema={"anyOf": [YES, {"type": "string", "enum": ["head"]}]},
     )
 
 
 def state_dtype() -> Any:
-    """The field of what a model's config asks of serving engines."""
+    """Return the field of the dtype that a model's config requests for its states."""
     return documented(
-        "dtype that serving engines are asked to keep the state in (mamba_ssm_dtype)",
-        left_out="the engine's own choice",
+        "dtype of the state that the config requests of serving engines (mamba_ssm_dtype)",
+        left_out="the engine's default",
         default=None,
         schema={"type": "string", "enum": ["fp32", "bf16", "fp16"]},
     )
 
 
 def extra_vectors() -> Any:
-    """The field of what has elements and multiplies nothing."""
-    return documented(
-        "elements of further vectors: norms with a bias or of their own for each head, lambdas", default=None
-    )
+    """Return the field of parameters that take no part in a matmul."""
+    return documented("elements of further vectors: norms with a bias or one per head, lambdas", default=None)
 
 
 def extra_projections() -> Any:
-    """The field of matrices that a kind has no name for."""
+    """Return the field of matrices that a kind has no name for."""
     return documented(
         "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
         default=(),
@@ -100,16 +105,23 @@ def extra_projections() -> Any:
 
 
 class CacheSpec(NamedTuple):
-    """Something a layer keeps for later tokens, as `rows` of `width` elements.
+    """A tensor that a layer caches for later tokens, as `rows` of `width` elements.
 
-    scales_with: with the context (that many rows a token, for the tokens its span keeps), with the source
-    (rows a source token), or never (rows in all: a recurrent state).
-    dtype: the dtype a state insists on; None for the cache's own. repeated: how often transformers' own
-    class stores each row (Falcon's: once a query head); other engines store it once.
-    role: what engines tell apart: K and V in one or apart, MLA's latent, an indexer's keys, a convolution's
-    last tokens (as many as its width), a state; other: what no serving engine's layout is known for here.
-    rotary: how many of a latent's elements are the rotary key. requested_dtype: the dtype that the model's config
-    asks serving engines to keep a state in.
+    Attributes:
+        name: its name in words: 'K and V'.
+        rows: rows per token, per source token or in all, by `scales_with`.
+        width: elements of a row.
+        scales_with: 'context' (one set of rows per token in the span), 'source' (one per source token) or 'never' (a
+            state of a fixed size).
+        span: the tokens that stay in the cache.
+        dtype: the dtype that the tensor always has; None for the dtype of the cache.
+        repeated: how often transformers' class stores each row (Falcon's: once per query head). Other engines store it
+            once.
+        role: what the tensor is to an engine: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths
+            differ), 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is
+            wide), 'state', or 'other' (a tensor that no serving engine's layout supports).
+        rotary: how many elements of a latent are the rotary key.
+        requested_dtype: the dtype that the model's config requests for a state.
     """
 
     name: str
@@ -125,11 +137,16 @@ class CacheSpec(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """Elements a token has in the tensors that enter and leave the attention kernel.
+    """The widths of the tensors that enter and leave the attention kernel.
 
-    n_heads query heads of d_qk and n_kv_heads of d_qk and d_v; extra: what else is live then
-    (MLA's latent, and what K was made from), per token. together: q, k and v are one tensor, and live
-    as long. gate: the output has one.
+    Attributes:
+        n_heads: query heads; 0 for a layer without an attention kernel.
+        n_kv_heads: key and value heads.
+        d_qk: width of a query and a key head.
+        d_v: width of a value head.
+        extra: further elements per token that are held at the same time (MLA's latent, and what K was made from).
+        together: q, k and v are one tensor, so all are held as long as one of them is.
+        gate: the output has a gate.
     """
 
     n_heads: int
@@ -142,54 +159,54 @@ class Widths(NamedTuple):
 
 
 class Attention(Protocol):
-    """A kind of attention layer. Its fields are plain ints, or symbols for a formula."""
+    """A kind of attention layer. Its fields are plain ints, or symbols for formulas."""
 
     @property
     def source(self) -> str:
-        """The paper its formulas are from."""
+        """Return the paper or code that its formulas are from."""
 
     @property
     def span(self) -> Span:
-        """The positions a query can see at all."""
+        """Return the positions that a query can see."""
 
     @property
     def label(self) -> str:
-        """Its short name: 'GQA'."""
+        """Return its short name: 'GQA'."""
 
     @property
     def tag(self) -> str:
-        """Its short name with its size: 'GQA-8', 'MLA-512'."""
+        """Return its short name with its size: 'GQA-8', 'MLA-512'."""
 
     @property
     def headline(self) -> str:
-        """Itself in words: 'grouped-query attention, 64 query and 8 KV heads x 128'."""
+        """Return it in words: 'grouped-query attention, 64 query and 8 KV heads x 128'."""
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        """Its parameters; d_source is the width of what keys are made from (d_model unless cross)."""
+        """Return its parameters. The input of W_k and W_v is `d_source` wide: d_model, except in cross-attention."""
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        """FLOPs of one sequence of `run` between the projections: QK and PV, or a state's update.
+        """Return the FLOPs of one sequence of `run` between the projections: QK and PV, or the update of a state.
 
-        mask None: the dense rectangle of S x T pairs, what a kernel that skips nothing computes.
+        With mask None, all S x T pairs are counted, as for a kernel that skips no pair.
         """
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        """What it keeps for later tokens; () for nothing."""
+        """Return what it caches for later tokens; () for nothing."""
 
     def widths(self, run: Run | None = None) -> Widths:
-        """The tensors around the attention kernel; of `run`, where a past changes them (MLA)."""
+        """Return the widths around the kernel; in MLA they depend on whether `run` has tokens in the past."""
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        """What a reader of its FLOPs and activations must know, with tokens in the past or without."""
+        """Return notes on its FLOPs and activations. `past`: the workload has tokens in the past."""
 
     def with_span(self, span: Span) -> Attention:
-        """Itself seeing as far as `span`."""
+        """Return the kind with another span."""
 
     def shard(self, tp: int) -> Attention:
-        """The part one of `tp` tensor-parallel devices holds. AttncalcError: where it does not divide."""
+        """Return the part on one of `tp` tensor-parallel devices. Raises AttncalcError if it does not divide."""
 
     def facts(self) -> dict[str, Any]:
-        """Its fields as plain data, for JSON."""
+        """Return its fields as plain data, for JSON."""
 
 
 class Kind(Attention, Protocol):
@@ -197,8 +214,11 @@ class Kind(Attention, Protocol):
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
-        """The keys a preset must give."""
+        """Return the keys that a preset must have."""
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Attention:
-        """From the keys of a preset, with what they leave out. AttncalcError: a default cannot be."""
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Attention:
+        """Return the kind from the keys of a preset, with defaults for those left out.
+
+        Raises AttncalcError if a key is wrong or a default does not exist.
+        """

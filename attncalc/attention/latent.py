@@ -1,4 +1,4 @@
-"""Multi-head latent attention (MLA): the cache holds one compressed latent a token for all heads."""
+"""Multi-head latent attention (MLA): the cache holds one compressed latent per token for all heads."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from .span import FULL, Selected, Span, pairs
 class Latent:
     """n_heads heads whose K and V are expanded from a latent of kv_lora_rank and a shared rotary key.
 
-    The config's qk_nope_head_dim, qk_rope_head_dim and v_head_dim are d_nope, d_rope and d_v here.
-    Without a past, K and V are expanded (W_kv_b on the new tokens). In a decode step W_kv_b is absorbed
-    into the query and the output and all heads read the latent itself, as DeepSeek's own inference
-    code and the engines do. New tokens after a past take the cheaper of the two ways: absorbed, or
-    expanding the past's latents again.
+    Without tokens in the past, W_kv_b expands K and V of the new tokens. In a decode step W_kv_b is absorbed into the
+    query and the output, and all heads read the latent itself, as DeepSeek's inference code and the engines do. For
+    several new tokens after a past, the cheaper way is counted: absorbed, or expanding the latents of the past again.
 
-    With index_topk, a query attends to no more keys than an indexer picks (DeepSeek-V3.2's sparse attention);
-    a layer without index_n_heads takes over what an earlier layer's indexer picked.
-    AttncalcError: an indexer with a part missing.
+    With index_topk, a query attends only to the keys that an indexer picks (DeepSeek-V3.2's sparse attention). A layer
+    without index_n_heads reuses the keys that an earlier layer's indexer picked. The fields carry their meanings.
+
+    Raises AttncalcError for an incomplete indexer.
     """
 
     n_heads: int = documented("query heads")
     kv_lora_rank: int = documented("width of the cached latent of K and V")
-    d_nope: int = documented("width of a head's part without position (qk_nope_head_dim)")
+    d_nope: int = documented("width of a head's part without rotary position (qk_nope_head_dim)")
     d_rope: int = documented(
-        "width of the rotary part, shared by all heads as a key (qk_rope_head_dim)",
+        "width of a head's rotary part, whose key all heads share (qk_rope_head_dim)",
         schema={**COUNT, "minimum": 0},
     )
     d_v: int = documented("width of a value head (v_head_dim)")
@@ -44,7 +43,7 @@ class Latent:
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
     shares_kv: bool = documented(
-        "reads the latents of an earlier layer: has no W_kv_a, and keeps none (Mistral Large 4)",
+        "reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)",
         default=False,
         schema=YES,
     )
@@ -54,43 +53,39 @@ class Latent:
     index_head_dim: int | None = documented("width of an indexer's head", default=None)
     index_kpool: int | None = documented("tokens that the indexer picks together", default=None)
     index_dtype: Literal["fp32"] | None = documented(
-        "dtype that the indexer's keys are kept in", left_out="the cache's", default=None, schema={"enum": ["fp32"]}
+        "dtype of the indexer's cached keys", left_out="the dtype of the cache", default=None, schema={"enum": ["fp32"]}
     )
     span: Span = FULL
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
-        """The keys a preset must give."""
         return ("n_heads", "kv_lora_rank", "d_nope", "d_rope", "d_v")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Latent:
-        """From the keys of a preset. AttncalcError: a window and an indexer."""
-        given = dict(given)
-        extra = shaped(given.pop("extra_projections", {}), "queries")
-        if "index_topk" in given:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Latent:
+        keys = dict(keys)
+        extra = shaped(keys.pop("extra_projections", {}), "queries")
+        if "index_topk" in keys:
             if span != FULL:
-                raise AttncalcError("index_topk: picks among the keys of a window or a chunk", "leave out one of them")
-            span = Selected(given["index_topk"], given.get("index_kpool"))
-        return cls(**given, extra_projections=extra, span=span)
+                raise AttncalcError("index_topk: cannot be combined with a window or a chunk", "leave out one of them")
+            span = Selected(keys["index_topk"], keys.get("index_kpool"))
+        return cls(**keys, extra_projections=extra, span=span)
 
     def __post_init__(self) -> None:
-        own = (self.index_n_heads, self.index_head_dim)
-        if None in own and (own != (None, None) or self.index_dtype):
-            raise AttncalcError(
-                "index_n_heads: an indexer has index_n_heads and index_head_dim", "give both, or neither"
-            )
+        indexer = (self.index_n_heads, self.index_head_dim)
+        if None in indexer and (indexer != (None, None) or self.index_dtype):
+            raise AttncalcError("index_n_heads: must be given together with index_head_dim", "give both, or neither")
         if self.index_topk is None and (self.index_n_heads or self.index_kpool):
-            raise AttncalcError("index_topk: left out, and there is an indexer", "give the number of keys it picks")
+            raise AttncalcError("index_topk: is missing, but there is an indexer", "give the number of picked keys")
         if self.index_topk and self.index_kpool and self.index_topk % self.index_kpool:
             raise AttncalcError(
                 f"index_kpool: {self.index_kpool} does not divide index_topk {self.index_topk}",
-                "an indexer picks whole pools",
+                "the indexer picks whole pools: choose a divisor of index_topk",
             )
 
     @property
     def indexer(self) -> Indexer | None:
-        """The layer's own, if it has one."""
+        """Return the layer's own indexer, if it has one."""
         if self.index_n_heads is None or self.index_head_dim is None:
             return None
         return Indexer(self.index_n_heads, self.index_head_dim, self.index_kpool, self.index_dtype)
@@ -153,13 +148,13 @@ class Latent:
         return picking + self._attention_flops(run, pairs(self.span, run, mask))
 
     def _attention_flops(self, run: Run, seen: int) -> int:
-        """Of `seen` pairs."""
+        """Return the FLOPs of attention for `seen` pairs."""
         expanded = 2 * self.n_heads * seen * (self.d_nope + self.d_rope + self.d_v)
         if run.new == run.context:
             return expanded
         # QK over the latent and the rotary key, PV over the latent
         absorbed = 2 * self.n_heads * seen * (2 * self.kv_lora_rank + self.d_rope)
-        if run.new == 1:  # one query never pays for expanding the past again: the formula need not say so
+        if run.new == 1:  # absorbed is always cheaper for one query, so the formula leaves out the minimum
             return absorbed
         past = run.context - run.new
         again = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
@@ -174,7 +169,7 @@ class Latent:
         latent = self.kv_lora_rank + self.d_rope
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
             return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=bool(self.gate))
-        # V is a view of what W_kv_b gave, which stays alive with the part that K was made from.
+        # V is a view of the output of W_kv_b, so that tensor is held with the part that K was copied from.
         extra = latent + self.n_heads * self.d_nope
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=bool(self.gate))
 
@@ -187,7 +182,7 @@ class Latent:
             return (kv_b,)
         return (
             kv_b,
-            f"An indexer picks {int(self.index_topk):,} keys; exact scores are both's, activations attention's.",
+            f"An indexer picks {int(self.index_topk):,} keys. Exact scores include its own; activations do not.",
         )
 
     def with_span(self, span: Span) -> Latent:
@@ -198,7 +193,7 @@ class Latent:
         if self.n_heads % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} heads",
-                "tensor parallelism gives each device the same number of heads",
+                "choose a number that divides the heads",
             )
         return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp))
 
@@ -213,6 +208,10 @@ class Latent:
             "d_v": int(self.d_v),
             "gate": self.gate,
             "shares_kv": self.shares_kv,
-            **{n: v if v is None or isinstance(v, str) else int(v) for n, v in vars(self).items() if n[:6] == "index_"},
+            **{
+                name: value if value is None or isinstance(value, str) else int(value)
+                for name, value in vars(self).items()
+                if name.startswith("index_")
+            },
             "span": self.span.label,
         }

@@ -15,19 +15,20 @@ from .recurrent import Recurrent, convolution, projection, share
 class GatedDeltaNet(Recurrent):
     """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
 
-    n_k_heads heads of queries and keys are shared by the n_heads heads of values. Channel-wise decay and
-    the output's gate are full matrices, or of rank gate_rank. Source: Yang et al. 2024, arXiv:2412.06464
-    (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers' modeling_qwen3_next.py. The
-    state is fp32.
+    The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the channel-wise decay and of the
+    output's gate are full, or have rank gate_rank. The state is fp32. The fields carry their meanings.
+
+    Source: Yang et al. 2024, arXiv:2412.06464
+    (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers' modeling_qwen3_next.py.
     """
 
-    n_heads: int = documented("heads of values, each with a state")
+    n_heads: int = documented("value heads, each with a state")
     d_head: int = documented("width of a query and a key head")
     d_v: int = documented("width of a value head")
     d_conv: int = documented("width of the convolution")
     n_k_heads: int | None = documented("heads of queries and keys", left_out="n_heads", default=None)
-    channel_decay: bool = documented("a decay for each channel of a key (KDA)", default=False, schema=YES)
-    gate_rank: int | None = documented("rank of the decay's and the gate's matrices", left_out="full", default=None)
+    channel_decay: bool = documented("one decay per channel of a key (KDA), not per head", default=False, schema=YES)
+    gate_rank: int | None = documented("rank of the matrices of the decay and the gate", left_out="full", default=None)
     state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
@@ -46,17 +47,17 @@ class GatedDeltaNet(Recurrent):
 
     @property
     def headline(self) -> str:
-        words = "Kimi delta attention" if self.channel_decay else "gated delta net"
-        return f"{words}, {self.n_heads} states of {self.d_head} x {self.d_v}"
+        name = "Kimi delta attention" if self.channel_decay else "gated delta net"
+        return f"{name}, {self.n_heads} states of {self.d_head} x {self.d_v}"
 
     @property
     def keys(self) -> int:
-        """Width of all heads' keys."""
+        """Return the width of all heads' keys."""
         return (self.n_heads if self.n_k_heads is None else self.n_k_heads) * self.d_head
 
     @property
     def values(self) -> int:
-        """Width of all heads' values."""
+        """Return the width of all heads' values."""
         return self.n_heads * self.d_v
 
     def _gate(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
@@ -85,13 +86,11 @@ class GatedDeltaNet(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # a key reads its state, the difference is written, a query reads: three multiply-adds an element
+        # a key reads the state, the difference is written, a query reads it: three multiply-adds per element
         return 6 * run.new * self.n_heads * self.d_head * self.d_v
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        requested = (
-            "fp32" if self.channel_decay else self.state_dtype
-        )  # KDA's state is fp32 where nobody says otherwise
+        requested = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 by default
         return (
             CacheSpec("convolution", 2 * self.keys + self.values, self.d_conv, scales_with="never", role="convolution"),
             CacheSpec(
@@ -114,12 +113,12 @@ class GatedDeltaNet(Recurrent):
 class Lightning(Recurrent):
     """n_heads states of d_head x d_head, decayed by a constant (lightning attention).
 
-    Source: Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313; transformers'
-    modeling_minimax.py, whose state is in the model's dtype.
+    The state has the model's dtype. Source: Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313;
+    transformers' modeling_minimax.py.
     """
 
     n_heads: int = documented("heads, each with a state")
-    d_head: int = documented("width of a head")
+    d_head: int = documented("width of a query, key and value head")
 
     name = "lightning"
     source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
@@ -142,7 +141,7 @@ class Lightning(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read out, a multiply-add an element each
+        # the state is updated and read: two multiply-adds per element
         return 4 * run.new * self.n_heads * self.d_head * self.d_head
 
     def cache(self) -> tuple[CacheSpec, ...]:
@@ -156,7 +155,8 @@ class Lightning(Recurrent):
 class ShortConvolution(Recurrent):
     """A gated convolution over the last d_conv tokens (LFM2).
 
-    Source: transformers' modeling_lfm2.py (Lfm2ShortConv).
+    It is computed element-wise, so it has no FLOPs between the projections. Source: transformers' modeling_lfm2.py
+    (Lfm2ShortConv).
     """
 
     d_inner: int = documented("channels of the convolution")
@@ -164,7 +164,7 @@ class ShortConvolution(Recurrent):
     conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
 
     name = "short convolution"
-    words = "short convolutions"
+    description = "short convolutions"
     source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
 
     @classmethod

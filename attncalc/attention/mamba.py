@@ -13,22 +13,22 @@ from .recurrent import Recurrent, convolution, projection, share
 
 @dataclass(frozen=True)
 class Mamba(Recurrent):
-    """d_inner channels, each with a state of d_state (Mamba).
+    """d_inner channels, each with a state of d_state (Mamba). The state is fp32. The fields carry their meanings.
 
-    Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py. The state is fp32.
+    Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
     """
 
     d_inner: int = documented("channels of the state-space layer")
     d_state: int = documented("width of a channel's or head's state")
     d_conv: int = documented("width of the convolution")
-    dt_rank: int = documented("rank of the step size's projection")
+    dt_rank: int = documented("rank of the projection of the step size")
     conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
     proj_bias: bool = documented("the projections in and out have biases", default=False, schema=YES)
     dt_norms: bool = documented("norms on the step size, B and C (Jamba)", default=False, schema=YES)
     state_dtype: str | None = state_dtype()
 
     name = "Mamba"
-    words = "Mamba layers"
+    description = "Mamba layers"
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
 
     @classmethod
@@ -49,7 +49,7 @@ class Mamba(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read out, a multiply-add an element each
+        # the state is updated and read: two multiply-adds per element
         return 4 * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
@@ -72,9 +72,10 @@ class Mamba(Recurrent):
 
 @dataclass(frozen=True)
 class Mamba2(Recurrent):
-    """n_heads heads of d_head channels, with a state of d_state a channel, in n_groups of B and C (Mamba-2).
+    """n_heads heads of d_head channels, each channel with a state of d_state (Mamba-2).
 
-    Source: Dao and Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py. The state is fp32.
+    Heads of one of n_groups groups share B and C. The state is fp32. The fields carry their meanings. Source: Dao and
+    Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py.
     """
 
     n_heads: int = documented("heads of the state-space layer")
@@ -88,7 +89,7 @@ class Mamba2(Recurrent):
     state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"
-    words = "Mamba-2 layers"
+    description = "Mamba-2 layers"
     source = "Dao and Gu 2024, arXiv:2405.21060 (Mamba-2)"
 
     @classmethod
@@ -101,7 +102,7 @@ class Mamba2(Recurrent):
 
     @property
     def channels(self) -> int:
-        """What is convolved: the channels, and B and C of each group."""
+        """Return the channels of the convolution: d_inner, and B and C of each group."""
         return self.d_inner + 2 * self.n_groups * self.d_state
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
@@ -115,7 +116,7 @@ class Mamba2(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read out, a multiply-add an element each
+        # the state is updated and read: two multiply-adds per element
         return 4 * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:

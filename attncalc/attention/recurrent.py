@@ -1,4 +1,4 @@
-"""What recurrent kinds share: a state in place of a cache that scales_with, and one token after another."""
+"""Shared by the recurrent kinds, which keep a state of a fixed size and run token by token."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ R = TypeVar("R", bound="Recurrent")
 
 
 class Recurrent:
-    """A layer that keeps a state of one size, however long the context.
+    """A layer with a state of a fixed size, however long the context.
 
-    Its score FLOPs are those of the recurrent form, token by token: the update of the state and its
-    read-out. A chunked, parallel form does more; what is computed by element is not counted, as elsewhere.
+    Its score FLOPs are those of the recurrent form, token by token: updating the state and reading it. A chunked,
+    parallel form does more. Element-wise operations are not counted, as elsewhere.
+
+    Attributes:
+        name: the kind's short name.
+        description: the layers in words.
     """
 
     name: ClassVar[str]
-    words: ClassVar[str]
+    description: ClassVar[str]
     span = FULL
 
     @property
@@ -36,24 +40,22 @@ class Recurrent:
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
-        """The keys a preset must give."""
         raise NotImplementedError
 
     @classmethod
-    def read(cls: type[R], given: Mapping[str, Any], d_model: int, span: Span) -> R:
-        """From the keys of a preset."""
-        return cls(**given)
+    def from_keys(cls: type[R], keys: Mapping[str, Any], d_model: int, span: Span) -> R:
+        return cls(**keys)
 
     @property
     def headline(self) -> str:
-        return self.words
+        return self.description
 
     def widths(self, run: Any = None) -> Widths:
-        """There is no attention kernel, and so no heads of keys."""
+        """Return zero widths: there is no attention kernel."""
         return Widths(0, 0, 0, 0)
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return (f"{self.label}: FLOPs of the recurrent form, token by token; a chunked form does more.",)
+        return (f"{self.label}: FLOPs are those of the recurrent form, token by token. A chunked form does more.",)
 
     def with_span(self: R, span: Span) -> R:
         return self
@@ -64,33 +66,34 @@ class Recurrent:
 
 
 def projection(name: str, rows: int, cols: int, bias: bool = False) -> Matrix:
-    """A matrix that every token is multiplied by."""
+    """Return a matrix that multiplies every token."""
     return Matrix(name, rows, cols, cols if bias else 0, "queries")
 
 
 def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
-    """A depthwise causal convolution: d_conv weights a channel. It mixes no channels, and so is no matrix
-    product: its FLOPs are not counted, as those of norms and activations are not.
+    """Return the weights of a depthwise causal convolution: d_conv per channel.
+
+    It is no matrix product, so its FLOPs are not counted, like those of norms and activations.
     """
     return Matrix("conv", channels, d_conv, channels if bias else 0)
 
 
 def share(whole: int, tp: int, what: str) -> int:
-    """What one of `tp` devices holds of `whole`. AttncalcError: it does not divide."""
+    """Return the share of `whole` on one of `tp` devices. Raises AttncalcError if `tp` does not divide it."""
     if whole % tp:
         raise AttncalcError(
             f"--tp {int(tp)} does not divide {whole} {what} of a recurrent layer",
-            "choose a number of devices that does",
+            "choose a number that does",
         )
     return exact_div(whole, tp)
 
 
 @dataclass(frozen=True)
 class NoAttention(Recurrent):
-    """No attention: a layer that is an MLP alone (Nemotron-H)."""
+    """No attention: a layer that is only an MLP (Nemotron-H)."""
 
     name = "none"
-    words = "layers without attention"
+    description = "layers without attention"
     source = "a layer without attention"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Grouped attention with convolved keys and values and a learned bias for each distance (Inkling)."""
+"""Grouped attention with convolved keys and values and a learned bias per distance (Inkling)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from .kind import CacheSpec, Matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Relative(Grouped):
-    """Grouped attention whose keys and values pass a short convolution, with a bias made of each query.
+    """Grouped attention whose keys and values pass a short convolution, with a bias that each query computes.
 
-    A query's part of d_rel, one for each head, is multiplied by one table of d_rel x rel_extent for all
-    heads: the bias of a key by its distance. The convolutions keep d_conv columns in fp32; so do those that
-    follow the attention and the MLP, of layer_channels channels together, which the layer counts.
+    Each query head computes d_rel elements and multiplies them by a table of d_rel x rel_extent that all heads share.
+    The result is the bias of a key by its distance. The convolutions cache d_conv columns in fp32. So do the
+    convolutions after the attention and the MLP, with layer_channels channels in all, which are counted here too.
+
     Source: transformers' modeling_inkling.py (InklingAttention, InklingShortConvolution).
     """
 
-    d_rel: int = documented("width of a head's part that makes the bias of distances")
+    d_rel: int = documented("elements per head from which the bias of a distance is computed")
     rel_extent: int = documented("distances that have a bias")
     d_conv: int = documented("width of the convolution")
-    layer_channels: int = documented("channels of a layer's other convolutions, whose states stand beside K and V")
+    layer_channels: int = documented("channels of a layer's other convolutions, whose states are cached beside K and V")
 
     @classmethod
     def required(cls) -> tuple[str, ...]:
@@ -54,5 +55,5 @@ class Relative(Grouped):
         return (*super().cache(), CacheSpec("convolutions", channels, self.d_conv, scales_with="never", dtype="fp32"))
 
     def facts(self) -> dict[str, Any]:
-        own = ("d_rel", "rel_extent", "d_conv", "layer_channels")
-        return {**super().facts(), **{name: int(getattr(self, name)) for name in own}}
+        fields = ("d_rel", "rel_extent", "d_conv", "layer_channels")
+        return {**super().facts(), **{name: int(getattr(self, name)) for name in fields}}

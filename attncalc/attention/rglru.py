@@ -13,10 +13,10 @@ from .recurrent import Recurrent, convolution, projection, share
 
 @dataclass(frozen=True)
 class RgLru(Recurrent):
-    """d_inner channels of one state each, gated by matrices of n_heads blocks (RG-LRU).
+    """d_inner channels with a state of one element each, gated by block-diagonal matrices of n_heads blocks (RG-LRU).
 
-    Source: De et al. 2024, arXiv:2402.19427, 2.4; transformers' modeling_recurrent_gemma.py. The state is fp32; of
-    the convolution the d_conv - 1 columns are kept that the next token needs.
+    The state is fp32. The convolution caches the d_conv - 1 columns that the next token needs. Source: De et al. 2024,
+    arXiv:2402.19427, 2.4; transformers' modeling_recurrent_gemma.py.
     """
 
     d_inner: int = documented("channels of the recurrent layer")
@@ -24,7 +24,7 @@ class RgLru(Recurrent):
     d_conv: int = documented("width of the convolution")
 
     name = "RG-LRU"
-    words = "RG-LRU layers"
+    description = "RG-LRU layers"
     source = "De et al. 2024, arXiv:2402.19427 (Griffin)"
 
     @classmethod
@@ -44,7 +44,7 @@ class RgLru(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return 0 * run.new  # the state is updated and read element by element
+        return 0 * run.new  # the state is updated and read element-wise
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (

@@ -1,4 +1,4 @@
-"""RWKV's time mixing, a mean of the past's values under a decay for each channel."""
+"""RWKV's time mixing: a weighted mean of past values, with one decay per channel."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .span import Span
 class Rwkv(Recurrent):
     """d_inner channels, each with a numerator, a denominator and their largest exponent (RWKV-4).
 
-    Source: Peng et al. 2023, arXiv:2305.13048, 3.1 and appendix D; transformers' modeling_rwkv.py. The three are
-    fp32. Beside them the last token is kept, once for this mixing and once for the MLP's.
+    These three are fp32. The last token is cached too, once for time mixing and once for the MLP. Source: Peng et al.
+    2023, arXiv:2305.13048, 3.1 and appendix D; transformers' modeling_rwkv.py.
     """
 
     d_inner: int = documented("channels of the recurrent layer")
 
     name = "RWKV"
-    words = "RWKV time mixing"
+    description = "RWKV time mixing"
     source = "Peng et al. 2023, arXiv:2305.13048 (RWKV-4)"
 
     @classmethod
@@ -34,13 +34,12 @@ class Rwkv(Recurrent):
         return ("d_inner",)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
-        """From the keys of a preset. AttncalcError: channels that the states of the class have no room for."""
-        if given["d_inner"] != d_model:
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
+        if keys["d_inner"] != d_model:
             raise AttncalcError(
-                f"d_inner: {given['d_inner']} is not d_model {d_model}", "RWKV's states are as wide as the model"
+                f"d_inner: {keys['d_inner']} is not d_model {d_model}", "RWKV's states are d_model wide: give d_model"
             )
-        return cls(**given)
+        return cls(**keys)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return (
@@ -53,7 +52,7 @@ class Rwkv(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return 0 * run.new  # the state is updated and read element by element
+        return 0 * run.new  # the state is updated and read element-wise
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (

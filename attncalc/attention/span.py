@@ -1,7 +1,7 @@
-"""Spans: the positions a query can see at all, and exact counts of query-key pairs.
+"""Spans: the positions that a query can see, and exact counts of query-key pairs.
 
-Any kind can have any span; a span knows no width and no byte. Positions count from 1: the n-th token
-of a sequence sees `visible(n)` keys under a causal mask, itself included.
+Any kind can have any span. Positions count from 1: under a causal mask, the n-th token of a sequence sees `visible(n)`
+keys, itself included.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ class Span(Protocol):
 
     @property
     def reach(self) -> int | None:
-        """Tokens back that a query can see at the most; None for all there are."""
+        """Return the upper bound of the keys that a query sees; None without a bound."""
 
     @property
     def label(self) -> str:
-        """'full', 'window 1,024', 'chunk 8,192'."""
+        """Return its short name: 'full', 'window 1,024', 'chunk 8,192'."""
 
     @property
-    def words(self) -> str:
-        """'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
+    def description(self) -> str:
+        """Return it in words: 'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
 
     def visible(self, n: int) -> int:
-        """Keys that the n-th token sees under a causal mask."""
+        """Return the keys that the n-th token sees under a causal mask."""
 
     def triangle(self, n: int) -> int:
-        """Pairs among the first n tokens under a causal mask: visible(1) + ... + visible(n)."""
+        """Return the pairs among the first n tokens under a causal mask: visible(1) + ... + visible(n)."""
 
     def square(self, n: int) -> int:
-        """Pairs among n tokens that all see each other as far as the span goes both ways."""
+        """Return the pairs among n tokens under a bidirectional mask, where the span applies in both directions."""
 
     def upper(self, n: int) -> int:
-        """Pairs among n tokens in which the key comes after the query: square(n) - triangle(n)."""
+        """Return the pairs among n tokens whose key comes after the query: square(n) - triangle(n)."""
 
-    def kept(self, n: int) -> int:
-        """Tokens a cache without pages holds after n tokens: as many as the span reaches."""
+    def cached_tokens(self, n: int) -> int:
+        """Return the tokens that a cache without pages holds after n tokens."""
 
 
 class Full:
-    """Every position. All of its kind are equal."""
+    """Every position. All instances are equal."""
 
     reach = None
     label = "full"
-    words = "the whole context"
+    description = "the whole context"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Full)
@@ -70,12 +70,12 @@ class Full:
     def upper(self, n: int) -> int:
         return exact_div(n * (n - 1), 2)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n
 
 
 class _Narrow:
-    """What a window and a chunk share: the pairs above the diagonal mirror those below it."""
+    """Shared by the narrow spans: the pairs above the diagonal mirror those below it."""
 
     def triangle(self, n: int) -> int:
         raise NotImplementedError
@@ -89,12 +89,12 @@ class _Narrow:
 
 @dataclass(frozen=True)
 class Sliding(_Narrow):
-    """The nearest `window` positions, the query's own included: 0 <= i - j < window.
+    """The nearest `window` positions, with the query's own: 0 <= i - j < window.
 
-    A bidirectional mask makes it |i - j| < window. Source: Mistral 7B, arXiv:2310.06825, section 2.
+    Under a bidirectional mask: |i - j| < window. Source: Mistral 7B, arXiv:2310.06825, section 2.
     """
 
-    window: int = documented("tokens of the sliding window, the query's own included", symbol="W")
+    window: int = documented("tokens of the sliding window, with the query's own", symbol="W")
 
     @property
     def reach(self) -> int:
@@ -105,22 +105,22 @@ class Sliding(_Narrow):
         return f"window {int(self.window):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"a window of {int(self.window):,} tokens"
 
     def visible(self, n: int) -> int:
         return minimum(n, self.window)
 
     def triangle(self, n: int) -> int:
-        return _at_most(self.window, n)
+        return _capped_triangle(self.window, n)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n, self.window)
 
 
 @dataclass(frozen=True)
 class Chunked(_Narrow):
-    """Positions of the query's own chunk: i // chunk == j // chunk (counted from 0).
+    """The positions of the query's own chunk: i // chunk == j // chunk, counted from 0.
 
     Source: Llama 4's attention_chunk_size, transformers' masking_utils.py.
     """
@@ -136,7 +136,7 @@ class Chunked(_Narrow):
         return f"chunk {int(self.chunk):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"chunks of {int(self.chunk):,} tokens"
 
     def visible(self, n: int) -> int:
@@ -147,24 +147,26 @@ class Chunked(_Narrow):
         whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), 2)
         return whole + exact_div(rest * (rest + 1), 2)
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return minimum(n, self.chunk)
 
 
-class Chosen(_Narrow):
-    """What selections share: any token may be chosen later, so a cache keeps them all."""
+class Picked(_Narrow):
+    """Shared by the spans whose keys are picked: any token can be picked later, so the cache holds all of them."""
 
     reach = None
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n
 
 
 @dataclass(frozen=True)
-class Selected(Chosen):
-    """The `topk` keys that an indexer picks for each query, of all before it.
+class Selected(Picked):
+    """The `topk` keys that an indexer picks for each query, among all earlier ones.
 
-    pool: it picks whole pools of so many tokens; those after the last whole pool are always seen.
+    With `pool`, the indexer picks whole pools of `pool` tokens, and the tokens after the last whole pool are always
+    seen: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
+
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
     """
 
@@ -176,25 +178,25 @@ class Selected(Chosen):
         return f"top {int(self.topk):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"the {int(self.topk):,} tokens that an indexer picks"
 
     def visible(self, n: int) -> int:
         return minimum(n, self.topk if self.pool is None else self.topk + n % self.pool)
 
     def triangle(self, n: int) -> int:
-        found = _at_most(self.topk, n)
+        picked = _capped_triangle(self.topk, n)
         if self.pool is None:
-            return found
-        more = n - minimum(n, self.topk)
-        rest = more % self.pool
-        whole = more // self.pool * exact_div(self.pool * (self.pool - 1), 2)
-        return found + whole + exact_div(rest * (rest + 1), 2)
+            return picked
+        later = n - minimum(n, self.topk)
+        rest = later % self.pool
+        whole = later // self.pool * exact_div(self.pool * (self.pool - 1), 2)
+        return picked + whole + exact_div(rest * (rest + 1), 2)
 
 
 @dataclass(frozen=True)
-class Blocks(Chosen):
-    """`topk` blocks of `block` tokens that an indexer picks for each query, its own block among them.
+class Blocks(Picked):
+    """The `topk` blocks of `block` tokens that an indexer picks for each query; its own block is always picked.
 
     Source: transformers' modeling_minimax_m3_vl.py (MiniMax-M3).
     """
@@ -207,7 +209,7 @@ class Blocks(Chosen):
         return f"top {int(self.topk):,} x {int(self.block):,}"
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return f"the {int(self.topk):,} blocks of {int(self.block):,} tokens that an indexer picks"
 
     def visible(self, n: int) -> int:
@@ -215,18 +217,18 @@ class Blocks(Chosen):
 
     def triangle(self, n: int) -> int:
         m = minimum(n, self.topk * self.block)
-        own = Chunked(self.block).triangle(n - m)
-        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + own
+        own_blocks = Chunked(self.block).triangle(n - m)
+        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + own_blocks
 
 
 @dataclass(frozen=True)
-class Pools(Chosen):
-    """Whole pools of `size` tokens before a query, each counted once: all of them, or the `topk` picked."""
+class Pools(Picked):
+    """The whole pools of `size` tokens before a query, each of which is one key: all, or the `topk` picked ones."""
 
     size: int = documented("tokens of a pool", symbol="size")
     topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
     label = "pools"
-    words = "pools of tokens"
+    description = "pools of tokens"
 
     def visible(self, n: int) -> int:
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
@@ -234,27 +236,29 @@ class Pools(Chosen):
     def triangle(self, n: int) -> int:
         all_seen = n if self.topk is None else minimum(n, self.size * self.topk)
         whole, rest = all_seen // self.size, all_seen % self.size
-        found = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
-        return found if self.topk is None else found + (n - all_seen) * self.topk
+        while_all = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
+        return while_all if self.topk is None else while_all + (n - all_seen) * self.topk
 
-    def kept(self, n: int) -> int:
+    def cached_tokens(self, n: int) -> int:
         return n // self.size
 
 
 FULL = Full()
 
 
-def _at_most(most: int, n: int) -> int:
-    """min(1, most) + ... + min(n, most)."""
+def _capped_triangle(most: int, n: int) -> int:
+    """Return min(1, most) + ... + min(n, most)."""
     m = minimum(n, most)
     return exact_div(m * (m + 1), 2) + (n - m) * most
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:
-    """Query-key pairs of one sequence: its last `run.new` tokens ask among `run.context`.
+    """Return the query-key pairs of one sequence: its last `run.new` tokens are queries, all `run.context` are keys.
 
-    mask None: the dense rectangle S * T. AttncalcError: a bidirectional mask with tokens in the past,
-    which could not have seen the new ones. (Workload refuses the like for a prefix.)
+    With mask None, these are all S * T pairs.
+
+    Raises AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones.
+    Workload raises it for a prefix.
     """
     new, context = run.new, run.context
     if mask is None:
@@ -271,9 +275,9 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
 
 
 def refuse_past(run: Run, mask: Mask) -> None:
-    """AttncalcError: a bidirectional mask with tokens in the past, which could not see the new ones."""
+    """Raise AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones."""
     if mask.kind == "bidirectional" and run.new != run.context:
         raise AttncalcError(
-            "a bidirectional model has no decode step: every token sees every other at once",
-            "ask for a prefill ('--phase prefill', without '--past'), or give '--mask causal'",
+            "a bidirectional model has no decode step: every token sees every other",
+            "choose '--phase prefill' without '--past', or '--mask causal'",
         )

@@ -1,4 +1,4 @@
-"""What if a layer's attention were another kind? The same queries, with other keys and values."""
+"""Exchanging a layer's attention for another kind: the same queries, with other keys and values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from .latent import Latent
 
 
 class Variant(NamedTuple):
-    """'mha', 'mqa', 'gqa' with `number` KV heads, or 'mla' with a kv_lora_rank of `number`."""
+    """The kind of attention to exchange for.
+
+    Attributes:
+        name: 'mha', 'mqa', 'gqa' or 'mla'.
+        number: KV heads of 'gqa', or kv_lora_rank of 'mla'.
+    """
 
     name: str
     number: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """'mha', 'mqa', 'gqa:4' or 'mla:512'. AttncalcError: for anything else."""
+        """Return the variant for 'mha', 'mqa', 'gqa:4' or 'mla:512'. Raises AttncalcError for any other text."""
         name, _, number = text.lower().partition(":")
         if name in ("mha", "mqa") and not number:
             return cls(name)
@@ -29,27 +34,27 @@ class Variant(NamedTuple):
             return cls(name, parse_count(number, f"--attention {name}"))
         raise AttncalcError(
             f"--attention: there is no '{truncate(text)}'",
-            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of R), as gqa:8 or mla:512",
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R); for example gqa:8 or mla:512",
         )
 
-    def changes(self, kind: Attention) -> bool:
-        """`kind` has heads of keys that this variant exchanges; what has none stays as it is."""
+    def applies_to(self, kind: Attention) -> bool:
+        """Return whether `kind` has KV heads to exchange."""
         return isinstance(kind, Grouped | Latent)
 
-    def of(self, kind: Attention) -> Attention:
-        """`kind` as this variant; a kind that has no heads of keys stays as it is.
+    def apply(self, kind: Attention) -> Attention:
+        """Return `kind` as this variant; a kind without KV heads is returned unchanged.
 
-        AttncalcError: the number of KV heads does not divide its query heads.
+        Raises AttncalcError if the number of KV heads does not divide the query heads.
         """
         if isinstance(kind, Cross):
-            # No released model caches a latent of a source, so "mla" leaves cross-attention as it is.
+            # No released model caches a latent of a source, so "mla" does not change cross-attention.
             return kind if self.name == "mla" else Cross(self._grouped(kind.heads))
         if isinstance(kind, Grouped | Latent):
             return self._latent(kind) if self.name == "mla" else self._grouped(kind)
         return kind
 
     def assumption(self, kind: Attention) -> str:
-        """What had to be chosen to make `kind` this variant, in words; '' for nothing."""
+        """Return what had to be assumed to make `kind` this variant, in words; '' for nothing."""
         if isinstance(kind, Latent) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
         if isinstance(kind, Grouped) and self.name == "mla":
@@ -57,7 +62,7 @@ class Variant(NamedTuple):
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
         if isinstance(kind, Cross):
             return "cross-attention as released" if self.name == "mla" else ""
-        return "" if self.changes(kind) or not kind.cache() else f"{kind.label} as released"
+        return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
@@ -68,7 +73,7 @@ class Variant(NamedTuple):
     def _latent(self, kind: Grouped | Latent) -> Latent:
         if isinstance(kind, Latent):
             return dataclasses.replace(kind, kv_lora_rank=self.number)
-        # As DeepSeek-V2 sizes it (arXiv:2405.04434, 3.1.2): a rotary key of half a head beside it.
-        around = kind.widths()
-        rope = max(1, int(around.d_qk) // 2)
-        return Latent(kind.n_heads, self.number, around.d_qk, rope, around.d_v, span=kind.span)
+        # As in DeepSeek-V2 (arXiv:2405.04434, 3.1.2), the rotary key is half as wide as a head.
+        widths = kind.widths()
+        rope = max(1, int(widths.d_qk) // 2)
+        return Latent(kind.n_heads, self.number, widths.d_qk, rope, widths.d_v, span=kind.span)

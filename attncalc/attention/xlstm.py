@@ -1,4 +1,4 @@
-"""xLSTM's layer with a matrix for a memory."""
+"""xLSTM's layer with a matrix memory (mLSTM)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .recurrent import Recurrent, projection, share
 class MLstm(Recurrent):
     """n_heads memories of d_head x d_v, each with a normaliser of d_head and a largest exponent (mLSTM).
 
-    Source: Beck et al. 2024, arXiv:2405.04517, 2.3; xLSTM-7B, arXiv:2503.13427; transformers' modeling_xlstm.py,
-    whose cache holds the states in the model's dtype.
+    The states have the model's dtype. Source: Beck et al. 2024, arXiv:2405.04517, 2.3; xLSTM-7B, arXiv:2503.13427;
+    transformers' modeling_xlstm.py.
     """
 
     n_heads: int = documented("heads, each with a state")
@@ -48,7 +48,7 @@ class MLstm(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # a key and its value are added to the memory, a query reads it and the normaliser
+        # a key and its value are added to the memory; a query reads the memory and the normaliser
         return run.new * self.n_heads * (4 * self.d_head * self.d_v + 2 * self.d_head)
 
     def cache(self) -> tuple[CacheSpec, ...]:

@@ -13,7 +13,7 @@ from ..model import ModelSpec
 from ..report.formats import FORMATS
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
-from ..workload import Given, Mask, Workload
+from ..workload import Mask, Workload, WorkloadOptions
 from .command import Options
 
 DEFAULT_CONTEXT = 512
@@ -265,7 +265,7 @@ def read_workload(
             f"--lengths cannot be combined with {both}", "the lengths set batch and context: leave the other out"
         )
     kv_dtype = dtypes.kv_dtype if isinstance(dtypes, CacheDtypeOptions) else None
-    given: Given = {
+    given: WorkloadOptions = {
         "source": read_source(model, size.source_context),
         "lengths": _lengths(lengths),
         "mask": None if forward is None or forward.mask is None else Mask.parse(forward.mask),

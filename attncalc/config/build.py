@@ -104,7 +104,7 @@ def _stack(
         tuple(Layers(**{**made[kind], "count": n}) for kind, n in runs),
         given["d_model"],
         norm=given["norm"],
-        reads=reads,
+        input=reads,
         mask=Mask(mask),
         learned_positions=given.get("learned_positions"),
         relative_position_buckets=given.get("relative_position_buckets"),
@@ -186,7 +186,7 @@ def _attention(used: _Used, given: Mapping[str, Any]) -> Any:
         if key not in taken:
             meaning = kind_keys(name)[key]["description"]
             raise used.error("", f"'{key}' is missing", f"{key} is: {meaning}")
-    return kind.read(taken, given["d_model"], _span(used, given))
+    return kind.from_keys(taken, given["d_model"], _span(used, given))
 
 
 def _span(used: _Used, given: Mapping[str, Any]) -> Span:

@@ -1,4 +1,4 @@
-"""Activation memory of one attention layer's forward pass: the score matrix, and the peak by kernel."""
+"""Activation memory of one attention layer's forward pass: the score matrix, and the peak of each kernel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from .kernels import Machine, Moment, Shape, peaks
 
 
 class LayerActivations(NamedTuple):
-    """One layer of a group: its score matrix, and the moment of its peak for each kernel, in bytes.
+    """The activation memory of one layer of a group.
 
-    attention: 'self' or 'cross'. score_shape: (B, n_heads, S, T).
+    Attributes:
+        group: the group's name.
+        layers: the group.
+        attention: 'self' or 'cross'.
+        score_shape: (B, n_heads, S, T).
+        score_elements: elements of the score matrix.
+        score_matrix_per_head: bytes of one head's score matrix of one sequence.
+        score_matrix: bytes of the whole score matrix.
+        output_shape: (B, S, d_model).
+        peaks: the moment with the most bytes, by kernel.
     """
 
     group: str
@@ -30,28 +39,31 @@ class LayerActivations(NamedTuple):
 
     @property
     def name(self) -> str:
-        """'decoder', 'decoder_cross': unique in the model."""
+        """Return a name that is unique in the model: 'decoder', 'decoder_cross'."""
         return f"{self.group}_cross" if self.attention == "cross" else self.group
 
 
 def activations(model: ModelSpec, workload: Workload, machine: Machine | None = None) -> tuple[LayerActivations, ...]:
-    """The activation memory of one layer of each group, on one device.
+    """Return the activation memory of one layer of each group, on one device.
 
-    machine: where it runs, for the buffers that a kernel has of its own; None leaves them out.
-    AttncalcError: for a dtype that activations cannot have.
+    Without `machine`, the kernels' own buffers are not counted.
+
+    Raises AttncalcError for a dtype that activations cannot have.
     """
-    symbols, asked = model.symbolic(), workload.symbolic()
-    where = machine or Machine()
-    found = []
+    symbols, workload = model.symbolic(), workload.symbolic()
+    machine = machine or Machine()
+    layer_activations = []
     for stack, layers in symbols.groups():
-        if not stack.runs(asked):
+        if not stack.runs(workload):
             continue
         group = group_name(symbols, stack, layers)
         if layers.attention.widths().n_heads:  # a recurrent layer runs no attention kernel
-            found.append(_layer(group, layers, "self", _own(symbols, stack, layers.attention, asked), where))
+            shape = _self_attention(symbols, stack, layers.attention, workload)
+            layer_activations.append(_layer(group, layers, "self", shape, machine))
         if layers.cross:
-            found.append(_layer(group, layers, "cross", _across(symbols, stack, layers.cross, asked), where))
-    return tuple(found)
+            shape = _cross_attention(symbols, stack, layers.cross, workload)
+            layer_activations.append(_layer(group, layers, "cross", shape, machine))
+    return tuple(layer_activations)
 
 
 def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machine) -> LayerActivations:
@@ -68,21 +80,21 @@ def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machin
     )
 
 
-def _own(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
-    """The shape of self-attention; it reads what the cache keeps of the past, and what is new."""
-    encoder = stack.reads == "source"
+def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
+    """Return the shape of self-attention, whose keys are the cached ones of the past and the new ones."""
+    encoder = stack.input == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask
     refuse_past(Run(1, new, context), mask)
     span, padded = attention.span, bool(workload.lengths) and not encoder
     if new == context:
-        keys, whole = context, mask.kind == "bidirectional"
+        keys, sees_all = context, mask.kind == "bidirectional"
     elif new == 1:
-        keys, whole = span.kept(context), True
+        keys, sees_all = span.cached_tokens(context), True
     else:
-        keys, whole = span.kept(context - new) + new, False
+        keys, sees_all = span.cached_tokens(context - new) + new, False
     narrowed = padded or span.visible(context) < keys
-    flag = new == context and mask.kind == "causal" and not narrowed and new > 1
+    has_flag = new == context and mask.kind == "causal" and not narrowed and new > 1
     return _shape(
         model,
         stack,
@@ -90,19 +102,19 @@ def _own(model: ModelSpec, stack: Stack, attention: Attention, workload: Workloa
         workload,
         Run(workload.batch, new, context),
         keys=keys,
-        held=new if new == context else 0,
-        made=new,
-        mask="causal" if flag else "none" if (whole or new == 1) and not narrowed else "matrix",
+        live_keys=new if new == context else 0,
+        new_keys=new,
+        mask="causal" if has_flag else "none" if (sees_all or new == 1) and not narrowed else "matrix",
         masks=workload.batch if padded else 1,
     )
 
 
-def _across(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
-    """The shape of cross-attention, which sees all of the source; its K and V are made in the first pass."""
+def _cross_attention(model: ModelSpec, stack: Stack, attention: Attention, workload: Workload) -> Shape:
+    """Return the shape of cross-attention, which sees the whole source and computes its K and V in the first pass."""
     source = workload.source or 0
     first = not workload.past and workload.phase != "decode"
     run = Run(workload.batch, workload.new, source)
-    return _shape(model, stack, attention, workload, run, keys=source, held=source if first else 0)
+    return _shape(model, stack, attention, workload, run, keys=source, live_keys=source if first else 0)
 
 
 def _shape(
@@ -113,27 +125,27 @@ def _shape(
     run: Run,
     *,
     keys: int,
-    held: int,
-    made: int = 0,
+    live_keys: int,
+    new_keys: int = 0,
     mask: str = "none",
     masks: int = 1,
 ) -> Shape:
-    in_dtype = compute_dtype(model, workload)
-    around = attention.widths(run)
+    dtype = compute_dtype(model, workload)
+    widths = attention.widths(run)
     return Shape(
         B=run.sequences,
         S=run.new,
         T=keys,
-        held_keys=run.new if around.together and not held else held,
-        new_keys=made if not (held or around.together) else 0,
-        n_heads=around.n_heads,
-        n_kv_heads=around.n_kv_heads,
-        d_qk=around.d_qk,
-        d_v=around.d_v,
-        extra=around.extra,
-        gate=around.gate,
+        live_keys=run.new if widths.together and not live_keys else live_keys,
+        cached_keys=new_keys if not (live_keys or widths.together) else 0,
+        n_heads=widths.n_heads,
+        n_kv_heads=widths.n_kv_heads,
+        d_qk=widths.d_qk,
+        d_v=widths.d_v,
+        extra=widths.extra,
+        gate=widths.gate,
         d_model=stack.d_model,
-        bytes=symbol("bytes", in_dtype.bits // 8, f"bytes of an element in {in_dtype.name}"),
+        bytes=symbol("bytes", dtype.bits // 8, f"bytes of an element in {dtype.name}"),
         mask=mask,
         masks=masks,
     )

@@ -1,8 +1,9 @@
-"""The KV cache: what a model's layers keep, in an engine's bytes."""
+"""The KV cache: what a model's layers cache, in an engine's bytes."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import NamedTuple
 
 from ..attention import Variant
@@ -16,10 +17,16 @@ from .common import Part, cache_dtype, group_name, sum_of
 
 
 class LayerCache(NamedTuple):
-    """What the layers of one group keep, in bytes, in all of them together.
+    """The cache of one layer group, in bytes.
 
-    context, source, state: by what it scales_with with (the tokens, the source, nothing). one_layer: all
-    three in one layer. one_token: what one more token of one sequence adds to one layer.
+    Attributes:
+        group: the group's name.
+        layers: the group.
+        context: bytes that grow with the context, in all layers of the group.
+        source: bytes that grow with the source, in all layers of the group.
+        state: bytes of a fixed size, in all layers of the group.
+        one_layer: all three, in one layer.
+        one_token: what the next token of one sequence adds to one layer.
     """
 
     group: str
@@ -32,87 +39,101 @@ class LayerCache(NamedTuple):
 
     @property
     def total(self) -> Quantity:
-        """Bytes of the group's whole cache."""
+        """Return the bytes of the group's whole cache."""
         return total((self.context, self.source, self.state))
 
 
-class KVCache(NamedTuple):
-    """Bytes of the cache on one device.
+class KVCache:
+    """The cache of a model for a workload, in bytes on one device. Each figure is computed when it is first used."""
 
-    per_token: what one more token of one sequence adds at this context. if_mha: the total if every
-    query head had its own K and V. recurrent_state and cross_attention_cache are inside the total.
-    """
+    def __init__(self, model: ModelSpec, workload: Workload, store: Engine, kv_dtype: DType) -> None:
+        self._model = model
+        self._workload = workload
+        self._engine = store
+        self._kv_dtype = kv_dtype
 
-    total: Quantity
-    per_sequence: Quantity
-    per_token: Quantity
-    if_mha: Quantity
-    recurrent_state: Quantity
-    cross_attention_cache: Quantity
-    groups: tuple[LayerCache, ...]
+    @cached_property
+    def groups(self) -> tuple[LayerCache, ...]:
+        """The cache of each layer group."""
+        return self._groups(self._model, self._workload)
+
+    @cached_property
+    def total(self) -> Quantity:
+        """The whole cache."""
+        return _total(self.groups)
+
+    @cached_property
+    def per_sequence(self) -> Quantity:
+        """The cache of one sequence of the full context."""
+        return _total(self._groups(self._model, dataclasses.replace(self._workload, batch=1, lengths=None)))
+
+    @cached_property
+    def per_token(self) -> Quantity:
+        """What the next token of one sequence adds at this context."""
+        parts = [Part(g.group, quantity(g.layers.count * g.one_token)) for g in self.groups]
+        return sum_of("kv_cache_per_token", "bytes that the next token adds", parts)
+
+    @cached_property
+    def if_mha(self) -> Quantity:
+        """The whole cache if every query head had its own K and V."""
+        return _total(self._groups(self._model.with_variant(Variant("mha")), self._workload))
+
+    @cached_property
+    def recurrent_state(self) -> Quantity:
+        """The part of the whole cache that has a fixed size."""
+        return sum_of("state", "bytes of recurrent state", [Part(g.group, g.state) for g in self.groups])
+
+    @cached_property
+    def cross_attention_cache(self) -> Quantity:
+        """The part of the whole cache that holds K and V of the source."""
+        return sum_of("cross", "bytes of cross-attention's cache", [Part(g.group, g.source) for g in self.groups])
+
+    def _groups(self, model: ModelSpec, workload: Workload) -> tuple[LayerCache, ...]:
+        return tuple(
+            _layer_cache(group_name(model, stack, layers), stack, layers, workload, self._engine, self._kv_dtype)
+            for stack, layers in model.groups()
+        )
 
 
 def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal") -> KVCache:
-    """The cache of `model` at the workload's context, in bytes on one device.
+    """Return the cache of `model` at the workload's context, in bytes on one device.
 
-    AttncalcError: for a dtype or an engine that there is not.
+    Raises AttncalcError for an unknown dtype or engine.
     """
-    store = engine(engine_name)
-    stored = cache_dtype(model, workload)
-    symbols, asked = model.symbolic(), workload.symbolic()
-    groups = _groups(symbols, asked, store, stored)
-    alone = _groups(symbols, dataclasses.replace(asked, batch=1, lengths=None), store, stored)
-    as_mha = _groups(symbols.exchanged(Variant("mha")), asked, store, stored)
-    tokens = [Part(g.group, quantity(g.layers.count * g.one_token)) for g in groups]
-    return KVCache(
-        total=_total(groups),
-        per_sequence=_total(alone),
-        per_token=sum_of("kv_cache_per_token", "bytes of one more token", tokens),
-        if_mha=_total(as_mha),
-        recurrent_state=sum_of("state", "bytes of state", [Part(g.group, g.state) for g in groups]),
-        cross_attention_cache=sum_of("cross", "bytes kept of the source", [Part(g.group, g.source) for g in groups]),
-        groups=groups,
-    )
+    return KVCache(model.symbolic(), workload.symbolic(), engine(engine_name), cache_dtype(model, workload))
 
 
 def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity:
-    """`KVCache.total` alone, in the bytes of any store."""
-    return _total(_groups(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)))
+    """Return the bytes of the whole cache as `store` counts them."""
+    return KVCache(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)).total
 
 
-def kept(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
-    """What the layers of `model` keep on one device, in their order, as `model` has it: ints or symbols."""
+def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
+    """Return what the layers of `model` cache on one device, in order; ints or symbols, as in `model`."""
     return tuple(
-        LayerCacheSpec(int(layers.count), layers.cache() if stack.keeps_cache else (), layers.attention.label)
+        LayerCacheSpec(int(layers.count), layers.cache() if stack.has_cache else (), layers.attention.label)
         for stack in model.stacks
-        if stack.reads == "target"
+        if stack.input == "target"
         for layers in stack.layers
     )
 
 
-def _groups(model: ModelSpec, workload: Workload, store: Engine, stored: DType) -> tuple[LayerCache, ...]:
-    return tuple(
-        _layer_cache(group_name(model, stack, layers), stack, layers, workload, store, stored)
-        for stack, layers in model.groups()
-    )
-
-
 def _layer_cache(
-    group: str, stack: Stack, layers: Layers, workload: Workload, store: Engine, stored: DType
+    group: str, stack: Stack, layers: Layers, workload: Workload, store: Engine, kv_dtype: DType
 ) -> LayerCache:
-    kept = layers.cache() if stack.keeps_cache else ()
-    one = {
-        scales_with: total(store.layer_bytes(c, workload, stored) for c in kept if c.scales_with == scales_with)
+    specs = layers.cache() if stack.has_cache else ()
+    by_scale = {
+        scales_with: total(store.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
         for scales_with in ("context", "source", "never")
     }
     return LayerCache(
         group,
         layers,
-        context=quantity(layers.count * one["context"]),
-        source=quantity(layers.count * one["source"]),
-        state=quantity(layers.count * one["never"]),
-        one_layer=total(one.values()),
-        one_token=total(store.token_bytes(c, workload, stored) for c in kept),
+        context=quantity(layers.count * by_scale["context"]),
+        source=quantity(layers.count * by_scale["source"]),
+        state=quantity(layers.count * by_scale["never"]),
+        one_layer=total(by_scale.values()),
+        one_token=total(store.token_bytes(c, workload, kv_dtype) for c in specs),
     )
 
 

@@ -1,4 +1,4 @@
-"""What cost functions share: dtypes, names of layer groups, and totals that read as sums of named parts."""
+"""Shared by the cost functions: dtypes, names of layer groups, and totals that read as sums of named parts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from ..workload import Workload
 
 
 class Part(NamedTuple):
-    """A figure of one layer group, by the group's name."""
+    """A figure of one layer group.
+
+    Attributes:
+        group: the group's name.
+        value: the figure.
+    """
 
     group: str
     value: Quantity
 
 
 def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:
-    """'local', 'encoder', 'encoder_local': unique in the model, and a name a formula can hold."""
+    """Return a name that is unique in the model and fits in a formula: 'local', 'encoder', 'encoder_local'."""
     if layers.name == "layers":
         return stack.name
     return f"{stack.name}_{layers.name}" if len(model.stacks) > 1 else layers.name
 
 
 def sum_of(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
-    """The sum of a figure over layer groups: one part stays its own formula, several are named."""
+    """Return the sum of a figure over layer groups: with one part its own formula, with several a sum of names."""
     nonzero = [part for part in parts if part.value]
     if len(nonzero) == 1:
         return nonzero[0].value
@@ -34,16 +39,16 @@ def sum_of(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
 
 
 def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:
-    """The sum of named figures, {name: (value, meaning)}; zeros are left out."""
+    """Return the sum of named figures, {name: (value, meaning)}; zeros are left out."""
     nonzero = [named(value, name, meaning) for name, (value, meaning) in parts.items() if value]
     return nonzero[0] if len(nonzero) == 1 else total(nonzero)
 
 
 def compute_dtype(model: ModelSpec, workload: Workload) -> DType:
-    """The dtype of weights and activations: the workload's, or the model's own."""
+    """Return the dtype of weights and activations: the workload's, or by default the model's."""
     return dtype(workload.dtype or model.dtype, compute=True)
 
 
 def cache_dtype(model: ModelSpec, workload: Workload) -> DType:
-    """The dtype of the cache: its own, that of the activations, or the model's."""
+    """Return the dtype of the cache: the workload's kv_dtype, by default its dtype, by default the model's."""
     return dtype(workload.kv_dtype or workload.dtype or model.dtype)

@@ -1,10 +1,11 @@
 """FLOPs of a prefill, a decode step or a training step.
 
-One multiply-add is 2 FLOP. Counted are the matrix products: projections, scores (QK and PV), MLP,
-head. Not counted are softmax, norms, activations, rotary embedding and table look-ups, which grow
-with S or S * T but without a factor of width; the scaling-book's transformer chapter counts the same.
-Training is 3 times a forward pass: the backward pass takes one product for the gradient of a
-matmul's input and one for its weights' (or other operand's); nothing is recomputed.
+One multiply-add is 2 FLOP. Only matrix products are counted: projections, scores (QK and PV), MLP and head. Softmax,
+norms, activations, rotary embedding and table look-ups are left out: they grow with S or S * T, but without a factor of
+width. The transformer chapter of the scaling book counts the same way.
+
+Training costs 3 forward passes: for each matmul, the backward pass does one product for the gradient of its input and
+one for the gradient of its weights (or other operand). Nothing is recomputed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ from ..workload import Run, Workload
 from .common import Part, group_name, sum_named, sum_of
 from .params import matmul_weights
 
-TRAIN_RULE = "training = 3 x the forward pass: a matmul's backward takes two products, nothing is recomputed"
+TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
 
 
 class LayerFlops(NamedTuple):
-    """FLOPs of one layer group, in all its layers together; scores exact for the mask, and dense; qk_dense
-    is the dense scores' part before PV.
+    """FLOPs of one layer group, in all its layers together.
+
+    Attributes:
+        group: the group's name.
+        layers: the group.
+        projections: attention's projections.
+        scores: QK and PV of the pairs that the mask allows.
+        scores_dense: QK and PV of all pairs.
+        qk_dense: QK of all pairs.
+        mlp: the MLPs.
     """
 
     group: str
@@ -36,7 +45,7 @@ class LayerFlops(NamedTuple):
 
     @property
     def total(self) -> Quantity:
-        """All of the group's FLOPs, scores exact."""
+        """Return all FLOPs of the group, with exact scores."""
         return sum_named(
             {
                 "projections": (self.projections, "FLOP of the projections"),
@@ -47,9 +56,19 @@ class LayerFlops(NamedTuple):
 
 
 class Flops(NamedTuple):
-    """FLOPs of one workload on one device; `total` takes the exact scores, `total_dense` the dense.
+    """FLOPs of one workload on one device.
 
-    rule: what a training step is taken to be; '' for other phases.
+    Attributes:
+        total: all FLOPs, with exact scores.
+        total_dense: all FLOPs, with dense scores.
+        projections: attention's projections.
+        scores: QK and PV of the pairs that the mask allows.
+        scores_dense: QK and PV of all pairs.
+        qk_dense: QK of all pairs.
+        mlp: the MLPs.
+        head: the lm head or pooler, and matrices outside the layers.
+        groups: the FLOPs of each layer group.
+        rule: how a training step is counted; '' for other phases.
     """
 
     total: Quantity
@@ -65,25 +84,28 @@ class Flops(NamedTuple):
 
 
 def flops(model: ModelSpec, workload: Workload) -> Flops:
-    """The FLOPs of `workload` on `model`. AttncalcError: for a mask the model cannot have."""
-    symbols, asked = model.symbolic(), workload.symbolic()
-    groups = tuple(_layer_flops(symbols, stack, layers, asked) for stack, layers in symbols.groups())
-    of = {
+    """Return the FLOPs of `workload` on `model`.
+
+    Raises AttncalcError if the model cannot have the mask.
+    """
+    symbols, symbolic_workload = model.symbolic(), workload.symbolic()
+    groups = tuple(_layer_flops(symbols, stack, layers, symbolic_workload) for stack, layers in symbols.groups())
+    parts = {
         "attention_projections": _sum_of("projections", groups),
         "attention_scores": _sum_of("scores", groups),
         "attention_scores_dense": _sum_of("scores_dense", groups),
         "mlp": _sum_of("mlp", groups),
-        "head": quantity(passes(asked) * (_head(symbols, asked) + _outside(symbols, asked))),
+        "head": quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload))),
     }
     return Flops(
-        total=_sum({name: q for name, q in of.items() if name != "attention_scores_dense"}),
-        total_dense=_sum({name: q for name, q in of.items() if name != "attention_scores"}),
-        projections=of["attention_projections"],
-        scores=of["attention_scores"],
-        scores_dense=of["attention_scores_dense"],
+        total=_sum({name: q for name, q in parts.items() if name != "attention_scores_dense"}),
+        total_dense=_sum({name: q for name, q in parts.items() if name != "attention_scores"}),
+        projections=parts["attention_projections"],
+        scores=parts["attention_scores"],
+        scores_dense=parts["attention_scores_dense"],
         qk_dense=_sum_of("qk_dense", groups),
-        mlp=of["mlp"],
-        head=of["head"],
+        mlp=parts["mlp"],
+        head=parts["head"],
         groups=groups,
         rule=TRAIN_RULE if workload.phase == "train" else "",
     )
@@ -93,12 +115,12 @@ def _sum_of(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
     return sum_of(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
 
 
-def _sum(of: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"flops_{name}": (q, f"FLOP of {name.replace('_', ' ')}") for name, q in of.items()})
+def _sum(parts: dict[str, Quantity]) -> Quantity:
+    return sum_named({f"flops_{name}": (q, f"FLOP of {name.replace('_', ' ')}") for name, q in parts.items()})
 
 
 def passes(workload: Workload) -> int:
-    """Forward passes that the workload costs as much as."""
+    """Return how many forward passes the workload costs: 3 for training, otherwise 1."""
     return 3 if workload.phase == "train" else 1
 
 
@@ -116,60 +138,59 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
 
 
 def query_tokens(stack: Stack, workload: Workload) -> int:
-    """Tokens the stack runs over, padding included: B * S; 0 for an encoder that has run before."""
-    if stack.reads == "target":
+    """Return the tokens that the stack runs over, with padding: B * S; 0 for an encoder that has already run."""
+    if stack.input == "target":
         return workload.batch * workload.new
     return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
 
 
 def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
-    """FLOPs of one layer's attention projections; 2 a weight and token."""
+    """Return the FLOPs of one layer's attention projections: 2 per weight and token."""
     tokens = query_tokens(stack, workload)
-    found = (
-        2 * tokens * sum(m.multiplied for m in layers.attention.matrices(stack.d_model, stack.d_model) if m.applied_to)
-    )
+    matrices = layers.attention.matrices(stack.d_model, stack.d_model)
+    cost = 2 * tokens * sum(m.multiplied for m in matrices if m.applied_to)
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
-        source = query_tokens(model.stacks[0], workload)  # keys and values are made once, with the encoder's output
-        found += 2 * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
-        found += 2 * source * sum(m.weights for m in matrices if m.applied_to == "keys")
-    return found
+        source = query_tokens(model.stacks[0], workload)  # K and V are computed once, when the encoder runs
+        cost += 2 * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
+        cost += 2 * source * sum(m.weights for m in matrices if m.applied_to == "keys")
+    return cost
 
 
 def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = False) -> int:
-    """FLOPs of one layer's scores: of the pairs that the mask allows, or of all pairs.
+    """Return the FLOPs of one layer's scores: of the pairs that the mask allows, or of all pairs.
 
-    A cross-attention's rectangle is dense either way.
+    Cross-attention has no mask, so its scores are dense either way.
     """
-    own = workload.mask if workload.mask and stack.reads == "target" else stack.mask
-    mask = None if dense else own
-    if dense:  # a padded batch is a rectangle too
+    stack_mask = workload.mask if workload.mask and stack.input == "target" else stack.mask
+    mask = None if dense else stack_mask
+    if dense:  # padding is computed too
         workload = dataclasses.replace(workload, lengths=None)
-    found = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
+    cost = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
         for run in workload.runs:
             rectangle = Run(run.sequences, run.new, workload.source or 0)
-            found += run.sequences * layers.cross.score_flops(rectangle, None)
-    return found
+            cost += run.sequences * layers.cross.score_flops(rectangle, None)
+    return cost
 
 
 def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
-    """FLOPs of one layer's query-key products, of all pairs: the part of dense scores before PV."""
-    found = 0
+    """Return the FLOPs of one layer's query-key products for all pairs: the dense scores without PV."""
+    cost = 0
     for run in stack.runs(dataclasses.replace(workload, lengths=None)):
-        around = layers.attention.widths(run)
-        found += run.sequences * 2 * around.n_heads * around.d_qk * run.new * run.context
+        widths = layers.attention.widths(run)
+        cost += run.sequences * 2 * widths.n_heads * widths.d_qk * run.new * run.context
         if layers.cross:
-            across = layers.cross.widths(run)
-            found += run.sequences * 2 * across.n_heads * across.d_qk * run.new * (workload.source or 0)
-    return found
+            widths = layers.cross.widths(run)
+            cost += run.sequences * 2 * widths.n_heads * widths.d_qk * run.new * (workload.source or 0)
+    return cost
 
 
 def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
     weights = matmul_weights(layers.extra)
     if layers.mlp:
         router = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
-        weights = router + layers.mlp.used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
+        weights = router + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
     return 2 * query_tokens(stack, workload) * weights
 
 
@@ -177,12 +198,12 @@ def _head(model: ModelSpec, workload: Workload) -> int:
     if model.head is None:
         return 0
     d_model = model.main.d_model
-    if model.head.kind == "pooler":  # of the first token alone
+    if model.head.kind == "pooler":  # reads only the first token
         return 2 * workload.batch * d_model * d_model
     return 2 * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
 
 
 def _outside(model: ModelSpec, workload: Workload) -> int:
-    """FLOPs of the matrices before the first layer and after the last, the head's aside."""
+    """Return the FLOPs of the matrices before the first layer and after the last, without the head."""
     once = sum(m.weights for m in model.extra if m.applied_to == "first")
     return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - once) + once)

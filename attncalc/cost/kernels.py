@@ -1,15 +1,14 @@
-"""What is alive in one attention layer's forward pass, moment by moment, for each kernel.
+"""The tensors that one attention layer's forward pass holds, moment by moment, for each kernel.
 
-The layer is written plainly: project q, k and v, run the kernel, project the output; no gradients.
-Weights and the layer's input are resting; counted is what is allocated beyond them. q, k and v stay
-alive until the layer returns. With tokens in the past the cache is resting too: new K and V are
-written into it, and only a fused projection keeps them.
+The layer projects q, k and v, runs the kernel and projects the output, without gradients. Its weights and its input
+are there before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With
+tokens in the past the cache is there before too: new K and V are written into it and freed, except that a fused
+projection keeps the one tensor that q, k and v are views of.
 
-The phases of the math kernel are those of torch's composite `_scaled_dot_product_attention_math`
-(aten/src/ATen/native/transformers/attention.cpp), which computes half precision in fp32, copies K
-and V for every query head that shares them, and turns the causal flag into an fp32 matrix. Flash and
-efficient keep no S x T tensor: FlashAttention (arXiv:2205.14135), memory-efficient attention
-(arXiv:2112.05682). `attncalc verify` measures all of it.
+The math kernel is torch's composite `_scaled_dot_product_attention_math`
+(aten/src/ATen/native/transformers/attention.cpp). It computes half precision in fp32, copies K and V for every query
+head that shares them, and turns the causal flag into an fp32 matrix. Flash (FlashAttention, arXiv:2205.14135) and
+efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `attncalc verify` measures all of them.
 """
 
 from __future__ import annotations
@@ -23,34 +22,42 @@ FP32 = 4
 
 
 class Live(NamedTuple):
-    """A tensor that is alive at a moment of the pass, in bytes."""
+    """A tensor that is held at a moment of the pass.
+
+    Attributes:
+        name: its name in formulas.
+        meaning: what it holds.
+        size: bytes.
+    """
 
     name: str
-    what: str
+    meaning: str
     size: Quantity
 
 
 class Moment(NamedTuple):
-    """A moment of the forward pass and everything that is alive in it."""
+    """A moment of the forward pass and the tensors that are held then."""
 
     name: str
     live: tuple[Live, ...]
 
     @property
     def size(self) -> int:
-        """Bytes alive."""
+        """Return the bytes held."""
         return sum(int(tensor.size) for tensor in self.live)
 
     @property
     def total(self) -> Quantity:
-        """Bytes alive, as the sum of the named tensors with their own formulas in the legend."""
-        return total(named(t.size, t.name, f"bytes of {t.what}") for t in self.live if t.size)
+        """Return the bytes held, as the sum of the named tensors."""
+        return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.live if t.size)
 
 
 class Machine(NamedTuple):
-    """What a kernel's own buffers depend on; without it they are not counted.
+    """The device that a kernel's own buffers depend on.
 
-    threads: of a CPU, whose flash kernel is another one. multiprocessors: of a GPU.
+    Attributes:
+        threads: threads of a CPU, which has its own flash kernel; 0 for a GPU.
+        multiprocessors: streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them.
     """
 
     threads: int = 0
@@ -60,16 +67,29 @@ class Machine(NamedTuple):
 class Shape(NamedTuple):
     """The sizes of one attention call.
 
-    held_keys: new tokens whose K and V stay alive, with `extra` elements a token beside them. new_keys: those
-    whose K and V go into the cache instead. mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, a
-    byte a pair), of which there are `masks`.
+    Attributes:
+        B: sequences.
+        S: queries of a sequence.
+        T: keys of a sequence.
+        live_keys: new tokens whose K and V are held until the layer returns.
+        cached_keys: new tokens whose K and V are written into the cache and freed.
+        n_heads: query heads.
+        n_kv_heads: key and value heads.
+        d_qk: width of a query and a key head.
+        d_v: width of a value head.
+        extra: further elements held per live key.
+        gate: the output has a gate.
+        d_model: width of the model.
+        bytes: bytes of an element.
+        mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair).
+        masks: how many masks the caller makes: one per sequence of a padded batch, otherwise 1.
     """
 
     B: int
     S: int
     T: int
-    held_keys: int
-    new_keys: int
+    live_keys: int
+    cached_keys: int
     n_heads: int
     n_kv_heads: int
     d_qk: int
@@ -95,7 +115,7 @@ class Shape(NamedTuple):
 
 
 def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
-    """The moment of the peak for each of KERNELS."""
+    """Return the moment with the most bytes held, for each of KERNELS."""
     if machine.threads:
         flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_of_threads(s, machine.threads)))
     else:
@@ -106,21 +126,22 @@ def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
         "efficient": _fused(s, bias=True, repeats=True, scratch=_accumulator(s)),
         "cudnn": _fused(s, bias=True),
     }
-    return {kernel: max(found, key=lambda m: m.size) for kernel, found in moments.items()}
+    return {kernel: max(of_kernel, key=lambda m: m.size) for kernel, of_kernel in moments.items()}
 
 
-def _live(name: str, what: str, size: int) -> Live:
-    return Live(name, what, quantity(size))
+def _live(name: str, meaning: str, size: int) -> Live:
+    return Live(name, meaning, quantity(size))
 
 
 def _projected(s: Shape) -> list[Live]:
-    """What the projections leave, alive until the layer returns."""
-    found = [_queries(s)]
-    if s.held_keys:
-        found += _keys(s, s.held_keys)
+    """Return the outputs of the projections, held until the layer returns."""
+    tensors = [_queries(s)]
+    if s.live_keys:
+        tensors += _keys(s, s.live_keys)
         if s.extra:
-            found.append(_live("latent", "the latent, and what K was made from", s.B * s.held_keys * s.extra * s.bytes))
-    return found
+            size = s.B * s.live_keys * s.extra * s.bytes
+            tensors.append(_live("latent", "the latent, and what K was made from", size))
+    return tensors
 
 
 def _queries(s: Shape) -> Live:
@@ -134,9 +155,9 @@ def _keys(s: Shape, tokens: int) -> list[Live]:
     ]
 
 
-def _own_mask(s: Shape) -> list[Live]:
-    """The mask that the caller makes where a flag does not say it."""
-    return [_live("mask", "the mask, a byte a pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
+def _caller_mask(s: Shape) -> list[Live]:
+    """Return the mask that the caller makes if a flag is not enough."""
+    return [_live("mask", "the mask, one byte per pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
 
 
 def _output(s: Shape) -> Live:
@@ -144,7 +165,7 @@ def _output(s: Shape) -> Live:
 
 
 def _projection(s: Shape, held: list[Live]) -> Moment:
-    """The output projection: the same end for every kernel."""
+    """Return the moment of the output projection, which is the same for every kernel."""
     y = _live("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
     if s.gate and s.n_heads * s.d_v > s.d_model:
         gate = _live("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
@@ -153,40 +174,47 @@ def _projection(s: Shape, held: list[Live]) -> Moment:
 
 
 def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tuple[Live, ...] = ()) -> list[Moment]:
-    """Flash, efficient and cudnn: no scores.
+    """Return the moments of flash, efficient and cudnn, which hold no scores.
 
-    bias: a mask is given to it as a bias in the layer's dtype; flash on a GPU knows windows and lengths
-    (FlashAttention's window_size and varlen). repeats: it takes no fewer KV heads than query heads.
+    Args:
+        s: the call's sizes.
+        bias: the kernel takes a mask as a bias in the layer's dtype. Flash on a GPU needs none: it has windows and
+            lengths of its own (FlashAttention's window_size and varlen).
+        repeats: the kernel needs as many KV heads as query heads.
+        scratch: the kernel's own buffers.
     """
     held = _projected(s)
     inside = [*held]
     if bias:
-        held += _own_mask(s)
+        held += _caller_mask(s)
     if bias and s.mask == "matrix":
         inside = [*held, _live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
     if repeats and s.grouped:
         repeated = _live("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
         inside.append(repeated)
-    found = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, held)]
-    if s.new_keys:  # heads that are wider together than the model: their K and V, before the cache has them
-        found.append(Moment("the projections", (_queries(s), *_keys(s, s.new_keys))))
-    return found
+    moments = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, held)]
+    if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
+        moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
+    return moments
 
 
 def _logsumexp(s: Shape) -> Live:
-    return _live("logsumexp", "one fp32 a query and head", s.B * s.n_heads * s.S * FP32)
+    return _live("logsumexp", "one fp32 value per query and head", s.B * s.n_heads * s.S * FP32)
 
 
 def _accumulator(s: Shape) -> tuple[Live, ...]:
-    """torch's efficient kernel sums in registers up to a width of 128."""
+    """Return the output in fp32, which torch's efficient kernel allocates for heads wider than 128.
+
+    Up to that width it sums in registers.
+    """
     wide = s.half and max(s.d_qk, s.d_v) > 128
     return (_live("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32),) if wide else ()
 
 
 def _of_threads(s: Shape, threads: int) -> tuple[Live, ...]:
-    """A block of scores and output for each thread of torch's kernel for CPUs.
+    """Return the block of scores and output that each thread of torch's CPU kernel has.
 
-    aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of 256, 64 or 32 queries by 512 keys.
+    A block has 256, 64 or 32 queries and 512 keys. Source: aten/src/ATen/native/cpu/FlashAttentionKernel.cpp.
     """
     nt = symbol("threads", threads, "threads of the CPU")
     q_split = 256 if s.S >= 768 else 64 if s.S >= 192 else 32
@@ -198,11 +226,11 @@ def _of_threads(s: Shape, threads: int) -> tuple[Live, ...]:
 
 
 def _of_splits(s: Shape, multiprocessors: int) -> tuple[Live, ...]:
-    """FlashAttention's partial outputs where a pass has too few queries to fill the GPU.
+    """Return FlashAttention's partial outputs, for passes with too few queries to fill the GPU.
 
-    csrc/flash_attn/flash_api.cpp, num_splits_heuristic: the keys are split over more blocks.
+    It then splits the keys over more blocks. Source: num_splits_heuristic in csrc/flash_attn/flash_api.cpp.
     """
-    swapped = s.S == 1 and s.grouped  # the queries that share a KV head stand for query tokens
+    swapped = s.S == 1 and s.grouped  # a decode step treats the query heads that share a KV head as queries
     rows = s.n_heads // s.n_kv_heads if swapped else s.S
     heads = s.n_kv_heads if swapped else s.n_heads
     blocks = int(ceil_div(s.T, 256 if s.d_qk <= 64 else 128 if s.d_qk <= 128 else 64))
@@ -210,30 +238,30 @@ def _of_splits(s: Shape, multiprocessors: int) -> tuple[Live, ...]:
     if splits == 1:
         return ()
     width = 32 * ceil_div(s.d_qk, 32)
-    n = symbol("splits", splits, "parts the keys are split into")
+    n = symbol("splits", splits, "parts that the keys are split into")
     return (_live("partial", "partial outputs in fp32", n * s.B * s.n_heads * s.S * (width + 1) * FP32),)
 
 
 def _splits(tiles: int, slots: int, blocks: int) -> int:
-    """The fewest parts that keep the GPU 85 % as busy as it can be."""
+    """Return the smallest number of parts that keeps the GPU at least 85 % as busy as the best number does."""
     if not slots or tiles >= 0.8 * slots:
         return 1
-    busy = {}
+    efficiency = {}
     for n in range(1, min(128, slots, blocks) + 1):
         if n == 1 or -(-blocks // n) != -(-blocks // (n - 1)):
             waves = tiles * n / slots
-            busy[n] = waves / -(-tiles * n // slots)
-    return next(n for n, share in busy.items() if share >= 0.85 * max(busy.values()))
+            efficiency[n] = waves / -(-tiles * n // slots)
+    return next(n for n, value in efficiency.items() if value >= 0.85 * max(efficiency.values()))
 
 
 def _keys_and_values(s: Shape) -> int:
-    """Elements of K and V with a head for every query head."""
+    """Return the elements of K and V, repeated for every query head."""
     return s.B * s.T * s.n_heads * (s.d_qk + s.d_v)
 
 
 def _math(s: Shape) -> list[Moment]:
-    """The unfused kernel: scores and softmax as whole matrices, in fp32 whatever the dtype."""
-    base = [*_projected(s), *_own_mask(s)]
+    """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in fp32."""
+    base = [*_projected(s), *_caller_mask(s)]
     held = [*base, _live("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
     if s.half:
         held.append(
@@ -251,11 +279,11 @@ def _math(s: Shape) -> list[Moment]:
     scaled = _live("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
     softmax = _live("softmax", "fp32 softmax", s.pairs * FP32)
     rows = [
-        _live("is_masked", "masked pairs, a byte each", s.pairs),
-        _live("row_masked", "masked queries, a byte each", s.B * s.n_heads * s.S),
+        _live("is_masked", "masked pairs, one byte each", s.pairs),
+        _live("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
         _live("scalar", "a constant", FP32),
     ]
-    # Making the mask's matrix never is the peak: it holds 5 bytes a pair of one head, softmax 9 of each.
+    # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax 9 per pair of each.
     return [
         Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
         Moment("softmax", (*masked, scores, softmax, *rows)),
@@ -265,7 +293,7 @@ def _math(s: Shape) -> list[Moment]:
 
 
 def _mask_as_bias(s: Shape) -> list[Live]:
-    """What is added to the scores: in the layer's dtype for the caller's own mask, in fp32 for the flag."""
+    """Return the bias that is added to the scores: in the layer's dtype for a caller's mask, in fp32 for the flag."""
     if s.mask == "none":
         return []
     if s.mask == "causal":
@@ -274,19 +302,19 @@ def _mask_as_bias(s: Shape) -> list[Live]:
 
 
 def _copied_for_qk(s: Shape) -> list[Live]:
-    """A batched matmul of several sequences and heads wants its operands contiguous; repeated keys are."""
+    """Return the copies for QK: a batched matmul needs contiguous operands. Repeated keys are contiguous already."""
     if s.B == 1 or s.n_heads == 1:
         return []
-    found = []
+    copies = []
     if s.S > 1:
-        found.append(_live("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
+        copies.append(_live("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
     if s.T > 1 and not s.grouped:
-        found.append(_live("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
-    return found
+        copies.append(_live("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
+    return copies
 
 
 def _copied_for_pv(s: Shape) -> list[Live]:
-    """The values, for the same reason; or the output in the layer's dtype, if that is more."""
+    """Return the larger of the values, contiguous for PV, and the output in the layer's dtype."""
     values = s.B * s.T * s.n_heads * s.d_v * FP32 if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped else 0
     output = s.B * s.S * s.n_heads * s.d_v * s.bytes if s.half else 0
     if values >= output:

@@ -1,4 +1,4 @@
-"""Parameters: every matrix, norm and table, once."""
+"""Parameters: every matrix, norm and table, counted once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from .common import Part, group_name, sum_named, sum_of
 class LayerParams(NamedTuple):
     """Parameters of one layer group, in all its layers together.
 
-    attention: by matrix, cross-attention's with 'cross ' before their names. attention_weights, and
-    weights_one_layer of one of them: attention's matrices without biases and vectors. mlp_active: of
-    the MLP, those that one token passes through. other: vectors beside all of these.
+    Attributes:
+        group: the group's name.
+        layers: the group.
+        attention: parameters of each matrix of attention, by name; cross-attention's names start with 'cross '.
+        attention_total: all parameters of attention.
+        attention_weights: attention's matrices, without biases and vectors.
+        attention_one_layer: all parameters of attention in one layer.
+        weights_one_layer: attention's matrices in one layer, without biases and vectors.
+        mlp: parameters of the MLPs.
+        mlp_active: parameters of the MLPs that one token uses.
+        norm: parameters of the norms.
+        other: further vectors.
     """
 
     group: str
@@ -32,7 +41,7 @@ class LayerParams(NamedTuple):
 
     @property
     def total(self) -> Quantity:
-        """All parameters of the group."""
+        """Return all parameters of the group."""
         return sum_named(
             {
                 "attention": (self.attention_total, "parameters of attention"),
@@ -44,10 +53,19 @@ class LayerParams(NamedTuple):
 
 
 class Params(NamedTuple):
-    """Parameters of a model on one device; a tied matrix counts once, in the embedding.
+    """Parameters of a model on one device. A tied matrix counts once, in the embedding.
 
-    attention_weights: attention without biases, norms and sinks. active: those that one token passes
-    through (all, but for a mixture of experts). other: further vectors, and tensors outside the layers.
+    Attributes:
+        total: all parameters.
+        attention: parameters of attention.
+        attention_weights: attention without biases, norms and sinks.
+        mlp: parameters of the MLPs.
+        embedding: the token table, token types and position tables.
+        head: what the head adds.
+        norm: parameters of the norms.
+        other: further vectors, and tensors outside the layers.
+        active: parameters that one token uses; fewer than `total` only for a mixture of experts.
+        groups: the parameters of each layer group.
     """
 
     total: Quantity
@@ -63,10 +81,10 @@ class Params(NamedTuple):
 
 
 def params(model: ModelSpec) -> Params:
-    """Count the parameters of `model`."""
+    """Return the parameters of `model` on one device."""
     symbols = model.symbolic()
     groups = tuple(_layer_params(symbols, stack, layers) for stack, layers in symbols.groups())
-    of = {
+    parts = {
         "attention": sum_of(
             "params_attention", "parameters of attention", [Part(g.group, g.attention_total) for g in groups]
         ),
@@ -78,53 +96,53 @@ def params(model: ModelSpec) -> Params:
     }
     active = sum_of("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
     return Params(
-        total=_sum(of),
-        active=_sum({**of, "mlp": active}),
+        total=_sum(parts),
+        active=_sum({**parts, "mlp": active}),
         attention_weights=sum_of(
             "attention_weights", "weights of attention", [Part(g.group, g.attention_weights) for g in groups]
         ),
         groups=groups,
-        **of,
+        **parts,
     )
 
 
-def _sum(of: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"params_{name}": (value, f"parameters, {name}") for name, value in of.items()})
+def _sum(parts: dict[str, Quantity]) -> Quantity:
+    return sum_named({f"params_{name}": (value, f"parameters, {name}") for name, value in parts.items()})
 
 
 def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams:
-    own = layers.attention.matrices(stack.d_model, stack.d_model)
-    cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
-    both = (*own, *cross)
+    self_matrices = layers.attention.matrices(stack.d_model, stack.d_model)
+    cross_matrices = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
+    matrices = (*self_matrices, *cross_matrices)
     expert = total(m.params for m in layers.mlp.expert(stack.d_model)) if layers.mlp else quantity(0)
     router = total(m.params for m in layers.mlp.router(stack.d_model)) if layers.mlp else quantity(0)
-    held, used = (layers.mlp.held, layers.mlp.used) if layers.mlp else (1, 1)
+    stored, used = (layers.mlp.experts_stored, layers.mlp.experts_used) if layers.mlp else (1, 1)
     shared = layers.mlp.shared(stack.d_model) if layers.mlp else ()
-    more = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
+    always_used = total(m.params for m in (*shared, *(m for m in layers.extra if m.applied_to)))
     count = 0 if layers.shares_weights else layers.count
-    named = [*((m.name, m) for m in own), *((f"cross {m.name}", m) for m in cross)]
+    by_name = [*((m.name, m) for m in self_matrices), *((f"cross {m.name}", m) for m in cross_matrices)]
     return LayerParams(
         group=group_name(model, stack, layers),
         layers=layers,
-        attention=tuple((name, quantity(count * m.params)) for name, m in named),
-        attention_total=quantity(count * total(m.params for m in both)),
-        attention_weights=quantity(count * matmul_weights(both)),
-        attention_one_layer=total(m.params for m in both),
-        weights_one_layer=quantity(matmul_weights(both)),
-        mlp=quantity(count * (router + held * expert + more)),
-        mlp_active=quantity(count * (router + used * expert + more)),
+        attention=tuple((name, quantity(count * m.params)) for name, m in by_name),
+        attention_total=quantity(count * total(m.params for m in matrices)),
+        attention_weights=quantity(count * matmul_weights(matrices)),
+        attention_one_layer=total(m.params for m in matrices),
+        weights_one_layer=quantity(matmul_weights(matrices)),
+        mlp=quantity(count * (router + stored * expert + always_used)),
+        mlp_active=quantity(count * (router + used * expert + always_used)),
         norm=quantity(count * (layers.norms * stack.norm_vectors * stack.d_model)),
         other=quantity(count * total(m.params for m in layers.extra if not m.applied_to)),
     )
 
 
 def matmul_weights(matrices: tuple[Matrix, ...]) -> int:
-    """Weights of those matrices that multiply tokens; biases, norms and sinks are none."""
+    """Return the weights that multiply tokens; biases, norms and sinks do not."""
     return sum(m.weights for m in matrices if m.applied_to)
 
 
 def embedding_params(model: ModelSpec) -> Quantity:
-    """The token table, token types, and tables of positions."""
+    """Return the parameters of the token table, token types and position tables."""
     tokens = [rows * model.table_width for rows in (model.vocab_size, model.token_types) if rows]
     parts = [Part("tokens", total(tokens))]
     parts += [Part(f"positions_{stack.name}", total(_positions(stack))) for stack in model.stacks]
@@ -134,7 +152,7 @@ def embedding_params(model: ModelSpec) -> Quantity:
 
 
 def _positions(stack: Stack) -> list[int]:
-    """A stack's own tables: one row a position, or one value a bucket and head."""
+    """Return the sizes of a stack's position tables: a row per position, or a value per bucket and head."""
     tables = []
     if stack.learned_positions:
         tables.append(stack.learned_positions * stack.d_model)
@@ -144,15 +162,26 @@ def _positions(stack: Stack) -> list[int]:
 
 
 def head_params(model: ModelSpec) -> Quantity:
-    """What the head adds: nothing where it is tied and has no bias."""
+    """Return the parameters that the head adds: none if it is tied and has no bias."""
     if model.head is None:
         return quantity(0)
     d_model = model.main.d_model
     if model.head.kind == "pooler":
         return quantity(d_model * d_model + d_model)
+    matrix = lm_head(model)
+    return quantity(matrix.bias if model.head.tied else matrix.params)
+
+
+def lm_head(model: ModelSpec) -> Matrix:
+    """Return the matrix of the lm head, tied or not."""
     vocab_size = model.vocab_size or 0
-    bias = vocab_size if model.head.bias else 0
-    return total((0 if model.head.tied else model.table_width * vocab_size, bias))
+    bias = vocab_size if model.head and model.head.bias else 0
+    return Matrix("lm_head", model.table_width, vocab_size, bias, "queries")
+
+
+def outer_norms(stack: Stack) -> int:
+    """Return the parameters of the norms before the first layer and after the last."""
+    return (int(stack.final_norm) + int(stack.embedding_norm)) * stack.norm_vectors * stack.d_model
 
 
 def _other_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:
@@ -164,6 +193,5 @@ def _other_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity
 def _norm_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:
     parts = [Part(g.group, g.norm) for g in groups]
     for stack in model.stacks:
-        outside = int(stack.final_norm) + int(stack.embedding_norm)
-        parts.append(Part(f"around_{stack.name}", quantity(outside * stack.norm_vectors * stack.d_model)))
+        parts.append(Part(f"around_{stack.name}", quantity(outer_norms(stack))))
     return sum_of("params_norm", "parameters of the norms", parts)

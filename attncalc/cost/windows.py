@@ -34,7 +34,7 @@ def without_windows(model: ModelSpec, workload: Workload, *, engine_name: str = 
     tokens = []
     symbols = workload.symbolic()
     for stack, layers in model.symbolic().groups():
-        specs = layers.widened().cache() if stack.keeps_cache else ()
+        specs = layers.with_full_attention().cache() if stack.has_cache else ()
         token = total(store.token_bytes(spec, symbols, stored) for spec in specs)
         tokens.append(Part(group_name(model, stack, layers), quantity(layers.count * token)))
         total_bytes += int(layers.count) * sum(int(store.layer_bytes(spec, workload, stored)) for spec in specs)

@@ -21,14 +21,14 @@ def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         return workload.batch * row
     if cached.scales_with == "source":
         return workload.batch * (workload.source or 0) * row
-    kept = [run.sequences * cached.span.kept(run.context) for run in workload.runs]
+    kept = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
     return (kept[0] if len(kept) == 1 else total(kept)) * row
 
 
 def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Bytes that one more token of one sequence adds to what a layer keeps; 0 once its span is full."""
     now, then = int(workload.context), int(workload.context) + 1
-    if cached.scales_with != "context" or cached.span.kept(then) <= cached.span.kept(now):
+    if cached.scales_with != "context" or cached.span.cached_tokens(then) <= cached.span.cached_tokens(now):
         return quantity(0)
     return _token(cached, kv_dtype)
 

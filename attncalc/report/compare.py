@@ -95,7 +95,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -
 
 def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     source = f"source {count(workload.source)}" if workload.source else ""
-    steps = "prefill and one decode step" if model.main.keeps_cache else "prefill"
+    steps = "prefill and one decode step" if model.main.has_cache else "prefill"
     return [f"batch {count(workload.batch)}", f"context {count(workload.context)}", source, steps]
 
 
@@ -109,7 +109,7 @@ def _figures(model: ModelSpec, workload: Workload, name: str, base_bytes: int) -
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache, source = kv_cache(model, workload), attention_source(model)
-    decodes = model.main.keeps_cache
+    decodes = model.main.has_cache
     read = decode_intensity(model, decode) if decodes else None
     counted = params(model)
     to_first = (
@@ -228,7 +228,7 @@ def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[ModelSpec]) -> tuple[str, ...]:
     legend = "* as released. attn.: parameters of attention."
-    if model.main.keeps_cache:
+    if model.main.has_cache:
         legend += " FLOP/byte: of a decode step, per byte of weights and cache."
     notes = [*context_notes(model, workload), legend, *_decode_notes([model, *compared])]
     notes += [note for variant in (model, *compared) for note in model_notes(variant)]

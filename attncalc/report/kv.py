@@ -71,8 +71,8 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: W
     in_dtype = compute_dtype(model, workload)
     weight_bytes = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
     n_params = named(params(model).total, "params_total", "parameters on the device")
-    mha_heads = int(model.symbolic().exchanged(Variant("mha")).main.leading.widths().n_kv_heads)
-    has_heads = any(Variant("mha").changes(kind) for _, layers in model.groups() for kind in layers.attentions)
+    mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
+    has_heads = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)
     if_mha = cache.if_mha if has_heads else None
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     all_devices = cache.total
@@ -215,7 +215,7 @@ def _window_notes(model: ModelSpec, cache: KVCache, unwindowed: WithoutWindows) 
     if not windowed or not cache.total or unwindowed.total == cache.total:
         return []
     n_windowed = sum(int(g.count) for g in windowed)
-    spans = " or ".join(dict.fromkeys(g.attention.span.words for g in windowed))
+    spans = " or ".join(dict.fromkeys(g.attention.span.description for g in windowed))
     return [
         f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than that. With full "
         f"attention in all layers, the cache would be {human(unwindowed.total, BYTES)}, "
@@ -228,7 +228,7 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
     notes = []
     layers = model.main.distinct()
     sharing = sum(int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache())
-    if sharing and model.main.keeps_cache:
+    if sharing and model.main.has_cache:
         notes.append(f"{sharing} of {model.main.n_layers} layers reuse the K and V of an earlier layer.")
     specs = [spec for g in layers for spec in g.cache()]
     state_dtypes = dict.fromkeys(spec.dtype for spec in specs if spec.dtype and spec.scales_with == "never")

@@ -69,7 +69,7 @@ def _tensors(layer: LayerActivations) -> tuple[Figure, ...]:
     figures: dict[str, Figure] = {}
     for kernel in KERNELS:
         for tensor in layer.peaks[kernel].live:
-            label = f"{tensor.name}: {tensor.what}"
+            label = f"{tensor.name}: {tensor.meaning}"
             figures.setdefault(tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _SOURCES[kernel]))
     return tuple(figures.values())
 
@@ -135,7 +135,7 @@ def _live_table(layer: LayerActivations) -> Table:
         tensors = sorted((t for t in moment.live if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
         rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(tensors)]
     unit, cells = unit_column("", [tensor.size for _, tensor in rows], BYTES)
-    body = tuple((label, cell, tensor.what) for (label, tensor), cell in zip(rows, cells, strict=True))
+    body = tuple((label, cell, tensor.meaning) for (label, tensor), cell in zip(rows, cells, strict=True))
     return Table((Column("tensors held at the peak", "left"), unit, Column("", "left")), body)
 
 

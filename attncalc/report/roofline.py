@@ -232,7 +232,7 @@ def roofline_variants(
     with_files, without_files = (
         bytes_read(spec, full, weights_dtype=weights_dtype) for spec in (model, _without_files(model))
     )
-    if not model.main.keeps_cache or with_files != without_files:
+    if not model.main.has_cache or with_files != without_files:
         return (), ()
     try:
         by_name = variants(model, _latent(model))

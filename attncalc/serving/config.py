@@ -99,7 +99,7 @@ def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE
     That is the whole cache, except that a decode step does not read what its token does not attend to: keys that an
     indexer did not pick, or an earlier chunk.
     """
-    if not model.main.keeps_cache:
+    if not model.main.has_cache:
         return Quantity(0)
     whole, unread = cache_bytes(model, workload, _Store(config)), 0
     if workload.phase == "decode":
@@ -119,7 +119,7 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
         for cached in layers.cache():
             if cached.scales_with != "context":
                 continue
-            tokens = max(0, cached.span.kept(workload.context) - cached.span.visible(workload.context))
+            tokens = max(0, cached.span.cached_tokens(workload.context) - cached.span.visible(workload.context))
             for _, piece, piece_dtype in config.pieces(cached, stored):
                 row = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
                 size = workload.batch * tokens * piece.rows * row

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..cost.cache import kept
+from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
-from ..search import first
+from ..search import first_true
 from .memory_budget import MemoryBudget, memory_budget, reserve_for
 from .request import FitRequest, ResolvedRequest, resolve
 from .stages import split_into_stages, spread_over_gpus
@@ -105,7 +105,7 @@ def fit(request: FitRequest) -> FitResult:
     resolved = resolve(request)
     batch, context = resolved.workload.batch, resolved.workload.context
     devices = _devices(resolved)
-    whole = layout(request.engine, kept(resolved.model.symbolic(gathered=False)), resolved.args)
+    whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
     layouts = _layout_per_device(whole, len(devices))
     pools = [made.pool(int(device.budget.kv_memory), context) for device, made in zip(devices, layouts, strict=True)]
 
@@ -145,7 +145,7 @@ def _possible_devices(request: FitRequest) -> list[_Device] | None:
 def _devices(resolved: ResolvedRequest) -> list[_Device]:
     """Return the devices that differ: a single one, unless each GPU, or pipeline stage, has layers of its own."""
     model, pp = resolved.model, resolved.args.pp
-    whole = layout(resolved.engine, kept(model.plain()), resolved.args_without_slots)
+    whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
         kind, parts = "gpu", spread_over_gpus(model, resolved.gpus)
     elif resolved.gpu and pp > 1:
@@ -213,7 +213,7 @@ def _largest(holds: Callable[[int], bool]) -> int | None:
         high *= 2
         if high > NO_LIMIT:
             return None
-    return first(lambda n: not holds(n), high // 2, high) - 1
+    return first_true(lambda n: not holds(n), high // 2, high) - 1
 
 
 def min_gpus(resolved: ResolvedRequest) -> Quantity | None:

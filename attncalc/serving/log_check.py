@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..check import Check
-from ..cost.cache import kept
+from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
 from ..engines.vllm.log import Log, Printed
@@ -91,7 +91,7 @@ def compare(request: FitRequest, log: Log) -> LogComparison:
 def _comparison(request: FitRequest, log: Log, *, guessed: bool) -> LogComparison:
     resolved = resolve(dataclasses.replace(request, kv_memory=0))  # the layout does not depend on the memory
     context = resolved.workload.context
-    made = layout(resolved.engine, kept(resolved.model.plain()), resolved.args)
+    made = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
     memory = _memory(log, made, context)
     pools = [made.pool(size, context) for size in (memory.low, memory.printed, memory.high)]
     checks = tuple(_check(name, log.logged[name], pools) for name in _LABELS if name in log.logged)

@@ -17,7 +17,7 @@ from ..cost.flops import flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
-from ..search import first
+from ..search import first_true
 from ..units import DType
 from ..workload import Workload
 from .config import ONE_DEVICE, ServingConfig, cache_read
@@ -130,7 +130,7 @@ def roofline(
     machine = _Machine(gpu, gpu.multiplies(stored.name), weights_dtype, config)
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
-    decode = _decode(model, micro, machine) if model.main.keeps_cache else None
+    decode = _decode(model, micro, machine) if model.main.has_cache else None
     batch, limit = _compute_bound_batch(model, micro, decode, machine) if decode else (None, None)
     return Roofline(
         gpu=gpu,
@@ -152,7 +152,7 @@ def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     spent = flops(model, prefill)
     head = spent.head
-    if model.main.keeps_cache:  # a server needs the next token of each sequence, not those of the prompt
+    if model.main.has_cache:  # a server needs the next token of each sequence, not those of the prompt
         head = flops(model, dataclasses.replace(prefill, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),
@@ -245,7 +245,7 @@ def _compute_bound_batch(
     # read fewer experts, and are searched.
     experts = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
     upper = int(ceil_div(weights(experts) * math.flops, spare))
-    smallest = upper if experts == 1 else first(compute_bound, 0, upper)
+    smallest = upper if experts == 1 else first_true(compute_bound, 0, upper)
     step = at(smallest)
     # Formulas have 'least B where a > b'. So a is the arithmetic of this batch, and b its memory less the smallest
     # difference, both multiplied by peak * bandwidth.

@@ -194,7 +194,7 @@ def _layer_matrices(
         cross = tuple(m for m in cross if m.applied_to != "keys")
     layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
     if layers.mlp:
-        layer_total += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.held)
+        layer_total += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.experts_stored)
         layer_total += total(size(m) for m in layers.mlp.shared(stack.d_model))
     return layer_total
 

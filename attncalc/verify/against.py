@@ -55,24 +55,24 @@ def verify_against(
     tell(f"{model.name}, building")
     theirs = Theirs(config, DTYPES[compute_dtype(model, asked).name], model.head)
     asked = _readable(model, theirs, asked)
-    apart = {stack.reads for stack in model.stacks if stack.relative_position_buckets}
+    apart = {stack.input for stack in model.stacks if stack.relative_position_buckets}
     units = theirs.units(apart)
     skipped = list(_left_out(theirs))
     passes: dict[int, Ran] = {}
     try:
         for tokens in _lengths(model, asked.context):
             tell(f"{model.name}, {count(tokens)} tokens")
-            cached = model.main.keeps_cache
+            cached = model.main.has_cache
             passes[tokens] = forward(theirs, units, asked.batch, tokens, asked.source, cached=cached)
     except Exception as error:  # another library's, of any kind
         skipped.append(f"{theirs.name} does not run without values ({line(error)}): cache and FLOPs are not compared.")
     calls = passes[asked.context].calls if passes else tuple(map(Call, units))
     checks = [_total(model, theirs, config), _attention(model, theirs.attention(units, apart))]
     for stack in model.stacks:
-        checks += _stack(model, stack, asked, [call for call in calls if call.unit.reads == stack.reads], bool(passes))
+        checks += _stack(model, stack, asked, [call for call in calls if call.unit.reads == stack.input], bool(passes))
     for tokens, ran in passes.items():
         checks += _cache(model, asked, tokens, ran) if ran.cached else ()
-    if model.main.keeps_cache and passes and not any(ran.cached for ran in passes.values()):
+    if model.main.has_cache and passes and not any(ran.cached for ran in passes.values()):
         skipped.append(f"{theirs.name} returns no cache: none is compared.")
     facts = {"type": "meta", "name": f"transformers {need_transformers()}, {theirs.name}", "torch": torch.__version__}
     return Against(Verified(tuple(checks), skipped=tuple(skipped), context=asked.context), asked, facts)
@@ -109,7 +109,7 @@ def recurrent(layers: Layers) -> bool:
 
 def _lengths(model: ModelSpec, context: int) -> list[int]:
     """The context, and one beyond the widest window or chunk, where the model goes as far and the class is quick."""
-    if any(map(recurrent, model.main.layers)) or not model.main.keeps_cache:
+    if any(map(recurrent, model.main.layers)) or not model.main.has_cache:
         return [context]
     reaches = [int(layers.attention.span.reach or 0) for layers in model.main.layers]
     beyond = min(max(reaches) + 2, model.max_context or max(reaches) + 2)

@@ -162,11 +162,11 @@ def _predicted_flops(one: Pass, layer: Layer, symbols: Subject) -> tuple[int, in
     """Of the projections, and of dense scores, over the keys that are read."""
     if one.phase == "decode":
         asked = decode(layer.asked, layer.asked.context).symbolic()
-        read = (asked.source or 0) if symbols.crosses else symbols.kind.span.kept(asked.context)
+        read = (asked.source or 0) if symbols.crosses else symbols.kind.span.cached_tokens(asked.context)
         made, tokens = (0 if symbols.crosses else asked.batch), asked.new
     else:
         asked = prefill(layer.asked).symbolic()
-        tokens = (asked.source or 0) if symbols.stack.reads == "source" else asked.new
+        tokens = (asked.source or 0) if symbols.stack.input == "source" else asked.new
         read = (asked.source or 0) if symbols.crosses else tokens
         made = asked.batch * read
     scored = asked.batch * symbols.kind.score_flops(Run(1, tokens, read), None)

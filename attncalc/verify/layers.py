@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..attention import Attention, Cross, Grouped, Latent, Recurrent
+from ..attention import Attention, Cross, Grouped, Latent
+from ..attention.recurrent import Recurrent
 from ..errors import CannotCheckError
 from .caches import Cache
 from .recurrent import build_recurrent

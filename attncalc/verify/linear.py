@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, normalize, silu, softplus
 
-from ..attention import GatedDeltaNet, Lightning, MLstm, Rwkv
+from ..attention.linear import GatedDeltaNet, Lightning
+from ..attention.rwkv import Rwkv
+from ..attention.xlstm import MLstm
 from .states import EPS, Convolution, Gain, RecurrentLayer, State, project
 
 

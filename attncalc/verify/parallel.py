@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from ..attention import Attention, Cross, Grouped, Recurrent
+from ..attention import Attention, Cross, Grouped
+from ..attention.recurrent import Recurrent
 from ..check import Check, Verified
 from ..errors import AttncalcError, CannotCheckError
 from ..model import ModelSpec

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import FULL, Recurrent
+from ..attention import FULL
+from ..attention.recurrent import Recurrent
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.params import params
@@ -153,7 +154,7 @@ def needs(model: ModelSpec, asked: Asked, copies: int = 1) -> Needs:
     kept = {g.group: int(g.one_layer) for g in kv_cache(model, decode(asked, asked.context)).groups}
     found: Needs = {}
     for phase, workload in (("prefill", prefill(asked)), ("decode", decode(asked, asked.context))):
-        if phase == "decode" and not model.main.keeps_cache:
+        if phase == "decode" and not model.main.has_cache:
             continue
         layers = {layer.name: layer for layer in activations(model, workload)}
         for subject in subjects(model):
@@ -196,9 +197,9 @@ def runs(kernel: str, subject: Subject, phase: str, asked: Asked, device: Device
 def _such_a_mask(subject: Subject, phase: str, context: int, q: torch.Tensor) -> Seen:
     """On few tokens what the context's mask is: a flag, a matrix, or nothing."""
     span = subject.kind.span
-    if subject.crosses or (phase == "decode" and span.kept(context) == span.visible(context)):
+    if subject.crosses or (phase == "decode" and span.cached_tokens(context) == span.visible(context)):
         return EVERY_KEY
-    narrowed = span.visible(context) < (context if phase == "prefill" else span.kept(context))
+    narrowed = span.visible(context) < (context if phase == "prefill" else span.cached_tokens(context))
     if not narrowed and subject.mask.kind != "prefix":
         return Seen(causal=subject.mask.kind == "causal")
     return Seen(matrix=torch.ones(q.shape[2], 16, dtype=torch.bool, device=q.device).tril())

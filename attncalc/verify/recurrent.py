@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu, softplus
 
-from ..attention import GatedDeltaNet, Lightning, Mamba, Mamba2, MLstm, Recurrent, RgLru, Rwkv, ShortConvolution
+from ..attention.linear import GatedDeltaNet, Lightning, ShortConvolution
+from ..attention.mamba import Mamba, Mamba2
+from ..attention.recurrent import Recurrent
+from ..attention.rglru import RgLru
+from ..attention.rwkv import Rwkv
+from ..attention.xlstm import MLstm
 from ..errors import CannotCheckError
 from .linear import DeltaLayer, LightningLayer, MLstmLayer, RwkvLayer
 from .states import EPS, Convolution, Gain, RecurrentLayer, State, project

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import Grouped, NoAttention
+from ..attention import Grouped
+from ..attention.recurrent import NoAttention
 from ..check import Check, Timing, Verified
 from ..cost.cache import kv_cache
 from ..cost.common import group_name
@@ -133,7 +134,7 @@ def _totals(model: ModelSpec, plan: Plan, held: list[tuple[Subject, Held]]) -> l
             failure=failure,
         )
     ]
-    if model.main.keeps_cache:
+    if model.main.has_cache:
         cache = kv_cache(model, decode(plan.asked, plan.asked.context)).total
         kept = sum(s.layers * m.cache for s, m in held)
         label = f"KV cache at {plan.asked.context:,} tokens"

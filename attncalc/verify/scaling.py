@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..attention import Recurrent
+from ..attention.recurrent import Recurrent
 from ..check import Check, Scaled, Verified
 from ..model import ModelSpec
 from .device import Device, settled
@@ -35,7 +35,7 @@ def verify_scaling(model: ModelSpec, asked: Asked, device: Device, *, tell: Tell
         longest = planned(model, asked, device)
         plans = [planned(model, asked._replace(context=n), device) for n in contexts(longest.asked.context)]
         for subject in subjects(model.plain()):
-            if subject.stack.reads == "source" or isinstance(subject.kind, Recurrent):
+            if subject.stack.input == "source" or isinstance(subject.kind, Recurrent):
                 continue  # an encoder's tokens are the source's, which stay as they are; a recurrence has no kernel
             for plan in plans:
                 tell(f"{model.name}, {subject.name}, {plan.asked.context:,} tokens")

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..attention import FULL, Attention, Cross, Grouped, NoAttention
+from ..attention import FULL, Attention, Cross, Grouped
+from ..attention.recurrent import NoAttention
 from ..cost.common import group_name
 from ..model import ModelSpec, Stack
 from ..workload import Mask, Workload
@@ -82,7 +83,7 @@ class Subject(NamedTuple):
     @property
     def decodes(self) -> bool:
         """Whether it takes one token after another, and keeps something for the later ones."""
-        return self.stack.keeps_cache and bool(self.kind.cache())
+        return self.stack.has_cache and bool(self.kind.cache())
 
 
 def subjects(model: ModelSpec) -> tuple[Subject, ...]:
@@ -114,7 +115,7 @@ class Layer:
         with torch.device("meta"):
             module = build(kind, self.d_model, subject.d_source)
         self.module = filled(module.to(asked.torch_dtype).to_empty(device=where), random)
-        tokens = (asked.source or 0) if subject.stack.reads == "source" else asked.context
+        tokens = (asked.source or 0) if subject.stack.input == "source" else asked.context
         self.x = self.tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
         if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedAttention):
             widths = (kind.d_head, kind.d_v or kind.d_head)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...attention import KINDS, Recurrent
+from ...attention import KINDS
+from ...attention.recurrent import Recurrent
 from ...errors import AttncalcError
 from ...units import truncate
 from ..document import Document

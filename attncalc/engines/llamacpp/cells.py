@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...quantity import Quantity, Ratio, ceil_div, minimum, most, named, quantity, ratio, symbol
-from ...search import first
+from ...search import first_true
 from ...units import BYTES, NO_UNIT, DType, count
 from ..base import Bound, Detail, Pool
 
@@ -196,7 +196,7 @@ class LlamaCpp:
     def _most(self, memory: int, context: int) -> Ratio:
         """The most sequences that fit where they share their cells: by search, since paddings are shared."""
         beyond = MOST_SEQUENCES + 2
-        found = first(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
+        found = first_true(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
         taken = named(self.needed(found, context) if found else 0, "kv_bytes_of_B", "bytes of so many sequences")
         return Ratio(found, 1, most("B", found, "sequences that fit at once", taken, memory).formula)
 

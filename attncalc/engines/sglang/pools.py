@@ -137,7 +137,7 @@ def _known(cached: CacheSpec) -> None:
     elif cached.scales_with == "source":
         what = f"{cached.name} of a source"
     elif cached.scales_with == "context" and not isinstance(cached.span, _spans(cached)):
-        what = f"{cached.name} of {cached.span.words}"
+        what = f"{cached.name} of {cached.span.description}"
     elif cached.role == "indexer" and int(cached.width) != SCALED:
         what = f"indexer keys of {int(cached.width)} elements (SGLang's have {SCALED})"
     if what:

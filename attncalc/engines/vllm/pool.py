@@ -245,5 +245,4 @@ def _in_floats(blocks: Quantity, request: Quantity, length: Quantity) -> Quantit
     """int(blocks / request * length) as Python's floats have it: it may be one below the exact quotient."""
     a, b, c = formula_of(blocks), formula_of(request), formula_of(length)
     tokens = (("int(", "int("), *a.tokens, ("/", "/"), *b.tokens, ("*", "*"), *c.tokens, (")", ")"))
-    symbols = tuple(dict.fromkeys((*a.symbols, *b.symbols, *c.symbols)))
-    return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens, symbols))
+    return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens))

@@ -16,10 +16,11 @@ from .span import FULL, Blocks, Span, pairs
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSparse(Grouped):
-    """Grouped attention to no more than index_topk_blocks blocks of keys, picked by an indexer.
+    """Grouped attention to at most index_topk_blocks blocks of keys, which an indexer picks.
 
-    The indexer's index_n_heads small heads score every key, of which one serves them all; the block of the
-    query itself is always picked. It is whole on every device.
+    The indexer's index_n_heads small query heads share one key head and score every key. The query's own block is
+    always picked. The indexer is whole on every device.
+
     Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
     """
 
@@ -33,11 +34,10 @@ class BlockSparse(Grouped):
         return (*super().required(), "index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks")
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
-        """From the keys of a preset. AttncalcError: a default cannot be, or it has a window too."""
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         if span != FULL:
-            raise AttncalcError("index_block_size: blocks of a window or a chunk", "leave out one of them")
-        return super().read(given, d_model, Blocks(given["index_block_size"], given["index_topk_blocks"]))
+            raise AttncalcError("index_block_size: cannot be combined with a window or a chunk", "leave one out")
+        return super().from_keys(keys, d_model, Blocks(keys["index_block_size"], keys["index_topk_blocks"]))
 
     @property
     def source(self) -> str:
@@ -64,7 +64,7 @@ class BlockSparse(Grouped):
         return (*super().cache(), CacheSpec("indexer keys", 1, self.index_head_dim))
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        return ("The indexer scores every key and picks blocks; exact scores are both's, activations attention's.",)
+        return ("The indexer scores every key and picks blocks. Exact scores include its own; activations do not.",)
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), **{n: int(v) for n, v in vars(self).items() if n.startswith("index_")}}

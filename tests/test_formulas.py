@@ -1,0 +1,63 @@
+"""A formula with its symbols gives the figure, for hybrid models in every engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluate import evaluate
+from reports import ENGINES, fit_request
+
+from attncalc import AttncalcError, ModelSpec
+from attncalc.config.build import build
+from attncalc.config.huggingface import document
+from attncalc.report.fit import fit_report
+from attncalc.report.json import result
+from attncalc.report.report import Figure
+
+CONFIGS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
+
+
+def is_hybrid(model: ModelSpec) -> bool:
+    """Whether the layers differ in what they cache."""
+    return model.main.has_cache and len({layers.cache() for layers in model.main.layers}) > 1
+
+
+def hybrids() -> Iterator[ModelSpec]:
+    for name, entry in CONFIGS.items():
+        try:
+            model = build(document(entry["config"], f"{name}.json", title=name), name)
+        except AttncalcError:  # a family that attncalc does not support
+            continue
+        if is_hybrid(model):
+            yield model
+
+
+def fit_figures(model: ModelSpec, engine: str) -> tuple[Figure, ...]:
+    """The figures of `fit`; () if the engine does not support the model."""
+    try:
+        return fit_report(fit_request(model, engine)).all_figures
+    except AttncalcError:
+        return ()
+
+
+@pytest.mark.parametrize("model", list(hybrids()), ids=lambda model: model.title)
+def test_formula_and_symbols_in_json_give_the_value(model: ModelSpec) -> None:
+    figures = [figure for engine in ENGINES for figure in fit_figures(model, engine)]
+    for figure in figures:
+        data = result(figure)
+        if data["formula"]:
+            assert float(evaluate(data["formula"], data["symbols"])) == float(data["value"]), data
+    assert any(figure.formula.symbols for figure in figures)
+
+
+def test_two_groups_of_layers_are_two_symbols() -> None:
+    """LFM2 has 6 layers of attention and 10 of short convolutions, whose bytes llama.cpp adds up in one formula."""
+    entry = CONFIGS["lfm2-1.2b"]
+    model = build(document(entry["config"], "lfm2-1.2b.json", title="lfm2-1.2b"), "lfm2-1.2b")
+    figure = next(f for f in fit_figures(model, "llamacpp") if f.name == "kv_bytes_per_sequence")
+    layers = {symbol.name: symbol.value for symbol in figure.formula.symbols if symbol.name.startswith("L")}
+    assert layers == {"L_1": 6, "L_2": 10}
