@@ -265,7 +265,8 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
         gpus = gpus or pp
         if gpus % pp:
             raise AttncalcError(
-                f"--gpus {gpus} is not a multiple of --pp {pp}", "give as many GPUs for each pipeline stage"
+                f"--gpus {gpus} is not a multiple of --pp {pp}",
+                f"give a multiple of {pp}: every pipeline stage has as many GPUs",
             )
         return gpus, gpus // pp
     needed = tp * pp
@@ -276,6 +277,7 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
         )
     if gpus % needed:
         raise AttncalcError(
-            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}", "give as many GPUs for each replica"
+            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}",
+            f"give a multiple of {needed}: every replica has as many GPUs",
         )
     return gpus, tp
