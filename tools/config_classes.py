@@ -2,7 +2,7 @@
 
     python tools/config_classes.py        (with the newest transformers installed)
 
-The file has one list per model_type with a language model, whose items are the fields of `ConfigClass` in
+The file has one line per model_type with a language model: a list whose items are the fields of `ConfigClass` in
 attncalc/config/huggingface/fields.py.
 """
 
@@ -71,8 +71,11 @@ def main() -> None:
         classes[name] = class_of(name, name in models)
         _, _, sub_configs, *_ = classes[name]
         remaining += [inner for inner in sub_configs.values() if inner]
-    content = {"transformers": transformers.__version__, "classes": dict(sorted(classes.items()))}
-    FILE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+    lines = [
+        f"{json.dumps(name)}:{json.dumps(content, separators=(',', ':'))}" for name, content in sorted(classes.items())
+    ]
+    version = json.dumps(transformers.__version__)
+    FILE.write_text(f'{{"transformers":{version},"classes":{{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

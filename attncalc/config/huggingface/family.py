@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...errors import AttncalcError, did_you_mean
 from ...units import truncate
 from ..data_files import folder_content
-from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes, is_model_type
+from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
 TIP = "'attncalc presets families' lists what is supported; --assume-grouped reads it as plain grouped attention"
@@ -100,7 +100,7 @@ def _rules(name: str) -> dict[str, Any] | None:
     if name not in _tables() or name == ASSUMED:
         return None
     rules = _merged(name)
-    return rules if "fields" in rules or is_model_type(name) else None
+    return rules if "fields" in rules or config_class(name) else None
 
 
 @cache
@@ -125,7 +125,7 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
     """Return the rules of the model_type that a field gives. Raises AttncalcError if it is not supported."""
     rules = _rules(name)
     if rules is None:
-        hint = "" if is_model_type(name) else did_you_mean(name, families())
+        hint = "" if config_class(name) else did_you_mean(name, families())
         raise AttncalcError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
     if "unsupported" in rules:
         raise AttncalcError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)

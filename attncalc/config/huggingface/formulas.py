@@ -14,6 +14,7 @@ text_config, such as `top["tie_word_embeddings"]`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import CodeType
@@ -77,6 +78,11 @@ def kinds_of_layer(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str
     """Return the names of layer i's kinds, in the order in which their rules override each other."""
     kinds = value_of(rules.get("kind", []), fields, i=i)
     return [str(name) for name in (kinds if isinstance(kinds, list) else [kinds])]
+
+
+def uses_layer_number(rules: Mapping[str, Any]) -> bool:
+    """Return whether a formula in `rules` may use `i`, the number of the layer."""
+    return bool(re.search(r"=.*\bi\b", str(rules)))
 
 
 def names_in(rules: Any) -> set[str]:

@@ -11,7 +11,7 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..keys import MAX_LAYERS, is_layer_key, keys_of_layer
 from .fields import Fields
-from .formulas import kinds_of_layer, value_of
+from .formulas import kinds_of_layer, uses_layer_number, value_of
 
 RULE_KEYS = (
     "like",
@@ -55,8 +55,19 @@ def layer_keys(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[
         raise AttncalcError(
             f"{truncate(repr(n_layers))} layers", f"the number of layers is a whole number from 1 to {MAX_LAYERS:,}"
         )
-    common = {key: rule for key, rule in rules.items() if is_rule_of_layer(key)}
-    return shortest_pattern([_layer(common, rules, fields.of_layer(i), i) for i in range(n_layers)])
+    layers = []
+    layers_by_kind: dict[tuple[str, ...], Layer] = {}
+    for i in range(n_layers):
+        layer_fields = fields.of_layer(i)
+        kinds = tuple(kinds_of_layer(rules, layer_fields, i))
+        layer = layers_by_kind.get(kinds) if layer_fields is fields else None
+        if layer is None:
+            layer_rules = _rules_of_kinds(rules, kinds, i)
+            layer = _layer(kinds, layer_rules, layer_fields, i)
+            if layer_fields is fields and not uses_layer_number(layer_rules):
+                layers_by_kind[kinds] = layer
+        layers.append(layer)
+    return shortest_pattern(layers)
 
 
 def is_rule_of_layer(key: str) -> bool:
@@ -64,10 +75,12 @@ def is_rule_of_layer(key: str) -> bool:
     return key not in RULE_KEYS and is_layer_key(key)
 
 
-def _layer(common: Mapping[str, Any], rules: Mapping[str, Any], fields: Fields, i: int) -> Layer:
-    """Return layer i, with the rules of its kinds on top of those that are common to all layers."""
-    kinds = kinds_of_layer(rules, fields, i)
-    layer_rules = dict(common)
+def _rules_of_kinds(rules: Mapping[str, Any], kinds: Sequence[str], i: int) -> dict[str, Any]:
+    """Return the rules of a layer: those of its kinds on top of those of all layers.
+
+    Raises AttncalcError if the family has no such kind.
+    """
+    layer_rules = {key: rule for key, rule in rules.items() if is_rule_of_layer(key)}
     for kind in kinds:
         if kind not in rules["kinds"]:
             raise AttncalcError(
@@ -75,7 +88,12 @@ def _layer(common: Mapping[str, Any], rules: Mapping[str, Any], fields: Fields, 
                 f"known: {', '.join(rules['kinds'])}",
             )
         layer_rules.update(rules["kinds"][kind] or {})
-    keys = {key: value_of(layer_rules[key], fields, i=i) for key in _keys_that_apply(layer_rules, fields, i)}
+    return layer_rules
+
+
+def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: int) -> Layer:
+    """Return layer i by its rules. Raises AttncalcError if it slides and has no window."""
+    keys = {key: value_of(rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:
             raise AttncalcError(
