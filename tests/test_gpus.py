@@ -18,6 +18,14 @@ from attncalc.units import DTYPES
 
 REPOSITORY = Path(__file__).parent.parent
 GPUS = REPOSITORY / "presets/gpus"
+REQUIRED = {
+    *("a100-40gb", "a100-80gb", "a100-80gb-pcie", "h100-80gb", "h100-pcie", "h100-nvl", "h200", "h20"),
+    *("b200", "b300", "gb200", "l4", "l40", "l40s", "a10", "a10g", "a30", "a40", "t4", "v100-16gb", "v100-32gb"),
+    *("rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-6000-ada", "rtx-pro-6000"),
+    *("mi250x", "mi300x", "mi325x", "mi355x", "gaudi3", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
+    *("m2-ultra-192gb", "m3-max-128gb", "m4-max-128gb", "m3-ultra-512gb", "gb10"),
+}
+"""GPUs that must not disappear. A new GPU need not be added here."""
 TERA = 10**12
 MINE = """\
 title: My GPU
@@ -35,6 +43,10 @@ def mine(tmp_path: Path, more: str = "", without: str = "") -> Gpu:
     lines = [line for line in MINE.splitlines() if not (without and line.startswith(f"{without}:"))]
     file.write_text("\n".join([*lines, more]) + "\n")
     return gpu(file)
+
+
+def test_required_gpus_exist() -> None:
+    assert set(gpu_names()) >= REQUIRED
 
 
 @pytest.mark.parametrize("name", gpu_names())
@@ -199,7 +211,7 @@ def test_memory_without_a_log_is_assumed_in_decimal_gb(tmp_path: Path) -> None:
         ("flops: {bf17: 3}", "flops", "mine.yaml:6: flops.bf17: there is no such key"),
         ("flops: {}", "flops", "mine.yaml:6: flops: empty"),
         ("flops: {bf16: 0}", "flops", "mine.yaml:6: flops.bf16: 0 is below 1"),
-        ("a: &a 1\nb: *a", "", "an alias"),
+        ("a: &a 1\nb: *a", "", "aliases are not supported"),
     ],
 )
 def test_an_invalid_file_is_an_error_with_its_line_and_a_tip(

@@ -232,7 +232,7 @@ def test_flops_of_a_decode_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ORACLE)
-def test_a_preset_converted_it_gives_the_same_model(name: str) -> None:
+def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
     """All figures come from the ModelSpec, so that an equal one gives equal figures in every command."""
     if name in UNSUPPORTED:
         pytest.skip("not supported")

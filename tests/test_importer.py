@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a window that is switched off": (
         {"model_type": "qwen2", "layer_types": ["sliding_attention"] * 3},
-        "layer 0: sliding_attention without a window",
+        "layer 0: sliding_attention needs a window",
     ),
     "two names that contradict": (
         {"model_type": "gpt2", "n_embd": 64, "hidden_size": 128},
@@ -165,8 +165,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a latent in a llama": ({"kv_lora_rank": 512}, "kv_lora_rank 512 is not supported for llama"),
     "a word for a number": ({"hidden_size": "large"}, "hidden_size 'large' is not a whole number"),
     "half a layer": ({"num_hidden_layers": 2.5}, "num_hidden_layers 2.5 is not a whole number"),
-    "no layers": ({"num_hidden_layers": 0}, "0 layers"),
-    "a billion layers": ({"num_hidden_layers": 10**9}, "1000000000 layers"),
+    "no layers": ({"num_hidden_layers": 0}, "the number of layers is 0"),
+    "a billion layers": ({"num_hidden_layers": 10**9}, "the number of layers is 1000000000"),
     "a negative size": ({"intermediate_size": -5}, "intermediate_size -5 is not a whole number"),
     "a size that is infinite": ({"hidden_size": float("inf")}, "hidden_size inf is not a whole number"),
     "yes for a number": ({"hidden_size": True}, "hidden_size True is not a whole number"),
@@ -179,7 +179,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "qwen2_5_vl", "text_config": {"model_type": "llama"}},
         "text_config.model_type 'llama': the class of qwen2_5_vl makes it a qwen2_5_vl_text",
     ),
-    "a wrapper around what is not known": (
+    "a wrapper around an unknown model_type": (
         {"model_type": "llava", "text_config": {"model_type": "nobody"}},
         "text_config.model_type 'nobody' is not supported",
     ),
@@ -339,7 +339,7 @@ def load_config(config: dict[str, Any], assume_grouped: bool = True) -> ModelSpe
 
 def test_a_preset_from_an_assumed_config_stays_assumed(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(UNKNOWN))
-    file = tmp_path / "kept.yaml"
+    file = tmp_path / "assumed.yaml"
     assert ask("presets", "add", str(tmp_path), "--assume-grouped", "-o", str(file)).code == 0
     assert "nobody" in load(file).assumed
     assert load(file).model_type is None
@@ -389,7 +389,7 @@ def test_presets_add_writes_a_preset_and_does_not_overwrite_it(ask: Ask, tmp_pat
     assert load(file).model_type == load(tmp_path).model_type == "llama"
     again = ask("presets", "add", str(tmp_path), "-o", str(file))
     assert (again.code, again.out) == (2, "")
-    with pytest.raises(AttncalcError, match="a model file already"):
+    with pytest.raises(AttncalcError, match="is already a model file"):
         to_model_file("gpt2")
 
 
@@ -406,7 +406,7 @@ def test_the_families_are_listed(ask: Ask) -> None:
 # screens of such models
 
 
-def example(ask: Ask, name: str, command: str, *options: str) -> str:
+def screen_of(ask: Ask, name: str, command: str, *options: str) -> str:
     """Return what a command prints about one of the measured models, from its config on standard input."""
     measured = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
     answer = ask(command, "-", *options, stdin=json.dumps(measured[name]["config"]))
@@ -415,24 +415,24 @@ def example(ask: Ask, name: str, command: str, *options: str) -> str:
 
 
 def test_notes_explain_caches_that_are_not_plain(ask: Ask) -> None:
-    shared = example(ask, "gemma3n-e4b", "kv", "--engine", "transformers")
+    shared = screen_of(ask, "gemma3n-e4b", "kv", "--engine", "transformers")
     assert "15 of 35 layers read an earlier layer's K and V, and keep none." in shared
     assert "16 of 35 layers see a window of 512 tokens" in shared
     assert "one token less of a window" in shared
-    assert "once for every query head" in example(ask, "falcon-180b", "kv", "--engine", "transformers")
-    assert "Recurrent states are kept in fp32" in example(ask, "jamba-v0.1", "kv")
-    assert "which are not counted" in example(ask, "llama-3.2-11b-vision", "kv")
+    assert "once for every query head" in screen_of(ask, "falcon-180b", "kv", "--engine", "transformers")
+    assert "Recurrent states are kept in fp32" in screen_of(ask, "jamba-v0.1", "kv")
+    assert "which are not counted" in screen_of(ask, "llama-3.2-11b-vision", "kv")
 
 
 def test_a_model_without_kv_heads_has_no_mha_figure(ask: Ask) -> None:
-    found = {r["name"]: r["value"] for r in json.loads(example(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
+    found = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
     assert (found["kv_cache_if_mha"], found["kv_cache_ratio_if_mha"]) == (None, None)
-    assert "of MHA" not in example(ask, "falcon-mamba-7b", "compare")
+    assert "of MHA" not in screen_of(ask, "falcon-mamba-7b", "compare")
 
 
 @pytest.mark.parametrize("name", ["granite-4.0-h-tiny", "minimax-text-01", "zamba2-7b"])
 def test_no_two_figures_of_params_have_one_name(ask: Ask, name: str) -> None:
-    report = json.loads(example(ask, name, "params", "--json"))
+    report = json.loads(screen_of(ask, name, "params", "--json"))
     for listed in (report["results"], *(layer["results"] for layer in report["layers"])):
         names = [result["name"] for result in listed]
         assert len(set(names)) == len(names)

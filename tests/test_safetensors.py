@@ -169,19 +169,19 @@ tensors = st.tuples(st.sampled_from(sorted(BITS)), st.lists(st.integers(0, 50), 
 
 
 @given(st.dictionaries(names, tensors, max_size=8))
-def test_any_file_gives_its_elements_and_bytes(held: Tensors) -> None:
+def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), model=held)
+        write(Path(folder), model=content)
         found = stored_weights(Path(folder))
     assert found is not None
-    assert (found.files, found.tensors) == (1, len(held))
-    assert found.size == sum(size_of(*tensor) for tensor in held.values())
+    assert (found.files, found.tensors) == (1, len(content))
+    assert found.size == sum(size_of(*tensor) for tensor in content.values())
     for name, elements, size in found.by_dtype:
-        assert elements == sum(math.prod(shape) for dtype, shape in held.values() if dtype == name)
-        assert size == sum(size_of(*tensor) for tensor in held.values() if tensor[0] == name)
-    assert {stored.name for stored in found.by_dtype} == {dtype for dtype, _ in held.values()}
+        assert elements == sum(math.prod(shape) for dtype, shape in content.values() if dtype == name)
+        assert size == sum(size_of(*tensor) for tensor in content.values() if tensor[0] == name)
+    assert {stored.name for stored in found.by_dtype} == {dtype for dtype, _ in content.values()}
 
 
 def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ BROKEN_HEADERS: dict[str, tuple[object, int, str]] = {
         12,
         "does not start where the one before it ends",
     ),
-    "half a file": (entry(), 5, "7 bytes shorter than its header says"),
-    "a file with a byte too many": (entry(), 13, "1 bytes longer than its header says"),
+    "half a file": (entry(), 5, "7 bytes shorter than its header describes"),
+    "a file with a byte too many": (entry(), 13, "1 bytes longer than its header describes"),
     "half a byte": (entry(dtype="F4", shape=[3], data_offsets=[0, 1]), 1, "does not fill"),
     "a tensor that is a number": ({"w": 5}, 0, "no valid dtype, shape and data_offsets"),
     "a list": ([], 0, "not a JSON object"),

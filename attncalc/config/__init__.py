@@ -108,7 +108,7 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
     model_file = _read(os.fspath(model), assume_grouped)
     file = model_file.document.file
     if model_file.config is None:
-        raise AttncalcError(f"{file}: a model file already", "give a config.json, or org/name on the hub")
+        raise AttncalcError(f"{file} is already a model file", "give a config.json, or org/name on the hub")
     build_model(model_file.document, model_file.name)
     return to_yaml(model_file.document.data, file)
 
@@ -197,7 +197,7 @@ def _model_file_in(folder: Path) -> Path:
     if len(files) == 1:
         return files[0]
     contents = f"{len(files)} model files" if files else "no config.json and no model file"
-    raise AttncalcError(f"{truncate(folder)}: a folder with {contents} in it", "name a .yaml or config.json file")
+    raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
 
 
 __all__ = ["config_of", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]

@@ -197,7 +197,7 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
         raise section.error(key, rest, error.tip) from None
     section.used |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "shares_weights"}
     if cross and not isinstance(attention, Grouped):
-        raise section.error("attention", "an encoder-decoder's cross-attention is grouped here", "leave out 'encoder'")
+        raise section.error("attention", "an encoder-decoder can only have grouped attention", "leave out 'encoder'")
     return {
         "name": name,
         "attention": attention,

@@ -72,7 +72,7 @@ def kind_keys(name: str) -> dict[str, Schema]:
     return _fields(KINDS[name])
 
 
-_OF_LAYERS: dict[str, Schema] = {
+_COMMON_LAYER_KEYS: dict[str, Schema] = {
     **_fields(Sliding),
     **_fields(Chunked),
     "mlp": _key(
@@ -97,7 +97,7 @@ _OF_LAYERS: dict[str, Schema] = {
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms per layer, but for cross-attention", "2"),
 }
 
-_OF_STACKS: dict[str, Schema] = {
+_STACK_KEYS: dict[str, Schema] = {
     **_fields(Stack, "d_model"),
     "n_layers": _key({"type": "integer", "minimum": 1, "maximum": MAX_LAYERS}, "number of layers"),
     "pattern": _key(
@@ -107,7 +107,7 @@ _OF_STACKS: dict[str, Schema] = {
             "items": {
                 "type": "string",
                 "pattern": f"^([1-9][0-9]{{0,4}} )?{_NAME}$",
-                "$comment": "does not name a kind of layer, as 'local' or '5 local' does",
+                "$comment": "is not a kind of layer such as 'local' or '5 local'",
             },
         },
         "kinds of layers in order, repeated until there are n_layers; '5 local' is five in a row",
@@ -119,7 +119,7 @@ _OF_STACKS: dict[str, Schema] = {
     "max_context": _key(COUNT, "longest context that the model was made for, in tokens", "learned_positions"),
 }
 
-_OF_MODELS: dict[str, Schema] = {
+_MODEL_KEYS: dict[str, Schema] = {
     "title": _key(TEXT, "name of the model for people"),
     "sources": _key(
         {"type": "array", "minItems": 1, "items": TEXT},
@@ -134,7 +134,7 @@ _OF_MODELS: dict[str, Schema] = {
         {
             "type": "string",
             "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            "$comment": "is no model_type, as 'llama' or 'gemma3_text' is",
+            "$comment": "is not a model_type such as 'llama' or 'gemma3_text'",
         },
         "model_type of its config.json, which some engines decide by (SGLang: sliding windows)",
     ),
@@ -174,17 +174,17 @@ _OF_MODELS: dict[str, Schema] = {
 
 def is_stack_key(key: str) -> bool:
     """Return whether a decoder or an encoder may have the key; keys of layers are included."""
-    return key not in _OF_MODELS and key != "encoder"
+    return key not in _MODEL_KEYS and key != "encoder"
 
 
 def is_layer_key(key: str) -> bool:
     """Return whether a layer may have the key: it belongs to a kind of attention, an MLP or the norms."""
-    return is_stack_key(key) and key not in _OF_STACKS and key != "layer_kinds"
+    return is_stack_key(key) and key not in _STACK_KEYS and key != "layer_kinds"
 
 
 def keys_of_layer(kind: str) -> tuple[str, ...]:
     """Return the keys that a layer with that kind of attention may have, in the schema's order."""
-    return ("attention", *kind_keys(kind), *_OF_LAYERS)
+    return ("attention", *kind_keys(kind), *_COMMON_LAYER_KEYS)
 
 
 @cache
@@ -194,7 +194,7 @@ def layer_keys() -> dict[str, Schema]:
     return {
         "attention": _key({"enum": list(KINDS)}, f"kind of attention. {kinds}", "grouped"),
         **_merge_kinds({name: kind_keys(name) for name in KINDS}),
-        **_OF_LAYERS,
+        **_COMMON_LAYER_KEYS,
     }
 
 
@@ -207,7 +207,7 @@ def schema() -> Schema:
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }
-    of_stack = {**_OF_STACKS, "layer_kinds": kinds, **layer_keys()}
+    of_stack = {**_STACK_KEYS, "layer_kinds": kinds, **layer_keys()}
     encoder = {
         "description": "makes the model an encoder-decoder: the keys in which the encoder differs",
         "type": "object",
@@ -221,5 +221,5 @@ def schema() -> Schema:
         "type": "object",
         "required": ["title", "sources", "d_model", "n_layers", "norm"],
         "additionalProperties": False,
-        "properties": {**_OF_MODELS, **of_stack, "encoder": encoder},
+        "properties": {**_MODEL_KEYS, **of_stack, "encoder": encoder},
     }

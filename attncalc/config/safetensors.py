@@ -162,7 +162,7 @@ def _header(path: Path) -> dict[str, _Tensor]:
         end = tensor.offsets[1]
     if start + end != size:
         kind = "shorter" if size < start + end else "longer"
-        raise _broken(path, f"{count(abs(start + end - size))} bytes {kind} than its header says")
+        raise _broken(path, f"{count(abs(start + end - size))} bytes {kind} than its header describes")
     return tensors
 
 

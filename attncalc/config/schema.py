@@ -82,7 +82,7 @@ def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Sch
     for i, item in enumerate(value):
         _check(document, (*path, i), item, schema["items"])
     if schema.get("uniqueItems") and len(set(map(str, value))) < len(value):
-        raise document.error(path, "names one thing twice", tip)
+        raise document.error(path, "has an item twice", tip)
 
 
 def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> None:

@@ -36,7 +36,7 @@ def parse_document(content: bytes, file: str) -> Document:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
         raise AttncalcError(f"{place}: not YAML: {truncate(problem, 80)}", _EXAMPLE) from None
     if root is None:
-        raise AttncalcError(f"{file}: empty", _EXAMPLE)
+        raise AttncalcError(f"{file}: the file is empty", _EXAMPLE)
     if not isinstance(root, yaml.MappingNode):
         raise AttncalcError(f"{file}:1: not a mapping of keys to values", _EXAMPLE)
     lines: dict[KeyPath, int] = {}
@@ -58,7 +58,7 @@ def _check_depth_and_aliases(text: str, file: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
-            raise AttncalcError(f"{file}:{line}: an alias", "write the values out; a model file has no aliases")
+            raise AttncalcError(f"{file}:{line}: aliases are not supported", "write the values out")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -81,7 +81,7 @@ def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int])
     for key_node, value_node in node.value:
         key_line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise AttncalcError(f"{file}:{key_line}: a key that is not a word", "write 'key: value'")
+            raise AttncalcError(f"{file}:{key_line}: a key must be a word", "write 'key: value'")
         key = key_node.value
         if key in data:
             raise AttncalcError(f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of the two")

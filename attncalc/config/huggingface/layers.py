@@ -53,7 +53,8 @@ def layer_keys(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[
     """
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
-            f"{truncate(repr(n_layers))} layers", f"the number of layers is a whole number from 1 to {MAX_LAYERS:,}"
+            f"the number of layers is {truncate(repr(n_layers))}",
+            f"it must be a whole number from 1 to {MAX_LAYERS:,}",
         )
     layers = []
     layers_by_kind: dict[tuple[str, ...], Layer] = {}
@@ -96,9 +97,7 @@ def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: in
     keys = {key: value_of(rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:
-            raise AttncalcError(
-                f"layer {i}: {kinds[0]} without a {key}", "the config lacks a field, or switches it off"
-            )
+            raise AttncalcError(f"layer {i}: {kinds[0]} needs a {key}", "the config lacks a field, or switches it off")
     return tuple(kind.removesuffix("_attention") for kind in kinds), _without_defaults(keys)
 
 
