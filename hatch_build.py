@@ -1,12 +1,12 @@
 """Write the JSON copies of attncalc's YAML files into the wheel.
 
-Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22 (Python 3.11, medians
-of 30 alternating runs, as multiples of `python -c pass`):
+Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22 (Python 3.11, CPU time,
+medians of 20 alternating runs, as multiples of `python -c pass`):
 
-    command                      with JSON    without
-    kv llama2-70b --json             7.2         8.2
-    kv CONFIG --json                 9.1        11.5
-    fit llama2-70b --gpu h100       13.2        15.9
+    command                             with JSON    without
+    kv llama2-70b --json                      7.6        8.8
+    kv config.json --json                     9.1       11.7
+    fit llama2-70b --gpu h100 --json         14.3       16.0
 
 With them the library also works where PyYAML is not installed. The wheel contains the YAML files too, because people
 read and copy them; a checkout and an editable install have only the YAML files. attncalc/config/data_files.py

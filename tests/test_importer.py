@@ -16,10 +16,9 @@ from attncalc import Workload, kv_cache, load, params
 from attncalc.config import config_of, load_with_config, to_model_file
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config, supported_model_types, unsupported_model_types
-from attncalc.config.huggingface.family import FOLDER, families
+from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, families
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.formulas import FUNCTIONS
-from attncalc.config.huggingface.layers import RULE_KEYS
 from attncalc.config.keys import is_stack_key, layer_keys, schema
 from attncalc.config.schema import check
 from attncalc.errors import AttncalcError

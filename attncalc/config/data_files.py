@@ -29,9 +29,10 @@ def presets_folder() -> Path:
     raise AttncalcError("the folder of the built-in presets is missing", "reinstall attncalc")
 
 
-def file_names(folder: Path) -> list[str]:
+@cache
+def file_names(folder: Path) -> tuple[str, ...]:
     """Return the sorted names, without '.yaml', of a folder's files."""
-    return sorted(file.stem for file in folder.glob("*.yaml"))
+    return tuple(sorted(file.stem for file in folder.glob("*.yaml")))
 
 
 @cache

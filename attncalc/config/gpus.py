@@ -27,7 +27,7 @@ def _folder() -> Path:
 
 def gpu_names() -> list[str]:
     """Return the sorted names of all GPUs."""
-    return file_names(_folder())
+    return list(file_names(_folder()))
 
 
 def gpu(name: str | os.PathLike[str]) -> Gpu:

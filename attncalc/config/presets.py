@@ -16,7 +16,7 @@ def _folder() -> Path:
 
 def preset_names() -> list[str]:
     """Return the sorted names of all presets."""
-    return file_names(_folder())
+    return list(file_names(_folder()))
 
 
 def preset_text(name: str) -> str:

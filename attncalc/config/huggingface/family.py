@@ -14,6 +14,24 @@ from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_cla
 
 FOLDER = Path(__file__).parent / "families"
 TIP = "'attncalc presets families' lists what is supported; --assume-grouped reads it as plain grouped attention"
+RULE_KEYS = (
+    "like",  # the family whose rules this one starts from
+    "fields",  # defaults and names of a config class that transformers does not have, or does not fully declare
+    "kind",  # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
+    "kinds",  # {name of a kind: the rules of its layers}
+    "require",  # formulas that must hold
+    "ignored",  # fields of the class that change no figure
+    "heads",  # {ending of a class in `architectures`: the rules that the class changes}
+    "variants",  # {ending of a class in `architectures`: the family that it is read as}
+    "encoder",  # the rules in which the encoder differs; `config` names the field with its own config
+    "text",  # the field with the config of the language model, in a model with a vision or audio tower
+    "text_defaults",  # the fields that the outer class adds to that config
+    "flat",  # true if the fields of the language model may also be at the top level
+    "note",  # notes for the reader of the figures
+    "part",  # true for a family that is only ever a part of another model
+    "unsupported",  # why the family is not supported
+)
+"""Keys of a family that are not keys of a model file."""
 MERGED = ("kinds", "encoder", "heads", "variants")
 """Tables that a family extends; its other rules replace those of the family that it is `like`."""
 ADDED = ("require", "ignored", "note")

@@ -10,27 +10,9 @@ from ...attention import KINDS, Recurrent
 from ...errors import AttncalcError
 from ...units import truncate
 from ..keys import MAX_LAYERS, is_layer_key, keys_of_layer
+from .family import RULE_KEYS
 from .fields import Fields
 from .formulas import kinds_of_layer, uses_layer_number, value_of
-
-RULE_KEYS = (
-    "like",
-    "kind",
-    "kinds",
-    "require",
-    "text",
-    "text_defaults",
-    "flat",
-    "heads",
-    "variants",
-    "encoder",
-    "note",
-    "ignored",
-    "unsupported",
-    "part",
-    "fields",
-)
-"""Keys of a family that are not keys of a model file."""
 
 Layer = tuple[tuple[str, ...], dict[str, Any]]
 """The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys."""
@@ -46,7 +28,7 @@ _EXPERT_KEYS = {
 }
 
 
-def layer_keys(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[str, Any]:
+def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[str, Any]:
     """Return the keys of a model file for all layers: those of equal layers, or a pattern of kinds.
 
     Raises AttncalcError if `n_layers` is no number of layers, or a layer's kind is not among the family's `kinds`.

@@ -10,11 +10,13 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
-from .family import TIP, Family, architecture, as_list, family_of
+from .family import RULE_KEYS, Family, architecture, as_list, family_of
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
-from .layers import RULE_KEYS, is_rule_of_layer, layer_keys
+from .layers import is_rule_of_layer, pattern_of_layers
 from .unused_fields import unused_fields
+
+_FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
 
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
@@ -44,7 +46,9 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
         if family.assumed:
             data["assumed"] = _assumption(family, unused)
         elif unused:
-            raise AttncalcError(f"{unused[0]} {_value(family, unused[0])} is not supported for {family.name}", TIP)
+            raise AttncalcError(
+                f"{unused[0]} {_value(family, unused[0])} is not supported for {family.name}", _FIELD_TIP
+            )
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
     return Document(file, data, {})
@@ -86,7 +90,7 @@ def _model_keys(family: Family) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sources": [_source(family)],
         **{key: value for key, value in values.items() if value is not None and is_stack_key(key)},
-        **layer_keys(rules, fields, values["n_layers"]),
+        **pattern_of_layers(rules, fields, values["n_layers"]),
     }
     if "encoder" in rules:
         data["encoder"] = _encoder_keys(rules, fields, family.encoder_fields)
@@ -108,7 +112,7 @@ def _check_requirements(family: Family) -> None:
         values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
         shown = ", ".join(f"{name} {truncate(repr(value))}" for name, value in values.items())
         subject = shown if len(values) == 1 else f"the combination of {shown}"
-        raise AttncalcError(f"{subject} is not supported for {family.name}", TIP)
+        raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 
 def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
@@ -155,7 +159,7 @@ def _encoder_keys(rules: Mapping[str, Any], fields: Fields, own_fields: Fields |
     }
     return {
         **{key: value for key, value in values.items() if value is not None},
-        **layer_keys(all_rules, fields, values["n_layers"]),
+        **pattern_of_layers(all_rules, fields, values["n_layers"]),
     }
 
 
