@@ -1,7 +1,7 @@
 """Write the JSON copies of attncalc's YAML files into the wheel.
 
-Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22 (Python 3.11, CPU time,
-medians of 20 alternating runs, as multiples of `python -c pass`):
+Python reads JSON about ten times faster than YAML. Measured with an installed wheel on 2026-11-22 (Python 3.11, CPU
+time, medians of 20 alternating runs, as multiples of `python -c pass`):
 
     command                             with JSON    without
     kv llama2-70b --json                      7.6        8.8
