@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import load, model_file, preset_names, preset_text
+from ..config import load, preset_names, preset_text, to_model_file
 from ..errors import AttncalcError
 from ..report.presets import families_report, presets_report
 from . import COMMANDS, command_app
@@ -63,14 +63,14 @@ def add(
     assume_grouped: o.AssumeGrouped = False,
     force: o.Force = False,
 ) -> None:
-    _print(model_file(model, assume_grouped=assume_grouped), output, force)
+    _print(to_model_file(model, assume_grouped=assume_grouped), output, force)
 
 
 @app.command(help="List the model_types of a config.json: those that are read, and those that are refused, and why.")
 def families(format: o.Format = None, json: o.Json = False, output: o.Output = None, force: o.Force = False) -> None:
-    from ..config.huggingface import read_families, refused, version
+    from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 
-    report = families_report(read_families(), refused(), version())
+    report = families_report(supported_model_types(), unsupported_model_types(), transformers_version())
     o.show(report, form=format, as_json=json, output=output, force=force)
 
 
