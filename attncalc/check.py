@@ -1,6 +1,6 @@
-"""A check: what a formula predicts beside what something else says, and whether the two agree.
+"""A check: a predicted figure, a measured one, and whether they agree.
 
-The something else may be a real layer on a device, another library's model, an engine's log.
+The measurement may come from a real layer on a device, another library's model, or an engine's log.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 class Check(NamedTuple):
     """One comparison.
 
-    name: in JSON; label: on screens, under `section`. of: the layer group it is of, '' for the whole
-    model. tolerance: the largest difference that still agrees, in `unit`; 0 for what must be equal.
-    note: what was compared with what. failure: what it would mean if they did not agree.
+    Attributes:
+        section: heading that it is listed under on screens.
+        name: name in JSON.
+        label: name on screens.
+        predicted: the figure of the formula.
+        measured: the figure that it is compared with.
+        tolerance: largest difference that still agrees, in `unit`; 0 if they must be equal.
+        unit: unit of both figures.
+        note: what was compared with what.
+        failure: what a disagreement means.
+        of: the layer group, or '' for the whole model.
     """
 
     section: str
@@ -29,16 +37,16 @@ class Check(NamedTuple):
 
     @property
     def difference(self) -> int | float:
-        """Measured less predicted."""
+        """Measured minus predicted."""
         return self.measured - self.predicted
 
     @property
     def ok(self) -> bool:
-        """Whether the two agree; what is not a number agrees with nothing."""
+        """Whether the two agree; NaN agrees with nothing."""
         return abs(self.difference) <= self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON, where what is not a number is null."""
+        """Return the check as plain data, for JSON, with null for NaN."""
         return {
             "name": self.name,
             "of": self.of,
@@ -55,9 +63,16 @@ class Check(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long one layer took, for information: nothing is held against it.
+    """How long one pass over a layer takes; for information, not checked.
 
-    least_ms: the time that the device's own matmul and copy would need for as many FLOP and bytes.
+    Attributes:
+        of: the layer group.
+        phase: 'prefill' or 'decode'.
+        kernel: the attention kernel.
+        ms: measured time in milliseconds.
+        flop: FLOP of the pass, of visible pairs only.
+        bytes: bytes that the pass must move.
+        least_ms: lower bound of the time, from the device's own matmul and copy.
     """
 
     of: str
@@ -69,7 +84,7 @@ class Timing(NamedTuple):
     least_ms: float
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON."""
+        """Return the timing as plain data, for JSON."""
         return {
             "of": self.of,
             "phase": self.phase,
@@ -83,8 +98,18 @@ class Timing(NamedTuple):
         }
 
 
-class Scaled(NamedTuple):
-    """One layer at one of several doubling contexts; flop are those the mask allows."""
+class ScalingRow(NamedTuple):
+    """A prefill of one layer at one of several doubling contexts.
+
+    Attributes:
+        of: the layer group.
+        kernel: the attention kernel.
+        context: tokens.
+        ms: measured time in milliseconds.
+        flop: FLOP of the pass, of visible pairs only.
+        peak: measured peak memory in bytes; None if the device does not report it.
+        peak_predicted: predicted peak memory in bytes.
+    """
 
     of: str
     kernel: str
@@ -95,26 +120,31 @@ class Scaled(NamedTuple):
     peak_predicted: int
 
     def facts(self) -> dict[str, Any]:
-        """Itself as plain data, for JSON; peak is null where the device does not tell."""
+        """Return the row as plain data, for JSON."""
         return {
             name: value if isinstance(value, (str, float)) or value is None else int(value)
             for name, value in self._asdict().items()
         }
 
 
-class Verified(NamedTuple):
-    """What was checked of one model, in order, at a context; skipped: what could not be, and why.
+class VerifyResult(NamedTuple):
+    """The result of verifying one model.
 
-    No check at all: the model could not be checked here.
+    Attributes:
+        checks: the checks, in order; none if the model could not be verified here.
+        times: the times of each pass.
+        scaling: the rows of `--scaling`.
+        skipped: notes on what could not be checked, and why.
+        context: tokens of context that were run.
     """
 
     checks: tuple[Check, ...]
     times: tuple[Timing, ...] = ()
-    scaled: tuple[Scaled, ...] = ()
+    scaling: tuple[ScalingRow, ...] = ()
     skipped: tuple[str, ...] = ()
     context: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was checked agrees, and something was."""
+        """Whether something was checked and all of it agrees."""
         return bool(self.checks) and all(check.ok for check in self.checks)
