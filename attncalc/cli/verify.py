@@ -110,7 +110,17 @@ def verify(
         _reject_combinations(named, scaling, ranks, attention, source_context)
         specs = [o.read_model(model, preset, attention=attention)] if named else [load(n) for n in preset_names()]
         source = None if source_context is None else o.read_source(specs[0], source_context)
-        options = VerifyOptions(sequences or 1, tokens, source, dtype, kernel, seed, scaling, ranks, timed=named)
+        options = VerifyOptions(
+            batch=sequences or 1,
+            context=tokens,
+            source=source,
+            dtype=dtype,
+            kernel=kernel,
+            seed=seed,
+            scaling=scaling,
+            tp=ranks,
+            timed=named,
+        )
         verified, device_facts = _verify_on_device(specs, options, device)
 
     from ..report.verify import catalogue_report, verify_report

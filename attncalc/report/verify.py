@@ -30,7 +30,7 @@ SECTIONS = (
 )
 """The sections of checks, in the order of the screen."""
 UNITS = {"cache": "bytes", "peak memory": "bytes"}
-"""Units that the screen shows beside a section."""
+"""Units that the screen shows next to the name of a section."""
 OK, NOT_OK = "ok", "NO"
 MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""

@@ -21,7 +21,7 @@ from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
 
 RECURRENCE = "recurrence"
-"""Stands for the kernel of a recurrent layer, which calls none."""
+"""Name in place of a kernel, for a recurrent layer: it calls none."""
 USABLE_SHARE = 0.8
 """Share of the free memory that a verification may use."""
 OVERHEAD = 256 * 2**20

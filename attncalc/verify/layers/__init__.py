@@ -51,15 +51,15 @@ def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
 
     A subclass of a kind has no layer unless it is listed itself: its formulas differ.
     """
-    found = LAYERS.get(type(kind))
-    fields = found.unsupported(kind) if found else []
-    if found is None or fields:
+    layer = LAYERS.get(type(kind))
+    fields = layer.unsupported(kind) if layer else []
+    if layer is None or fields:
         label = f"{kind.label} with {' and '.join(fields)}" if fields else kind.label
         raise CannotCheckError(
             f"verify has no torch layer of {label}",
             "--against transformers compares a config.json with its own class instead",
         )
-    return found
+    return layer
 
 
 def build(kind: Attention, d_model: int, d_source: int) -> AttentionLayer | RecurrentLayer:

@@ -1,7 +1,7 @@
 """What recurrent layers have in common: a state of fixed size, convolutions over the last tokens, norms.
 
 As in `base`, parameters have the names of the kind's `matrices` and shapes from the kind's own fields. The projections
-process all tokens at once; the recurrence processes one token after another, as it is defined, and is therefore slow.
+process all tokens together; the recurrence processes one token after another, as it is defined, and is slow.
 Products of vectors and states are matmuls, so that torch counts their FLOPs.
 """
 

@@ -86,7 +86,7 @@ def _unsplit_reason(case: Case) -> str:
     if isinstance(kind, Recurrent):
         return f"{kind.label} is not split here: torch's tensor parallelism does not support recurrent states"
     if isinstance(kind, Grouped) and kind.shares_kv:
-        return "is not split here: its K and V are those of an earlier layer"
+        return "its K and V are those of an earlier layer, so it is not split here"
     layer = layer_class(kind)
     if not (issubclass(layer, AttentionLayer) and layer.column_parallel):
         return f"{kind.label} is not split here: its layer lists no projections to split"

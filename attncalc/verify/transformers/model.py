@@ -191,9 +191,9 @@ def _build(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> 
     if not isinstance(model_class, type) or not issubclass(model_class, transformers.PreTrainedModel):
         model_class = _class_of_type(hf_config, head)
     if model_class is None:
-        what = "language model" if head else "model"
+        missing = "language model" if head else "model"
         raise CannotCheckError(
-            f"transformers {transformers.__version__} has no {what} class for model_type '{truncate(str(model_type))}'"
+            f"transformers {transformers.__version__} has no {missing} class for '{truncate(str(model_type))}'"
         )
     with torch.device("meta"):
         model: nn.Module = model_class._from_config(hf_config, dtype=dtype, attn_implementation="eager")
