@@ -34,8 +34,8 @@ UNITS = {"cache": "bytes", "peak memory": "bytes"}
 OK, NOT_OK = "ok", "NO"
 MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""
-MAX_TENSORS = 4
-"""Tensors that are named for each peak."""
+MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 4, 2
+"""Tensors that are named for each peak, of one layer or of several: their longer labels leave less room."""
 
 
 class VerifiedModel(NamedTuple):
@@ -208,13 +208,13 @@ def _peak_table(checks: Sequence[Check]) -> Table:
     for check in checks:
         label = f"{check.of}, {check.label}" if several else check.label
         moment, _, tensors = check.note.partition(": ")
-        rows.append((label, moment, _first(tensors.split(", "))))
+        rows.append((label, moment, _first(tensors.split(", "), MAX_TENSORS_OF_SEVERAL if several else MAX_TENSORS)))
     columns = (Column("tensors at the peak", "left"), Column("peak during", "left"), Column("largest tensors", "left"))
     return Table(columns, tuple(rows))
 
 
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_TENSORS]) + (", ..." if len(names) > MAX_TENSORS else "")
+def _first(names: Sequence[str], limit: int) -> str:
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
 
 
 def _time_table(result: VerifyResult) -> Table:
