@@ -94,11 +94,11 @@ def _encoder(document: Document) -> Stack:
     top = document.data
     inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in NOT_INHERITED}
     section = _Section(document, ("encoder",), top["encoder"])
-    return _stack(section, "encoder", {**inherited, **top["encoder"]}, input="source", mask="bidirectional")
+    return _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
 
 
 def _stack(
-    section: _Section, name: str, keys: Mapping[str, Any], *, mask: Any, input: Any = "target", cross: bool = False
+    section: _Section, name: str, keys: Mapping[str, Any], *, mask: Any, tokens: Any = "target", cross: bool = False
 ) -> Stack:
     """Return the stack that `keys`, those of `section` and inherited ones, describe."""
     runs = _runs(section, keys)
@@ -108,7 +108,7 @@ def _stack(
         tuple(Layers(**{**fields[kind], "count": count}) for kind, count in runs),
         keys["d_model"],
         norm=keys["norm"],
-        input=input,
+        input=tokens,
         mask=Mask(mask),
         learned_positions=keys.get("learned_positions"),
         relative_position_buckets=keys.get("relative_position_buckets"),
