@@ -26,15 +26,16 @@ _BEGINS = re.compile(r"non-default args:|vLLM API server version|Initializing an
 _SIZED = re.compile(r"KV cache size: \d|# \w+ blocks: \d|KV cache is needed")
 _WORTH = re.compile(
     r"engine|version|args|KV|kv_|max_|model|parallel|block|padding|prefix|dtype|world_size|GiB|Available memory"
+    r"|Maximum concurrency"
 )
-"""What every line that is read has one of: a log may be long."""
+"""Every line that a pattern below matches contains one of these; all other lines of a long log are skipped."""
 _LOGGED = {
     "available": re.compile(
         rf"Available KV cache memory: {_SIZE}|memory reserved for KV Cache is {_SIZE}|kv_cache_size={_SIZE}"
         rf"|larger than the available KV cache memory \({_SIZE}\)"
     ),
     "kv_tokens": re.compile(rf"KV cache size: {_NUMBER} tokens"),
-    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: (\d{1, 12}(?:\.\d{1, 9})?)x"),
+    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: (\d{{1,12}}(?:\.\d{{1,9}})?)x"),
     "cpu_blocks": re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)"),
     "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d+)"),
     "kv_bytes_per_sequence": re.compile(rf"{_SIZE} KV cache is needed"),
