@@ -313,7 +313,7 @@ def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
     assert answer.code == 0
     refused = ask("fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--tp", "8")
     assert refused.code == 2
-    assert "give --gpus alone" in refused.err
+    assert "use --gpus only" in refused.err
 
 
 def test_a_cache_of_llama_cpp_is_in_fp16_and_the_screen_says_so(ask: Ask) -> None:

@@ -101,7 +101,6 @@ def test_the_context_is_read_from_the_concurrency_line(ask: Ask, tmp_path: Path)
     assert {check["name"]: check["measured"] for check in answer["checks"]} == {"kv_tokens": 8192, "concurrency": 2.0}
 
 
-
 def test_figures_that_differ_are_an_answer_of_no(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "start.log"
     # 2 MiB a block: 1 GiB are 512 blocks, 8,192 tokens; one block more than rounding allows is a difference
