@@ -535,5 +535,5 @@ def test_decimals_are_parsed_exactly() -> None:
     ]
     assert parse_decimal("1.0", "--x", upper=1) == (10, 10)
     for text in ("", ".", "0", "0.0", "-1", "1e9", "1,5", "1.1"):
-        with pytest.raises(AttncalcError, match="--x: .* is not a number above 0 and at most 1"):
+        with pytest.raises(AttncalcError, match=r"--x: .* is not a number above 0 and at most 1"):
             parse_decimal(text, "--x", upper=1)

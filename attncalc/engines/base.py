@@ -18,7 +18,7 @@ from ..units import DType
 
 Bound = Literal["lower", "reserved"]
 """Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
-NO_LIMIT = symbol("no_limit", 2**60, "tokens, where a device has no cache that grows with the context")
+NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that grows with the context")
 
 
 @dataclass(frozen=True)

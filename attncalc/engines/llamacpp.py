@@ -192,7 +192,7 @@ class LlamaCppLayout:
         concurrency = self._shared_concurrency(memory, context) if self.unified else ratio(memory, divisor)
         # a GPU may have the output layer only, with no cache: then the sequences have no other limit
         if not sequence_bytes or concurrency.numerator > MAX_SEQUENCES * concurrency.denominator:
-            concurrency = ratio(symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp takes"), 1)
+            concurrency = ratio(symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1)
         whole = self.whole or self
         only_states = sequence_bytes and not whole.buffers
         n_ctx = memory * tokens // divisor if only_states else self._largest_n_ctx(memory)
@@ -204,9 +204,9 @@ class LlamaCppLayout:
         label = f"one sequence of {count(context)} tokens{here}"
         yield Detail("kv_bytes_per_sequence", label, quantity(sequence_bytes), BYTES)
         if self.buffers:
-            yield Detail("kv_cells", "its cells", quantity(full_cells), NO_UNIT)
+            yield Detail("kv_cells", "cells of that sequence", quantity(full_cells), NO_UNIT)
         if self.window and not self.swa_full:
-            yield Detail("swa_cells", "its cells of a window", quantity(window_cells), NO_UNIT)
+            yield Detail("swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT)
         # with a single buffer a cell is a token in all layers
         single = len((self.whole or self).buffers) == 1
         for buffer in self.buffers:
@@ -278,8 +278,8 @@ class LlamaCppLayout:
         """Return the most sequences that fit if all share their cells: by search, since they share the padding."""
         beyond = MAX_SEQUENCES + 2
         batch = first(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
-        needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of so many sequences")
-        return Ratio(batch, 1, most("B", batch, "sequences that fit at once", needed, memory).formula)
+        needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of that many sequences")
+        return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
 
     def _log_lines(self, context: int) -> Iterator[str]:
         """Yield the lines that a start with `sequences` slots of `context` tokens each prints about the cache."""
@@ -448,7 +448,7 @@ def _window(everything: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tupl
         ]
     if len(windows) > 1:
         raise AttncalcError(
-            f"llama.cpp supports one window size per model; these layers have "
+            "llama.cpp supports one window size per model; these layers have "
             f"{' and '.join(map(count, sorted(windows)))}",
             _USE_IDEAL,
         )
@@ -457,7 +457,7 @@ def _window(everything: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tupl
 
 
 def _buffers(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window: int | None) -> Iterator[Buffer]:
-    labels = {"kv": "the whole context" if window else "all its layers", "swa": "a window", "indexer": "indexer keys"}
+    labels = {"kv": "full attention" if window else "all layers", "swa": "sliding windows", "indexer": "indexer keys"}
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
         for cached in spec.cached:

@@ -172,7 +172,7 @@ def _quantized_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType, res
     """
     cached = _repeat_heads(cached)
     length = symbol_like(
-        workload.context, "residual_length", residual_length, "tokens from which the residual is quantised"
+        workload.context, "residual_length", residual_length, "tokens at which the residual is quantized"
     )
     waiting = minimum(workload.context - 1, length - 1)
     elements = workload.batch * (workload.context - waiting) * cached.rows * cached.width

@@ -86,7 +86,7 @@ class StatePool(NamedTuple):
             memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
         else:
             memory = self._least_memory(int(token_bytes), int(sequences) * self.per_sequence)
-        meaning = "the least bytes whose shares hold the tokens and the states"
+        meaning = "the least memory that holds both the tokens and the states"
         return symbol_like(token_bytes, "kv_memory", memory, meaning)
 
     @property
@@ -216,7 +216,7 @@ class SGLangLayout:
         tokens = quantity(self._whole_pages(token_memory // cost))
         swa_tokens = self._swa_tokens(tokens) if self.pools.swa else None
         return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens of a page")),
+            blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
             tokens=tokens,
             concurrency=self._concurrency(tokens, swa_tokens, slots, context),
             details=tuple(self._details(stage, swa_tokens, slots)),
@@ -259,7 +259,7 @@ class SGLangLayout:
         if self.pools.swa is None or not stage.swa:
             return 0
         row = self.pools.swa.total
-        return symbol_like(row, "L_swa", stage.swa, "layers with a window") * row
+        return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
         """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
@@ -286,7 +286,7 @@ class SGLangLayout:
         tokens = self.pools.window + EVICTION_INTERVAL * steps + self.page + next_tokens
         limit = -(-tokens // self.page) * self.page
         context_tokens = self._round_up_to_pages(context)
-        meaning = "slots that a sequence's window may hold"
+        meaning = "tokens that a sequence may take of the sliding-window pool"
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
     def _swa_tokens(self, tokens: int) -> Quantity:
@@ -299,13 +299,13 @@ class SGLangLayout:
     def _round_up_to_pages(self, tokens: int) -> int:
         if self.page == 1:
             return tokens
-        page = symbol_like(tokens, "page_size", self.page, "tokens of a page")
+        page = symbol_like(tokens, "page_size", self.page, "tokens per page")
         return ceil_div(tokens, page) * page
 
     def _whole_pages(self, tokens: int) -> int:
         if self.page == 1:
             return tokens
-        page = symbol("page_size", self.page, "tokens of a page")
+        page = symbol("page_size", self.page, "tokens per page")
         return tokens // page * page
 
     def _concurrency(
@@ -316,13 +316,13 @@ class SGLangLayout:
         limits = [ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))]
         if swa_tokens is not None:
             starts = swa_tokens > self.pools.window + self.page
-            usable = named(swa_tokens if starts else 0, "swa_tokens", "tokens of the windows' pool")
+            usable = named(swa_tokens if starts else 0, "swa_tokens", "tokens of the sliding-window pool")
             limits.append(ratio(usable, self._swa_tokens_per_sequence(length)))
         if self.states is not None and slots is not None:
             per_sequence = symbol("slots_per_sequence", self.states.per_sequence, "slots that a sequence may take")
             limits.append(ratio(named(slots, "state_slots", "slots of states") // per_sequence, 1))
         if self.max_sequences is not None:
-            limits.append(ratio(symbol("max_running_requests", self.max_sequences, "sequences at once"), 1))
+            limits.append(ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1))
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 
     def _details(self, stage: StageLayers, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
@@ -330,13 +330,13 @@ class SGLangLayout:
         if swa_tokens is None:
             yield Detail("kv_bytes_per_token", "one token", full, BYTES)
         else:
-            yield Detail("full_bytes_per_token", "one token, layers without a window", full, BYTES)
-            yield Detail("swa_bytes_per_token", "one token, layers with a window", swa, BYTES)
-            yield Detail("swa_tokens", "tokens of windows", swa_tokens, TOKENS)
+            yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
+            yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
+            yield Detail("swa_tokens", "tokens of the sliding-window pool", swa_tokens, TOKENS)
         if self.states is not None and slots is not None:
             yield Detail("state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES)
             yield Detail("state_slots", "slots of states", slots, "")
-        yield Detail("kv_block_size", "tokens of a page", quantity(self.page), TOKENS)
+        yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
     def _state_log_lines(self, stage: StageLayers, slots: int | None) -> Iterator[str]:
         if slots is None:

@@ -59,7 +59,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
     alignment = align_blocks(cached_layers, args, version, states, requested)
     cached = cached_layers[0].cached[0]
     block_size = symbol_like(
-        cached.rows * cached.width, "block_size", alignment.block_size if alignment else requested, "tokens of a block"
+        cached.rows * cached.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
     )
     staged = [(stage, spec) for stage, layer in layers for spec in layer_specs(layer.cached, args, version, block_size)]
     # a drafter's layers cache as much as the model's last attention layer
@@ -165,9 +165,10 @@ def _notes(kinds: Set[Kind], args: EngineArgs, version: VllmVersion, states: Sta
     if version.number < (0, 8):
         yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
     if states:
-        state = "on, which takes a further state to align prefixes" if states.prefix_caching else "off"
+        switch = "on" if states.prefix_caching else "off"
         default = " by default" if args.prefix_caching is None else ""
-        yield f"Prefix caching is {state}{default}. Each state takes one block, whatever the context."
+        aligned = ", which takes one more state per request to align prefixes" if states.prefix_caching else ""
+        yield f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever the context."
     if args.speculative_tokens and not args.speculative_layers:
         yield "The drafter's own layers are not counted: add --speculative-layers 1 for MTP or EAGLE."
     if args.pp > 1 and "sliding" in kinds and version.steps_depend_on_experts:

@@ -139,7 +139,7 @@ class VllmLayout:
         """Return the bytes that `batch` requests of `context` tokens need, and the null block, which is never used."""
         blocks = batch * self.blocks_per_request(context)
         if not self.vllm.v0:
-            blocks += symbol_like(blocks, "null_block", 1, "block that the pool keeps back")
+            blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
         return blocks * self.bytes_per_block
 
     def pool(self, memory: int, context: int) -> Pool:
@@ -171,12 +171,12 @@ class VllmLayout:
         aligned = self.alignment
         if aligned is None:
             block_size = quantity(self.groups[0].spec.block_size)
-            yield Detail("kv_block_size", "tokens of a block", block_size, TOKENS)
+            yield Detail("kv_block_size", "tokens per block", block_size, TOKENS)
             return
         label = "a token in one layer"
         yield Detail("kv_bytes_per_token_per_layer", label, quantity(aligned.token_bytes), BYTES)
         yield Detail("state_bytes_per_layer", "one layer's state", quantity(aligned.state_bytes), BYTES)
-        yield Detail("kv_block_size", "tokens of a block", quantity(aligned.block_size), TOKENS)
+        yield Detail("kv_block_size", "tokens per block", quantity(aligned.block_size), TOKENS)
 
     def _tokens_and_concurrency(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
         """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between versions."""
