@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..units import GIB
-from .base import EngineArgs
 from .pipeline import stage_sizes
+
+if TYPE_CHECKING:
+    from .base import EngineArgs
 
 
 class Limits(NamedTuple):

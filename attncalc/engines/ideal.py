@@ -7,15 +7,18 @@ It is a lower bound for real engines (except that transformers stores one token 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
-from .base import EngineArgs
 from .defaults import EngineDefaults, Limits
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
-from .unpaged import UnpagedLayout, check_specs
+
+if TYPE_CHECKING:
+    from .base import EngineArgs
+    from .unpaged import UnpagedLayout
 
 NAME = "ideal"
 DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), keeps_back="nothing")
@@ -45,6 +48,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
 
     Raises AttncalcError if an option belongs to another engine, or if no layer has a cache.
     """
+    # imported here because `attncalc kv` needs only layer_bytes and should start fast
+    from .unpaged import UnpagedLayout, check_specs
+
     args.check_options(NAME, frozenset({"pp"}))
     check_specs(specs, args)
     stages = tuple(merge_equal(stage) for stage in cut_into_stages(specs, args.pp))
