@@ -173,7 +173,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
     [
         ("ideal", (NOTHING,), {}, "has no cache"),
         ("ideal", (KV,), {"sequences": 2}, "--sequences has no effect on engine ideal"),
-        ("ideal", (KV,), {"pp": 4}, "there are 3 layers"),
+        ("ideal", (KV,), {"pp": 4}, r"the number of layers \(3\)"),
         ("transformers", (KV,), {"pp": 2}, "--pp has no effect"),
         ("transformers", (NOTHING,), {}, "has no cache"),
         ("transformers", (KV,), {"cache_implementation": "offloaded"}, "offloaded is not supported"),

@@ -329,7 +329,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
     merged = merge_equal(specs)
     everything = [cached for spec in merged for cached in spec.cached]
     if not everything:
-        raise AttncalcError("this model has no cache", "llama.cpp allocates none for an encoder")
+        raise AttncalcError(
+            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
+        )
     for cached in everything:
         _check_supported(cached, types, fork)
     window, notes = _window(everything, fork, args.swa_full)

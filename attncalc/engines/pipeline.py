@@ -57,7 +57,7 @@ def cut_into_stages(
 def check_stages(layers: int, pp: int) -> None:
     """Raise AttncalcError if there are fewer layers than pipeline stages."""
     if pp > layers:
-        raise AttncalcError(f"--pp {pp}: there are {layers} layers", "give each stage at least one layer")
+        raise AttncalcError(f"--pp {pp} is more than the number of layers ({layers})", f"use at most --pp {layers}")
 
 
 def stage_sizes(layers: int, pp: int) -> list[int]:

@@ -81,8 +81,7 @@ def _check_layers(layers: Sequence[_StagedLayer], args: EngineArgs, version: Vll
     """Raise AttncalcError if there is nothing to store, or if this version does not support it."""
     if not layers:
         raise AttncalcError(
-            "this model has no cache, so vLLM allocates none",
-            "it is an encoder: 'attncalc memory' computes its activation memory",
+            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
     if len({stage for stage, _ in layers}) < args.pp:
         raise AttncalcError(
@@ -103,7 +102,9 @@ def _check_dcp(kinds: set[Kind], args: EngineArgs, version: VllmVersion) -> None
     if "sliding" in kinds:
         raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
     if tp % dcp:
-        raise AttncalcError(f"--dcp {dcp} does not divide --tp {tp}", "--dcp uses the tensor-parallel devices")
+        raise AttncalcError(
+            f"--dcp {dcp} does not divide --tp {tp}", "use a divisor of --tp: --dcp shares the tensor-parallel devices"
+        )
     if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
         copies = max(1, tp // heads)
         raise AttncalcError(
