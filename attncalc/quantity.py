@@ -225,6 +225,19 @@ def named(value: int, name: str, meaning: str) -> Quantity:
     return symbol(name, int(value), meaning)
 
 
+def symbol_like(other: int, name: str, value: int, meaning: str) -> int:
+    """Return `value` as a symbol if `other` carries a formula, and as a plain int if it does not.
+
+    With it one function serves both formulas and fast searches on plain ints.
+    """
+    return named(value, name, meaning) if isinstance(other, Quantity) else int(value)
+
+
+def renamed(value: int, name: str, meaning: str) -> int:
+    """Return `value` under a name of its own if it carries a formula; a plain int stays plain."""
+    return symbol_like(value, name, value, meaning)
+
+
 def total(parts: Iterable[int]) -> Quantity:
     """Return the sum of `parts` with their formulas; 0 for none."""
     return quantity(sum(parts))

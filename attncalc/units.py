@@ -232,6 +232,23 @@ def parse_count(text: str, what: str) -> int:
     return number
 
 
+_DECIMAL_NUMBER = re.compile(r"(\d{0,9})(?:\.(\d{0,12}))?", re.ASCII)
+
+
+def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
+    """Return a number above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
+
+    Raises AttncalcError, which names `option`, if it is not such a number or is above `upper`.
+    """
+    match = _DECIMAL_NUMBER.fullmatch(text.strip())
+    whole, fraction = (match[1], match[2] or "") if match else ("", "")
+    numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
+    if not numerator or (upper is not None and numerator > upper * denominator):
+        limit = "" if upper is None else f" and at most {upper}"
+        raise AttncalcError(f"{option}: '{truncate(text)}' is not a number above 0{limit}", "write a decimal: 0.8")
+    return numerator, denominator
+
+
 def truncate(text: object, limit: int = 40) -> str:
     """Return `text` on one line, cut to `limit` characters, for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())

@@ -100,8 +100,8 @@ def formula_of_a_window(patch: Patch) -> None:
 
 @breaks(GROUPED, "cache_prefill", "cache_decode")
 def formula_of_the_cache(patch: Patch) -> None:
-    true = ideal._token
-    patch.setattr(ideal, "_token", lambda cached, stored: true(cached, stored) // 2)
+    true = ideal._row_bytes
+    patch.setattr(ideal, "_row_bytes", lambda cached, stored: true(cached, stored) // 2)
 
 
 @breaks(GROUPED, "cache_holds_every_token", "decode_equals_prefill", "token_by_token")

@@ -159,7 +159,7 @@ class LogOverrides:
     """What a log told of a setting where no option says it."""
 
     def __init__(self, log: Log | None) -> None:
-        self._told = log.told if log else {}
+        self._told = log.settings if log else {}
 
     def __call__(self, name: str, given: Text) -> Text:
         return self._told.get(name) if given is None else given

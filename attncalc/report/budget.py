@@ -145,7 +145,7 @@ def verdict(found: Fit) -> str:
     if found.fits:
         most = "no limit" if found.max_batch is None else f"{count(found.max_batch)} at once at most"
         return f"FITS: {what}; {most}."
-    most_at_once = found.layout.most
+    most_at_once = found.layout.max_sequences
     if most_at_once is not None and request.batch > most_at_once:
         return f"DOES NOT FIT: {what}; {engine_defaults(request.engine).title} runs {count(most_at_once)} at most."
     if budget.short:

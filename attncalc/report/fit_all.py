@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..engines import SERVING, engine_defaults
+from ..engines import ENGINES, engine_defaults
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..serving.fit import Fit, FitRequest, fit, min_gpus
@@ -34,7 +34,7 @@ def fit_all_report(request: FitRequest, assumed: tuple[str, ...] = ()) -> Report
 
     It fits where one engine says so. AttncalcError: no engine has an answer.
     """
-    answers = [_answer(request.of(name)) for name in SERVING]
+    answers = [_answer(request.of(name)) for name in ENGINES]
     found = [(answer, answer.found) for answer in answers if answer.found]
     if not found:
         raise AttncalcError(f"no engine has an answer: {answers[0].refused}", "ask one engine: --engine vllm")

@@ -142,7 +142,7 @@ def _each(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
 
 def _hold(devices: Sequence[_Device], batch: int, context: int) -> bool:
     """Whether all devices have room for the sequences, and the engine runs so many."""
-    most = devices[0].plain.most
+    most = devices[0].plain.max_sequences
     return (most is None or batch <= most) and all(each.slack(batch, context) >= 0 for each in devices)
 
 
@@ -215,7 +215,7 @@ def _sequences(devices: Sequence[_Device], shown: _Device, context: int) -> Quan
     found = _most(lambda batch: _hold(devices, batch, context))
     if not found:
         return None if found is None else Quantity(0)
-    if found == devices[0].plain.most:
+    if found == devices[0].plain.max_sequences:
         return symbol("most_at_once", found, "sequences that the engine runs at once")
     limit = min(devices, key=lambda each: (each.slack(found + 1, context), each is not shown))
     need = named(limit.plain.needed(found, context), "needed", "bytes that these need")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_of
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import params
-from ..engines.llamacpp.split import layers_of_gpus
-from ..engines.pipeline import stage_sizes
+from ..engines.llamacpp import layers_per_gpu
+from ..engines.pipeline import cut, stage_sizes
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
@@ -136,11 +135,8 @@ def staged(model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]]
             f"--pp {pp}: an encoder-decoder has no pipeline stages here", "leave it out; --tp splits it"
         )
     layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
-    found, start = [], 0
-    for i, size in enumerate(sizes(len(layers), pp)):
-        found.append(_stage(model, tuple(layers[start : start + size]), first=i == 0, last=i == pp - 1))
-        start += size
-    return found
+    stages = cut(layers, sizes(len(layers), pp))
+    return [_stage(model, tuple(stage), first=i == 0, last=i == pp - 1) for i, stage in enumerate(stages)]
 
 
 def spread(model: ModelSpec, gpus: int) -> list[ModelSpec]:
@@ -150,11 +146,8 @@ def spread(model: ModelSpec, gpus: int) -> list[ModelSpec]:
     Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
     """
     layers = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
-    ends = accumulate(layers_of_gpus(len(layers), gpus), initial=0)
-    found = [
-        _stage(model, tuple(layers[start:end]), first=False, last=i == gpus)
-        for i, (start, end) in enumerate(pairwise(ends), start=1)
-    ]
+    parts = cut(layers, layers_per_gpu(len(layers), gpus))
+    found = [_stage(model, tuple(part), first=False, last=i == gpus) for i, part in enumerate(parts, start=1)]
     found[-1] = dataclasses.replace(found[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
     return found
 
