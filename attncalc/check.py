@@ -1,6 +1,6 @@
-"""A check: a predicted and a measured figure, and whether they agree.
+"""A check: a predicted figure, a measured one, and whether they agree.
 
-The measured figure comes from a real layer on a device, from another library's model or from an engine's log.
+The measurement may come from a real layer on a device, another library's model, or an engine's log.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ class Check(NamedTuple):
     """One comparison.
 
     Attributes:
-        section: the heading it is printed under.
-        name: its name in JSON.
-        label: its name on screens.
-        predicted: what the formula gives.
-        measured: what was measured.
-        tolerance: the largest difference that still agrees, in `unit`; 0 if both must be equal.
-        unit: the unit of both figures.
+        section: heading that it is listed under on screens.
+        name: name in JSON.
+        label: name on screens.
+        predicted: the figure of the formula.
+        measured: the figure that it is compared with.
+        tolerance: largest difference that still agrees, in `unit`; 0 if they must be equal.
+        unit: unit of both figures.
         note: what was compared with what.
         failure: what a disagreement means.
         of: the layer group, or '' for the whole model.
@@ -37,16 +37,16 @@ class Check(NamedTuple):
 
     @property
     def difference(self) -> int | float:
-        """Return measured - predicted."""
+        """Measured minus predicted."""
         return self.measured - self.predicted
 
     @property
     def ok(self) -> bool:
-        """Return whether the two agree; NaN agrees with nothing."""
+        """Whether the two agree; NaN agrees with nothing."""
         return abs(self.difference) <= self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """Return the check as plain data for JSON, with null for NaN."""
+        """Return the check as plain data, for JSON, with null for NaN."""
         return {
             "name": self.name,
             "of": self.of,
@@ -63,16 +63,16 @@ class Check(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long one layer took. It is printed for information and not checked.
+    """How long one pass over a layer takes; for information, not checked.
 
     Attributes:
         of: the layer group.
         phase: 'prefill' or 'decode'.
         kernel: the attention kernel.
-        ms: measured milliseconds.
-        flop: FLOP of the layer.
-        bytes: bytes that it reads and writes.
-        least_ms: milliseconds that a plain matmul and a copy on the device need for as many FLOP and bytes.
+        ms: measured time in milliseconds.
+        flop: FLOP of the pass, of visible pairs only.
+        bytes: bytes that the pass must move.
+        least_ms: lower bound of the time, from the device's own matmul and copy.
     """
 
     of: str
@@ -84,7 +84,7 @@ class Timing(NamedTuple):
     least_ms: float
 
     def facts(self) -> dict[str, Any]:
-        """Return the timing as plain data for JSON."""
+        """Return the timing as plain data, for JSON."""
         return {
             "of": self.of,
             "phase": self.phase,
@@ -98,16 +98,16 @@ class Timing(NamedTuple):
         }
 
 
-class Scaled(NamedTuple):
-    """One layer at one of several contexts, each twice the one before.
+class ScalingRow(NamedTuple):
+    """A prefill of one layer at one of several doubling contexts.
 
     Attributes:
         of: the layer group.
         kernel: the attention kernel.
         context: tokens.
-        ms: measured milliseconds.
-        flop: FLOP of the pairs that the mask allows.
-        peak: measured peak memory in bytes, or None if the device cannot measure it.
+        ms: measured time in milliseconds.
+        flop: FLOP of the pass, of visible pairs only.
+        peak: measured peak memory in bytes; None if the device does not report it.
         peak_predicted: predicted peak memory in bytes.
     """
 
@@ -120,31 +120,31 @@ class Scaled(NamedTuple):
     peak_predicted: int
 
     def facts(self) -> dict[str, Any]:
-        """Return the measurement as plain data for JSON."""
+        """Return the row as plain data, for JSON."""
         return {
             name: value if isinstance(value, (str, float)) or value is None else int(value)
             for name, value in self._asdict().items()
         }
 
 
-class Verified(NamedTuple):
+class VerifyResult(NamedTuple):
     """The result of verifying one model.
 
     Attributes:
-        checks: the comparisons, in order; () if nothing could be checked on this machine.
-        times: the layers' timings.
-        scaled: the layers at several contexts.
-        skipped: what could not be checked, and why.
-        context: tokens of context.
+        checks: the checks, in order; none if the model could not be verified here.
+        times: the times of each pass.
+        scaling: the rows of `--scaling`.
+        skipped: notes on what could not be checked, and why.
+        context: tokens of context that were run.
     """
 
     checks: tuple[Check, ...]
     times: tuple[Timing, ...] = ()
-    scaled: tuple[Scaled, ...] = ()
+    scaling: tuple[ScalingRow, ...] = ()
     skipped: tuple[str, ...] = ()
     context: int = 0
 
     @property
     def ok(self) -> bool:
-        """Return whether something was checked and all of it agrees."""
+        """Whether something was checked and all of it agrees."""
         return bool(self.checks) and all(check.ok for check in self.checks)

@@ -22,6 +22,7 @@ import pytest
 
 from attncalc.cli import COMMANDS, run
 from attncalc.config import preset_text, presets
+from attncalc.config.data_files import presets_folder
 
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
@@ -118,10 +119,10 @@ def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pyt
     lists = [screen for screen in screens() if screen.command == "attncalc presets"]
     assert lists
     models = tmp_path / "models"
-    shutil.copytree(presets.presets_folder(), models)
+    shutil.copytree(presets_folder() / "models", models)
     large = preset_text("llama2-70b").replace("n_layers: 80", "n_layers: 2000")
     (models / "a-new-preset-with-a-very-long-name.yaml").write_text(large)
-    monkeypatch.setattr(presets, "presets_folder", lambda: models)
+    monkeypatch.setattr(presets, "_folder", lambda: models)
     output = printed("attncalc presets")
     assert "a-new-preset-with-a-very-long-name" in output
     assert "billion" in output

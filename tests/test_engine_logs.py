@@ -1,4 +1,4 @@
-"""Lines that engines printed, beside what a model file and flags alone give: tests/data/engine-logs."""
+"""Figures that engines printed, compared with those computed from a model file and flags: tests/data/engine-logs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GIB = 2**30
 
 
 def rounded(text: str) -> tuple[Decimal, Decimal]:
-    """The numbers that a log prints as `text`: half of its last digit to both sides."""
+    """Return the range of numbers that a log prints as `text`: half of its last digit to both sides."""
     half = Decimal(1).scaleb(Decimal(text).as_tuple().exponent) / 2  # type: ignore[arg-type]
     return Decimal(text) - half, Decimal(text) + half
 
 
-def told(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
-    """The engine's layout of the entry's model under its flags, and the context."""
+def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
+    """Return the engine's layout of the entry's model with its flags, and the context."""
     flags = {**entry.get("assumed", {}), **entry["flags"]}
     path = entry["model"]
     model = load(str(FOLDER / path) if path.startswith("models/") else path)
@@ -57,42 +57,45 @@ def told(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     return layout(entry["engine"], layer_cache_specs(model.plain()), EngineArgs(**given)), context
 
 
-def of_vllm() -> list[Any]:
+def vllm_entries() -> list[Any]:
     return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "vllm" and e["verdict"] == "match"]
 
 
-@pytest.mark.parametrize("entry", of_vllm())
-def test_vllm_says_what_its_log_says(entry: dict[str, Any]) -> None:
-    """Tokens, blocks and concurrency lie in what the rounding of the logged memory allows."""
+@pytest.mark.parametrize("entry", vllm_entries())
+def test_vllm_layout_matches_the_log(entry: dict[str, Any]) -> None:
+    """Tokens, blocks and concurrency are within what the rounding of the logged memory allows."""
     logged = entry["logged"]
-    made, context = told(entry)
-    one = next(int(float(d.quantity)) for d in made.pool(GIB, context).details if d.name == "kv_bytes_per_block")
+    cache_layout, context = layout_of(entry)
+    block_bytes = next(
+        int(float(d.quantity)) for d in cache_layout.pool(GIB, context).details if d.name == "kv_bytes_per_block"
+    )
     if "available_gib" in logged:
         least, most = (int(x * GIB) for x in rounded(logged["available_gib"]))
     elif "available_bytes" in logged:
         least = most = logged["available_bytes"]
-    else:  # no memory in the excerpt: the blocks, or those that the entry says they are
+    else:  # no memory in the excerpt: take that of the logged or assumed number of blocks
         blocks = logged.get("kv_blocks") or entry.get("assumed", {}).get("num-gpu-blocks-override") or 0
-        least = most = blocks * one
-        logged = {name: value for name, value in logged.items() if name != "kv_blocks"}  # it would be held to itself
-    low, high = made.pool(least, context), made.pool(most, context)
+        least = most = blocks * block_bytes
+        # the blocks would be compared with themselves
+        logged = {name: value for name, value in logged.items() if name != "kv_blocks"}
+    low, high = cache_layout.pool(least, context), cache_layout.pool(most, context)
     if least:
-        agree(logged, low, high)
+        assert_in_range(logged, low, high)
     figures = {d.name: d.quantity for d in low.details}
     for name in ("cpu_blocks",):
         if name in logged:
             assert figures[name] == logged[name]
     if "block_size" in logged:
         assert figures["kv_block_size"] == logged["block_size"]
-    words = "\n".join(low.log_lines)
+    lines = "\n".join(low.log_lines)
     if "mamba_pad_pct" in logged and Decimal(logged["mamba_pad_pct"]):
-        assert f"by {logged['mamba_pad_pct']}%" in words
+        assert f"by {logged['mamba_pad_pct']}%" in lines
     if "padding_layers" in logged:
-        assert f"Add {logged['padding_layers']} padding layers" in words
-        assert f"at most {logged['padding_waste_pct']}%" in words
+        assert f"Add {logged['padding_layers']} padding layers" in lines
+        assert f"at most {logged['padding_waste_pct']}%" in lines
 
 
-def agree(logged: dict[str, Any], low: Pool, high: Pool) -> None:
+def assert_in_range(logged: dict[str, Any], low: Pool, high: Pool) -> None:
     if "kv_tokens" in logged:
         assert int(low.tokens) <= logged["kv_tokens"] <= int(high.tokens)
     if "kv_blocks" in logged:
@@ -105,67 +108,69 @@ def agree(logged: dict[str, Any], low: Pool, high: Pool) -> None:
         assert float(below) <= float(high.concurrency)
 
 
-def of_sglang() -> list[Any]:
-    why = pytest.mark.skip("fp4 in two pools is refused: 0.5.23 counts whole bytes for elements that it stores in half")
+def sglang_entries() -> list[Any]:
+    skip_fp4 = pytest.mark.skip(
+        "fp4 with two pools is not supported: 0.5.23 counts whole bytes for elements that it stores in half a byte"
+    )
     return [
-        pytest.param(e, id=e["id"], marks=[why] if e["flags"].get("kv-dtype") == "fp4" else [])
+        pytest.param(e, id=e["id"], marks=[skip_fp4] if e["flags"].get("kv-dtype") == "fp4" else [])
         for e in LOGS
         if e["engine"] == "sglang" and e["verdict"] == "match"
     ]
 
 
-@pytest.mark.parametrize("entry", of_sglang())
-def test_sglang_says_what_its_log_says(entry: dict[str, Any]) -> None:
-    """Its log tells no memory: in the least that holds the logged tokens, or slots, all sizes are as printed."""
+@pytest.mark.parametrize("entry", sglang_entries())
+def test_sglang_layout_matches_the_log(entry: dict[str, Any]) -> None:
+    """The log has no memory: with the least memory that holds the logged tokens, or slots, all sizes are as printed."""
     logged, flags = entry["logged"], entry["flags"]
-    made, context = told(entry)
-    name = {"mamba-slots": "state_slots", "layers": "swa_tokens"}
-    figure = next((name[flag] for flag in name if flag in flags and flags[flag] != "full"), "kv_tokens")
+    cache_layout, context = layout_of(entry)
+    names = {"mamba-slots": "state_slots", "layers": "swa_tokens"}
+    figure = next((names[flag] for flag in names if flag in flags and flags[flag] != "full"), "kv_tokens")
     printed = flags.get("mamba-slots") or logged["kv_tokens"]
 
-    def found(memory: int) -> int:
-        pool = made.pool(memory, context)
+    def logged_figure(memory: int) -> int:
+        pool = cache_layout.pool(memory, context)
         details = {d.name: d.quantity for d in pool.details} | {"kv_tokens": pool.tokens}
         return int(float(details[figure]))
 
     high = 1
-    while found(high) < printed:
+    while logged_figure(high) < printed:
         high *= 2
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if found(middle) < printed else (low, middle)
-    assert found(high) == printed
-    label = {"sliding": "SWA KV", "full": "Full KV"}.get(flags.get("layers", ""), "KV")
-    words = made.pool(high, context).log_lines
-    starts = f"{label} Cache is allocated" if "k_gib" in logged else "Mamba Cache is allocated"
-    line = next(line for line in words if line.startswith(starts))
-    said = {"k_gib": "K size|KV size", "v_gib": "V size", "ssm_gib": "ssm_state size", "conv_gib": "conv_state size"}
-    for key, what in said.items():
+        low, high = (middle, high) if logged_figure(middle) < printed else (low, middle)
+    assert logged_figure(high) == printed
+    pool_label = {"sliding": "SWA KV", "full": "Full KV"}.get(flags.get("layers", ""), "KV")
+    lines = cache_layout.pool(high, context).log_lines
+    starts = f"{pool_label} Cache is allocated" if "k_gib" in logged else "Mamba Cache is allocated"
+    line = next(line for line in lines if line.startswith(starts))
+    labels = {"k_gib": "K size|KV size", "v_gib": "V size", "ssm_gib": "ssm_state size", "conv_gib": "conv_state size"}
+    for key, label in labels.items():
         if key in logged:
-            assert re.findall(rf"(?:{what}): ([\d.]+) ?GB", line) == [logged[key]]
+            assert re.findall(rf"(?:{label}): ([\d.]+) ?GB", line) == [logged[key]]
 
 
-def of_llamacpp() -> list[Any]:
+def llamacpp_entries() -> list[Any]:
     return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "llamacpp" and e["verdict"] == "match"]
 
 
-@pytest.mark.parametrize("entry", of_llamacpp())
-def test_llama_cpp_says_what_its_log_says(entry: dict[str, Any]) -> None:
-    """n_ctx is the slots' together; the buffer is as large as printed, to the hundredth of a MiB."""
-    made, n_ctx = told(entry)
+@pytest.mark.parametrize("entry", llamacpp_entries())
+def test_llamacpp_layout_matches_the_log(entry: dict[str, Any]) -> None:
+    """The buffer is as large as printed, to the hundredth of a MiB. n_ctx is that of all slots together."""
+    cache_layout, n_ctx = layout_of(entry)
     slots = {**entry.get("assumed", {}), **entry["flags"]}.get("sequences", 1)
-    sizes, what = {}, "global"
-    for line in made.pool(0, n_ctx // slots).log_lines:
+    sizes, buffer = {}, "global"
+    for line in cache_layout.pool(0, n_ctx // slots).log_lines:
         if "creating" in line:
-            what = "swa" if "    SWA" in line else "indexer" if "indexer" in line else "global"
+            buffer = "swa" if "    SWA" in line else "indexer" if "indexer" in line else "global"
         elif size := re.search(r"size += *([\d.]+) MiB", line):
-            sizes["recurrent" if "recurrent" in line else what] = size[1]
+            sizes["recurrent" if "recurrent" in line else buffer] = size[1]
     assert sizes[entry["what"]] == entry["logged"]["buffer_mib"]
 
 
-def test_each_entry_is_asked_or_has_no_verdict() -> None:
-    asked = {p.id for p in (*of_vllm(), *of_sglang(), *of_llamacpp())}
-    assert len(of_sglang()) == 15
-    assert len(of_llamacpp()) == 44
-    assert {e["id"] for e in LOGS if e["verdict"] == "match"} == asked
+def test_every_matching_entry_is_tested() -> None:
+    tested = {p.id for p in (*vllm_entries(), *sglang_entries(), *llamacpp_entries())}
+    assert len(sglang_entries()) == 15
+    assert len(llamacpp_entries()) == 44
+    assert {e["id"] for e in LOGS if e["verdict"] == "match"} == tested

@@ -50,7 +50,7 @@ class Paged(NamedTuple):
     version: str | None = "1.0"
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    most: int | None = None
+    max_sequences: int | None = None
     parts: tuple[()] = ()
     source: str = "a toy"
 

@@ -240,7 +240,7 @@ def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
         (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm' here"),
         (("--gpu", "h100", "--engine", "ideal", "--block-size", "16"), "--block-size has no effect on engine ideal"),
         (("--gpu", "h100", "--engine-version", "0.0.1"), "0.0.1"),
-        (("--gpu", "h100", "--pp", "81"), "--pp 81: there are 80 layers"),
+        (("--gpu", "h100", "--pp", "81"), "--pp 81 is more than the number of layers (80)"),
         (("--gpu", "h100", "--engine", "sglang", "--swa-full-tokens-ratio", "wide"), "'wide' is not a number above 0"),
         (("--gpu", "h100", "--reserve", "-1"), "--reserve: '-1' is not a size"),
     ],
@@ -314,7 +314,7 @@ def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
     assert answer.code == 0
     refused = ask("fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--tp", "8")
     assert refused.code == 2
-    assert "give --gpus alone" in refused.err
+    assert "use --gpus only" in refused.err
 
 
 def test_a_note_says_that_llama_cpps_cache_is_in_fp16(ask: Ask) -> None:

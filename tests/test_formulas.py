@@ -12,8 +12,8 @@ from evaluate import evaluate
 from reports import ENGINES, fit_request
 
 from attncalc import AttncalcError, ModelSpec
-from attncalc.config.build import build
-from attncalc.config.huggingface import document
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
 from attncalc.report.fit import fit_report
 from attncalc.report.json import result
 from attncalc.report.report import Figure
@@ -29,7 +29,7 @@ def is_hybrid(model: ModelSpec) -> bool:
 def hybrids() -> Iterator[ModelSpec]:
     for name, entry in CONFIGS.items():
         try:
-            model = build(document(entry["config"], f"{name}.json", title=name), name)
+            model = build_model(convert_config(entry["config"], f"{name}.json", title=name), name)
         except AttncalcError:  # a family that attncalc does not support
             continue
         if is_hybrid(model):
@@ -57,7 +57,7 @@ def test_formula_and_symbols_in_json_give_the_value(model: ModelSpec) -> None:
 def test_two_groups_of_layers_are_two_symbols() -> None:
     """LFM2 has 6 layers of attention and 10 of short convolutions, whose bytes llama.cpp adds up in one formula."""
     entry = CONFIGS["lfm2-1.2b"]
-    model = build(document(entry["config"], "lfm2-1.2b.json", title="lfm2-1.2b"), "lfm2-1.2b")
+    model = build_model(convert_config(entry["config"], "lfm2-1.2b.json", title="lfm2-1.2b"), "lfm2-1.2b")
     figure = next(f for f in fit_figures(model, "llamacpp") if f.name == "kv_bytes_per_sequence")
     layers = {symbol.name: symbol.value for symbol in figure.formula.symbols if symbol.name.startswith("L")}
     assert layers == {"L_1": 6, "L_2": 10}

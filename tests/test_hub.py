@@ -1,4 +1,4 @@
-"""org/name: config.json from the local cache, else from the hub; here a server on this machine is the hub."""
+"""org/name: config.json from the local cache or from the hub, which is a local server here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONFIG = {
 """K and V of a token: 3 layers * 2 * 2 heads * 16 * 2 B = 384 B."""
 
 
-REFUSALS: dict[str, tuple[int, str] | tuple[int, str, str]] = {
+STATUSES: dict[str, tuple[int, str] | tuple[int, str, str]] = {
     "org/gated": (403, "GatedRepo"),
     "org/forbidden": (403, ""),
     "org/secret": (401, "", "Invalid credentials in Authorization header"),
@@ -53,7 +53,7 @@ REFUSALS: dict[str, tuple[int, str] | tuple[int, str, str]] = {
 class Hub(BaseHTTPRequestHandler):
     """Answers as the hub does (huggingface_hub's `hf_raise_for_status` reads X-Error-Code)."""
 
-    asked: ClassVar[list[tuple[str, str, str]]] = []
+    requests: ClassVar[list[tuple[str, str, str]]] = []
 
     def do_HEAD(self) -> None:
         self.answer(b"")
@@ -64,12 +64,12 @@ class Hub(BaseHTTPRequestHandler):
     def answer(self, body: bytes) -> None:
         repo, _, rest = self.path.strip("/").partition("/resolve/")
         token = self.headers.get("Authorization", "")
-        if repo.startswith("org/"):  # the library has other questions too
-            self.asked.append((self.command, self.path, token))
+        if repo.startswith("org/"):  # the library sends other requests too
+            self.requests.append((self.command, self.path, token))
         if repo == "org/gated" and token == f"Bearer {SECRET}":
             repo = "org/name"
         if repo != "org/name":
-            self.end(*REFUSALS.get(repo, (401, "RepoNotFound")))
+            self.end(*STATUSES.get(repo, (401, "RepoNotFound")))
         elif rest not in ("main/config.json", "v2/config.json", f"{COMMIT}/config.json"):
             self.end(404, "RevisionNotFound")
         else:
@@ -99,8 +99,8 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub() -> Iterator[str]:
-    """The address of a hub of its own; what it was asked is in Hub.asked."""
-    Hub.asked.clear()
+    """Yield the address of a local hub, which records its requests in Hub.requests."""
+    Hub.requests.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -109,7 +109,7 @@ def hub() -> Iterator[str]:
 
 
 def run(script: str, *arguments: str, home: Path, **env: str) -> Answer:
-    """A Python of its own, as the library reads its settings once. HF_HOME is `home`, other settings are `env`."""
+    """Run a script in a new Python, because the library reads its settings once; HF_HOME is `home`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS", "XDG_"))}
     settings = {"PYTHONPATH": str(REPOSITORY), "NO_PROXY": "*", "HF_HOME": str(home), **env}
     answer = subprocess.run(
@@ -137,16 +137,16 @@ WITHOUT = "import sys; sys.modules['huggingface_hub'] = None\n"
 CLI = "import sys; sys.argv[0] = 'attncalc'; from attncalc.__main__ import main; main()"
 
 
-def asked(repo: str, home: Path, *, before: str = "", **env: str) -> tuple[list[str], bool]:
-    """The path, or the error and its tip; and whether the library was imported. Nothing else is printed."""
+def locate(repo: str, home: Path, *, before: str = "", **env: str) -> tuple[list[str], bool]:
+    """Return the path, or the error and its tip, and whether the library was imported."""
     answer = run(before + ASK, repo, home=home, **env)
     assert (answer.code, answer.err) == (0, "")
     *lines, imported = answer.out.splitlines()
     return lines, imported == "True"
 
 
-def cached(home: Path, repo: str = "org/name", ref: str = "main") -> Path:
-    """A cache that has the repository's config.json, as the library would have left it."""
+def fill_cache(home: Path, repo: str = "org/name", ref: str = "main") -> Path:
+    """Write the repository's config.json into a cache, as the library would."""
     folder = home / "hub" / f"models--{repo.replace('/', '--')}"
     file = folder / "snapshots" / COMMIT / "config.json"
     file.parent.mkdir(parents=True)
@@ -156,44 +156,44 @@ def cached(home: Path, repo: str = "org/name", ref: str = "main") -> Path:
     return file
 
 
-def test_the_first_time_the_hub_is_asked_and_the_second_time_the_cache(hub: str, tmp_path: Path) -> None:
-    (path,), imported = asked("org/name", tmp_path, HF_ENDPOINT=hub)
+def test_a_file_is_downloaded_once_and_then_read_from_the_cache(hub: str, tmp_path: Path) -> None:
+    (path,), imported = locate("org/name", tmp_path, HF_ENDPOINT=hub)
     assert imported
     assert json.loads(Path(path).read_text()) == CONFIG
-    assert {command for command, *_ in Hub.asked} == {"HEAD", "GET"}
-    Hub.asked.clear()
-    (again,), imported = asked("org/name", tmp_path, HF_ENDPOINT=hub)
-    assert (again, imported, Hub.asked) == (path, False, [])
+    assert {command for command, *_ in Hub.requests} == {"HEAD", "GET"}
+    Hub.requests.clear()
+    (again,), imported = locate("org/name", tmp_path, HF_ENDPOINT=hub)
+    assert (again, imported, Hub.requests) == (path, False, [])
 
 
-def test_a_token_is_sent_and_opens_a_gated_model(hub: str, tmp_path: Path) -> None:
-    (path,), _ = asked("org/gated", tmp_path, HF_ENDPOINT=hub, HF_TOKEN=SECRET)
+def test_a_token_gives_access_to_a_gated_model(hub: str, tmp_path: Path) -> None:
+    (path,), _ = locate("org/gated", tmp_path, HF_ENDPOINT=hub, HF_TOKEN=SECRET)
     assert json.loads(Path(path).read_text()) == CONFIG
-    assert {token for *_, token in Hub.asked} == {f"Bearer {SECRET}"}
+    assert {token for *_, token in Hub.requests} == {f"Bearer {SECRET}"}
 
 
-def test_without_a_token_none_is_sent(hub: str, tmp_path: Path) -> None:
-    asked("org/name", tmp_path, HF_ENDPOINT=hub)
-    assert {token for *_, token in Hub.asked} == {""}
+def test_no_token_is_sent_if_none_is_set(hub: str, tmp_path: Path) -> None:
+    locate("org/name", tmp_path, HF_ENDPOINT=hub)
+    assert {token for *_, token in Hub.requests} == {""}
 
 
 @pytest.mark.parametrize("revision", ["v2", COMMIT])
-def test_a_revision_is_asked_for_and_found_again(hub: str, tmp_path: Path, revision: str) -> None:
-    (path,), _ = asked(f"org/name@{revision}", tmp_path, HF_ENDPOINT=hub)
-    assert f"/org/name/resolve/{revision}/config.json" in {path for _, path, _ in Hub.asked}
-    assert asked(f"org/name@{revision}", tmp_path, HF_HUB_OFFLINE="1") == ([path], False)
+def test_a_revision_is_downloaded_and_cached(hub: str, tmp_path: Path, revision: str) -> None:
+    (path,), _ = locate(f"org/name@{revision}", tmp_path, HF_ENDPOINT=hub)
+    assert f"/org/name/resolve/{revision}/config.json" in {path for _, path, _ in Hub.requests}
+    assert locate(f"org/name@{revision}", tmp_path, HF_HUB_OFFLINE="1") == ([path], False)
 
 
-REFUSED = {
+FAILURES = {
     "gated, no token": ("org/gated", {}, "a gated model", "accept its terms on http"),
     "gated, a token without access": ("org/gated", {"HF_TOKEN": "hf_other"}, "a gated model", "set HF_TOKEN"),
-    "no access": ("org/forbidden", {}, "gives no access to it", "accept its terms on http"),
-    "a wrong token": ("org/secret", {"HF_TOKEN": "hf_old"}, "does not take this token", "renew HF_TOKEN"),
+    "no access": ("org/forbidden", {}, "denies access to it", "accept its terms on http"),
+    "a wrong token": ("org/secret", {"HF_TOKEN": "hf_old"}, "does not accept this token", "renew HF_TOKEN"),
     "no such model": ("org/nam", {}, "no such model on http", "check the name"),
     "no such revision": ("org/name@v3", {}, "has no such revision", "lists them"),
-    "no config.json": ("org/empty", {}, "the repository has no config.json", "write its numbers as a preset"),
+    "no config.json": ("org/empty", {}, "the repository has no config.json", "write a preset"),
     "a hub that is down": ("org/busy", {}, "answered 503", "try again later"),
-    "no hub": ("org/no-hub", {}, "does not answer as a hub does", "check HF_ENDPOINT"),
+    "no hub": ("org/no-hub", {}, "does not answer like a Hugging Face hub", "check HF_ENDPOINT"),
     "offline": ("org/name", {"HF_HUB_OFFLINE": "1"}, "not in the local cache, and HF_HUB_OFFLINE is set", "unset it"),
     "no connection": (
         "org/name",
@@ -202,52 +202,59 @@ REFUSED = {
         "check the connection",
     ),
     "no endpoint": ("org/name", {"HF_ENDPOINT": "nonsense"}, "nonsense cannot be reached", "HF_ENDPOINT"),
-    "no folder for the cache": ("org/name", {"HF_HOME": "/dev/null/x"}, "cannot be kept in /dev/null/x/hub", "HF_HOME"),
+    "no folder for the cache": (
+        "org/name",
+        {"HF_HOME": "/dev/null/x"},
+        "cannot be stored in /dev/null/x/hub",
+        "HF_HOME",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_every_way_to_fail_has_a_line_and_a_tip_of_its_own(hub: str, tmp_path: Path, what: str) -> None:
-    repo, env, message, tip = REFUSED[what]
-    (said, advised), _ = asked(repo, tmp_path, **{"HF_ENDPOINT": hub, "HF_HUB_VERBOSITY": "debug", **env})
-    assert said.startswith(f"{repo}: ")
-    assert message in said
-    assert tip in advised
+@pytest.mark.parametrize("case", FAILURES)
+def test_every_failure_has_its_own_message_and_tip(hub: str, tmp_path: Path, case: str) -> None:
+    repo, env, message, tip = FAILURES[case]
+    (printed_message, printed_tip), _ = locate(
+        repo, tmp_path, **{"HF_ENDPOINT": hub, "HF_HUB_VERBOSITY": "debug", **env}
+    )
+    assert printed_message.startswith(f"{repo}: ")
+    assert message in printed_message
+    assert tip in printed_tip
 
 
 def test_the_cache_is_read_without_the_library_and_without_a_network(tmp_path: Path) -> None:
-    file = cached(tmp_path)
+    file = fill_cache(tmp_path)
     nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert asked("org/name", tmp_path, before=WITHOUT, **nowhere)[0] == [str(file)]
-    assert asked(f"org/name@{COMMIT}", tmp_path, before=WITHOUT, HF_HUB_OFFLINE="1")[0] == [str(file)]
+    assert locate("org/name", tmp_path, before=WITHOUT, **nowhere)[0] == [str(file)]
+    assert locate(f"org/name@{COMMIT}", tmp_path, before=WITHOUT, HF_HUB_OFFLINE="1")[0] == [str(file)]
 
 
 @pytest.mark.parametrize(
     ("variable", "folder"),
     [("HF_HUB_CACHE", "hub"), ("HUGGINGFACE_HUB_CACHE", "hub"), ("HF_HOME", ""), ("XDG_CACHE_HOME", "..")],
 )
-def test_the_cache_is_where_the_library_has_it(tmp_path: Path, variable: str, folder: str) -> None:
+def test_the_cache_is_in_the_librarys_folder(tmp_path: Path, variable: str, folder: str) -> None:
     home = tmp_path / "huggingface"
-    file = cached(home)
+    file = fill_cache(home)
     place = {"HF_HOME": "", variable: str((home / folder).resolve())}
-    assert asked("org/name", home, **place) == ([str(file)], False)
+    assert locate("org/name", home, **place) == ([str(file)], False)
     library = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
     unset = "import os; os.environ.get('HF_HOME') or os.environ.pop('HF_HOME'); "
     assert run(unset + library, home=home, **place).out.strip() == str(home / "hub")
 
 
-def test_without_the_library_the_one_command_is_named(hub: str, tmp_path: Path) -> None:
-    (said, tip), _ = asked("org/name", tmp_path, before=WITHOUT, HF_ENDPOINT=hub)
-    assert "models on the hub need huggingface_hub" in said
+def test_without_the_library_the_tip_is_to_install_it(hub: str, tmp_path: Path) -> None:
+    (message, tip), _ = locate("org/name", tmp_path, before=WITHOUT, HF_ENDPOINT=hub)
+    assert "models on the hub need huggingface_hub" in message
     assert tip == "pip install 'attncalc[hub]'"
-    assert Hub.asked == []
+    assert Hub.requests == []
 
 
 @pytest.mark.parametrize("ref", ["../../../x", "/etc/passwd", "a b", "x\0", ""])
-def test_a_cache_that_leads_elsewhere_is_not_followed(
+def test_a_ref_that_leads_out_of_the_cache_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str
 ) -> None:
-    file = cached(tmp_path)
+    file = fill_cache(tmp_path)
     (file.parent.parent.parent / "refs/main").write_text(ref)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -256,7 +263,7 @@ def test_a_cache_that_leads_elsewhere_is_not_followed(
 
 
 @pytest.mark.parametrize("text", ["org/name", "Qwen/Qwen3-0.6B", "a/b", "org/name@v2", "org/name@refs/pr/1", "o_1/_n"])
-def test_what_could_be_a_repository(text: str) -> None:
+def test_names_of_repositories(text: str) -> None:
     assert is_repo(text)
 
 
@@ -278,18 +285,18 @@ def test_what_could_be_a_repository(text: str) -> None:
         *("org/name\n", "https://huggingface.co/org/name"),
     ],
 )
-def test_what_could_not(text: str) -> None:
+def test_names_that_are_no_repositories(text: str) -> None:
     assert not is_repo(text)
 
 
 @given(st.text("aZ09_-./", max_size=12).map(lambda text: text.replace("", "") + "/"), st.text("aZ09_-.", max_size=100))
-def test_what_is_taken_for_a_repository_is_one_to_the_library(org: str, name: str) -> None:
+def test_every_repository_name_is_valid_for_the_library(org: str, name: str) -> None:
     if is_repo(org + name):
         validate_repo_id(org + name)
 
 
 @given(st.text("aZ09_-.", max_size=8), st.text("aZ09_-.", max_size=8))
-def test_what_is_one_to_the_library_is_taken_for_one(org: str, name: str) -> None:
+def test_every_name_that_the_library_accepts_is_a_repository_name(org: str, name: str) -> None:
     try:
         validate_repo_id(f"{org}/{name}")
     except HFValidationError:
@@ -297,8 +304,8 @@ def test_what_is_one_to_the_library_is_taken_for_one(org: str, name: str) -> Non
     assert is_repo(f"{org}/{name}")
 
 
-def test_what_is_no_name_is_refused() -> None:
-    with pytest.raises(AttncalcError, match="no repository's name"):
+def test_a_name_that_is_no_repository_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="is not the name of a repository"):
         config_file("org/name/more")
 
 
@@ -311,7 +318,7 @@ def test_kv_of_a_model_on_the_hub(hub: str, tmp_path: Path) -> None:
     assert offline == answer
 
 
-def test_a_refusal_on_the_command_line(hub: str, tmp_path: Path) -> None:
+def test_a_gated_model_is_an_error_of_the_command_line(hub: str, tmp_path: Path) -> None:
     answer = run(CLI, "kv", "org/gated", home=tmp_path, HF_ENDPOINT=hub)
     assert (answer.code, answer.out) == (2, "")
     error, tip = answer.err.splitlines()
@@ -319,7 +326,7 @@ def test_a_refusal_on_the_command_line(hub: str, tmp_path: Path) -> None:
     assert tip.startswith("  tip: accept its terms on http://127.0.0.1")
 
 
-def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_the_same_name_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))

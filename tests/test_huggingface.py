@@ -1,7 +1,7 @@
-"""config.json -> figures, held against what 123 models' own classes hold, cache and compute.
+"""The figures of 123 config.json files, compared with those of their own classes in transformers.
 
-tests/data/huggingface.json: for each, its config, and what transformers 5.23's class of it was measured
-to have on the meta device (torch 2.13). kv is at batch 2 in bf16, flops at batch 1.
+tests/data/huggingface.json has each config, and the parameters, caches and FLOPs of transformers 5.23's class, measured
+on the meta device (torch 2.13). `kv` is at batch 2 in bf16, `flops` at batch 1.
 """
 
 from __future__ import annotations
@@ -16,57 +16,60 @@ import pytest
 
 from attncalc import ModelSpec, Workload, flops, kv_cache, params
 from attncalc.attention.image_cross import ImageCross
-from attncalc.config.build import build
+from attncalc.config.build import build_model
 from attncalc.config.document import Document
-from attncalc.config.huggingface import document
+from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
-from attncalc.config.yaml import read, written
+from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "huggingface.json").read_text())
-REFUSED = {"default-csm": "csm"}
-"""Of these, those that are refused, by the family that is not modelled."""
+UNSUPPORTED = {"default-csm": "csm"}
+"""Configs that are not supported, with their families."""
 
 
 @cache
-def written_from(name: str) -> Document:
-    return document(ORACLE[name]["config"], f"{name}.json", title=name)
+def converted(name: str) -> Document:
+    return convert_config(ORACLE[name]["config"], f"{name}.json", title=name)
 
 
 @cache
 def spec_of(name: str) -> ModelSpec:
-    document = written_from(name)
+    document = converted(name)
     check(document)
-    return build(document, name)
+    return build_model(document, name)
 
 
 def measured(key: str) -> list[str]:
-    """The models that were measured for it and are read."""
-    return [name for name in ORACLE if ORACLE[name]["measured"].get(key) and name not in REFUSED]
+    """Return the supported models that have this measurement."""
+    return [name for name in ORACLE if ORACLE[name]["measured"].get(key) and name not in UNSUPPORTED]
 
 
 def layers_in_order(name: str, cross: bool = False) -> Iterator[tuple[str, int]]:
-    """(stack, parameters of attention) of every layer that has one; of loops over layers, as HRM's, once."""
+    """Yield (stack, parameters of attention) of every layer with attention.
+
+    The layers of HRM, which run in loops, count once.
+    """
     spec = spec_of(name)
     for stack in spec.stacks:
         for layers in stack.layers:
             if layers.shares_weights and ORACLE[name]["config"]["model_type"] == "hrm_text":
                 continue
-            pictures = isinstance(layers.attention, ImageCross)
-            across = layers.attention if pictures else layers.cross
-            for kind in (across,) if cross else (layers.attention,):
+            is_image_cross = isinstance(layers.attention, ImageCross)
+            cross_attention = layers.attention if is_image_cross else layers.cross
+            for kind in (cross_attention,) if cross else (layers.attention,):
                 if kind is not None and (cross or kind.widths().n_heads):
-                    one = sum(int(m.params) for m in kind.matrices(stack.d_model, spec.d_source))
-                    yield from [(stack.name, one)] * layers.count
+                    per_layer = sum(int(m.params) for m in kind.matrices(stack.d_model, spec.d_source))
+                    yield from [(stack.name, per_layer)] * layers.count
 
 
 @pytest.mark.parametrize("name", ORACLE)
-def test_a_model_is_read_or_refused_by_name(name: str) -> None:
-    if name not in REFUSED:
+def test_a_config_is_supported_or_an_error_names_its_family(name: str) -> None:
+    if name not in UNSUPPORTED:
         assert spec_of(name).main.n_layers
         return
-    with pytest.raises(AttncalcError, match=REFUSED[name]):
-        written_from(name)
+    with pytest.raises(AttncalcError, match=UNSUPPORTED[name]):
+        converted(name)
 
 
 @pytest.mark.parametrize("name", measured("total_params"))
@@ -79,25 +82,25 @@ def test_total_parameters(name: str) -> None:
 
 
 TOWERS = ("vision", "visual", "embed_tokens_extend")
-"""Parts of the names of modules that belong to a tower."""
+"""Parts of the names of modules of a tower."""
 
 
 def in_order(runs: list[list[int]]) -> list[int]:
-    """[[value, layers], ...] -> a value a layer, of the layers that have attention."""
+    """Expand [[value, layers], ...] to one value per layer, without the zeros of layers that have no attention."""
     return [value for value, count in runs for _ in range(count) if value]
 
 
 @pytest.mark.parametrize("name", measured("attention_params_per_layer"))
 def test_attention_parameters_layer_by_layer(name: str) -> None:
-    """BERT's module also holds the norm after it, and T5's first layer the table of relative positions."""
+    """BERT's module includes the norm after it, and T5's first layer the table of relative positions."""
     spec, facts = spec_of(name), ORACLE[name]["measured"]["attention_params_per_layer"]
-    language = {where: runs for where, runs in facts.items() if where and not any(t in where for t in TOWERS)}
+    language = {module: runs for module, runs in facts.items() if module and not any(t in module for t in TOWERS)}
     theirs = [value for runs in language.values() for value in in_order(runs)]
     norm = 2 * spec.main.d_model if ORACLE[name]["config"]["model_type"] in ("bert", "roberta", "xlm-roberta") else 0
     ours = [(stack, value + norm) for stack, value in layers_in_order(name)]
     for stack in spec.stacks:
         if stack.relative_position_buckets:
-            first = [where for where, _ in ours].index(stack.name)
+            first = [name for name, _ in ours].index(stack.name)
             table = stack.relative_position_buckets * stack.layers[0].attention.widths().n_heads
             ours[first] = (stack.name, ours[first][1] + table)
     assert sorted(value for _, value in ours) == sorted(theirs)
@@ -114,32 +117,32 @@ def test_cross_attention_parameters_layer_by_layer(name: str) -> None:
 CACHES = [(name, row) for name in measured("kv") for row in ORACLE[name]["measured"]["kv"]]
 
 
-def keeps(name: str, row: dict[str, int], engine: str) -> tuple[int, int]:
-    """Bytes that grow with tokens, and of them those of the source."""
+def cache_bytes(name: str, row: dict[str, int], engine: str) -> tuple[int, int]:
+    """Return the bytes that grow with the tokens, and how many of them cache the source."""
     workload = Workload.decode(row["batch"], row["seq"], source=row["enc_seq"], kv_dtype="bf16")
     cache = kv_cache(spec_of(name), workload, engine_name=engine)
     return int(cache.total) - int(cache.recurrent_state), int(cache.cross_attention_cache)
 
 
 @pytest.mark.parametrize(("name", "row"), CACHES)
-def test_transformers_keeps_what_its_class_keeps(name: str, row: dict[str, int]) -> None:
+def test_engine_transformers_caches_what_the_class_caches(name: str, row: dict[str, int]) -> None:
     if name == "default-kimi_linear" and row["seq"] > 128:
         pytest.skip("measured with its mixers stubbed out: no cache was filled")
-    assert keeps(name, row, "transformers") == (row["total_bytes"], row["cross_bytes"])
+    assert cache_bytes(name, row, "transformers") == (row["total_bytes"], row["cross_bytes"])
 
 
 @pytest.mark.parametrize(("name", "row"), CACHES)
-def test_ideal_keeps_the_window_and_no_more(name: str, row: dict[str, int]) -> None:
+def test_engine_ideal_caches_only_the_window(name: str, row: dict[str, int]) -> None:
     if name == "default-kimi_linear" and row["seq"] > 128:
         pytest.skip("measured with its mixers stubbed out: no cache was filled")
     heads = spec_of(name).main.layers[0].attention.cache()
-    # Falcon's class keeps K and V once for every query head: what it keeps is not what is needed.
+    # Falcon's class caches K and V once per query head, although its attention needs only one per KV head.
     repeated = heads[0].repeated if heads else 1
-    assert keeps(name, row, "ideal")[0] * repeated == row["ideal_total_bytes"]
+    assert cache_bytes(name, row, "ideal")[0] * repeated == row["ideal_total_bytes"]
 
 
 @pytest.mark.parametrize("name", measured("state_bytes"))
-def test_states_do_not_grow(name: str) -> None:
+def test_recurrent_states_do_not_grow_with_the_context(name: str) -> None:
     state = ORACLE[name]["measured"]["state_bytes"]
     for tokens in (128, 40_000):
         cache = kv_cache(spec_of(name), Workload.decode(state["batch"], tokens, kv_dtype="bf16"))
@@ -147,7 +150,7 @@ def test_states_do_not_grow(name: str) -> None:
 
 
 def source_of(name: str) -> int | None:
-    """Tokens of the encoder: Whisper's fixed 1,500, else as many as in the prefill."""
+    """Return the encoder's tokens: 1,500 for Whisper, else as many as in the prefill."""
     if spec_of(name).encoder is None:
         return None
     if ORACLE[name]["config"]["model_type"] == "whisper":
@@ -156,7 +159,7 @@ def source_of(name: str) -> int | None:
 
 
 def tokens_of(name: str, phase: dict[str, Any]) -> int:
-    """Tokens of the prefill; a picture has as many as it has patches, and one."""
+    """Return the tokens of the prefill; an image has one per patch, and one more."""
     return 197 if ORACLE[name]["config"]["model_type"] == "vit" else int(phase["seq"])
 
 
@@ -165,15 +168,15 @@ def test_flops_of_a_prefill_dense(name: str) -> None:
     phase = ORACLE[name]["measured"]["flops"]["prefill"]
     workload = Workload.prefill(phase["batch"], tokens_of(name, phase), source=source_of(name))
     spent, modules = flops(spec_of(name), workload), phase["attention"]
-    assert_alike(name, spent.projections, spent.scores_dense, modules)
+    assert_equal_flops(name, spent.projections, spent.scores_dense, modules)
 
 
 BATCHED = ("default-deepseek_v4",)
-"""Its output goes through a matrix for each group of heads, a batched product: measured among the scores."""
+"""The output projection has one matrix per group of heads, a batched product that was measured with the scores."""
 
 
-def assert_alike(name: str, projections: int, scores: int, modules: list[dict[str, Any]]) -> None:
-    """Projections and scores are those of the modules, all together."""
+def assert_equal_flops(name: str, projections: int, scores: int, modules: list[dict[str, Any]]) -> None:
+    """Compare the sums over all modules."""
     theirs = [sum(m["layers"] * m[key] for m in modules) for key in ("proj", "scores")]
     if name in BATCHED:
         assert projections + scores == sum(theirs)
@@ -181,52 +184,58 @@ def assert_alike(name: str, projections: int, scores: int, modules: list[dict[st
         assert [projections, scores] == theirs
 
 
-def absorbs(name: str) -> bool:
-    """MLA: its class expands its whole cache at every step, we absorb, as engines do."""
+def is_mla(name: str) -> bool:
+    """Return whether a decode step cannot be compared, because MLA's class expands its whole cache at each one."""
     return any(layers.attention.label == "MLA" for layers in spec_of(name).main.layers)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", [n for n in measured("flops") if ORACLE[n]["measured"]["state_bytes"]])
 def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
-    """Its attention as above; of a recurrent layer the projections, for its class runs a chunked form of the
-    rest. Only one layer of each recurrent kind was measured, and the others are 0.
+    """Attention layers are compared as above, recurrent layers by their projections.
+
+    transformers computes the rest of a recurrent layer in chunks, with other FLOPs. One layer of each recurrent kind
+    was measured; the others are 0.
     """
-    asked = ORACLE[name]["measured"]["flops"].get(phase)
-    if not asked or (phase == "decode" and absorbs(name)):
+    measurement = ORACLE[name]["measured"]["flops"].get(phase)
+    if not measurement or (phase == "decode" and is_mla(name)):
         pytest.skip("not measured, or computed another way")
-    workload = Workload.prefill(1, asked["seq"]) if phase == "prefill" else Workload.decode(1, asked["cache_len"] + 1)
-    # before its first token Zaya's class makes half a V of zeros, 1 token of 2,048 x 128
+    workload = (
+        Workload.prefill(1, measurement["seq"])
+        if phase == "prefill"
+        else Workload.decode(1, measurement["cache_len"] + 1)
+    )
+    # Zaya's class also computes half a V for a token of zeros before the first: 1 token of 2,048 x 128
     zeros = 2 * 2048 * 128 if name == "default-zaya" and phase == "prefill" else 0
     attention, recurrent = set(), set()
     for group in flops(spec_of(name), workload).groups:
-        one = int(group.projections) // int(group.layers.count)
+        per_layer = int(group.projections) // int(group.layers.count)
         if group.layers.attention.widths().n_heads:
-            attention.add((one, int(group.scores) // int(group.layers.count)))
-            attention.add((one, int(group.scores_dense) // int(group.layers.count)))
+            attention.add((per_layer, int(group.scores) // int(group.layers.count)))
+            attention.add((per_layer, int(group.scores_dense) // int(group.layers.count)))
         else:
-            recurrent.add(one)
-    for module in asked["attention"]:
+            recurrent.add(per_layer)
+    for module in measurement["attention"]:
         if module["proj"]:
             assert (module["proj"] - zeros, module["scores"]) in attention or module["proj"] in recurrent
 
 
 @pytest.mark.parametrize("name", [n for n in measured("flops") if not ORACLE[n]["measured"]["state_bytes"]])
 def test_flops_of_a_decode_step(name: str) -> None:
-    """Exact for windows: a sliding layer's decode reads its window."""
+    """Windows are exact: a decode step of a sliding layer reads its window."""
     phase = ORACLE[name]["measured"]["flops"].get("decode")
-    if not phase or absorbs(name):
+    if not phase or is_mla(name):
         pytest.skip("not measured, or computed another way")
     workload = Workload.decode(phase["batch"], phase["cache_len"] + 1, source=source_of(name))
     spent, modules = flops(spec_of(name), workload), phase["attention"]
-    assert_alike(name, spent.projections, spent.scores, modules)
+    assert_equal_flops(name, spent.projections, spent.scores, modules)
 
 
 @pytest.mark.parametrize("name", ORACLE)
-def test_a_preset_written_from_it_gives_the_same_model(name: str) -> None:
-    """Figures come from the specification: one that is equal gives equal figures for every command."""
-    if name in REFUSED:
-        pytest.skip("refused")
-    again = read(written(written_from(name).data, name).encode(), f"{name}.yaml")
-    check(again)
-    assert build(again, name) == spec_of(name)
+def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
+    """All figures come from the ModelSpec, so that an equal one gives equal figures in every command."""
+    if name in UNSUPPORTED:
+        pytest.skip("not supported")
+    document = parse_document(to_yaml(converted(name).data, name).encode(), f"{name}.yaml")
+    check(document)
+    assert build_model(document, name) == spec_of(name)

@@ -1,4 +1,4 @@
-"""What is built and installed finds its presets: the wheel, the sdist, a plain checkout."""
+"""The wheel, the sdist and a plain checkout find their data files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist of this checkout."""
+    """Return a folder with the wheel and the sdist of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
@@ -29,64 +29,80 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(
-    folder: Path, model: str = "llama2-70b", *, command: str = "kv", without_yaml: bool = False
+def json_of(
+    folder: Path, model: str = "llama2-70b", *, command: str = "kv", without: tuple[str, ...] = ()
 ) -> dict[str, object]:
-    """What `attncalc kv MODEL --json` (or `gpus GPU`) says where the package is in `folder`."""
-    hide = "import sys; sys.modules['yaml'] = None; " if without_yaml else ""
-    asked = ["attncalc", command, model, "--json"]
-    code = f"{hide}import sys; sys.argv = {asked!r}; import attncalc.__main__ as m; m.main()"
+    """Return the JSON of `attncalc kv MODEL` with the package in `folder`, and without the modules `without`."""
+    arguments = ["attncalc", command, model, "--json"]
+    hide = "".join(f"sys.modules[{module!r}] = None; " for module in without)
+    code = f"import sys; {hide}sys.argv = {arguments!r}; import attncalc.__main__ as m; m.main()"
+    data: dict[str, object] = json.loads(run(folder, code))
+    return data
+
+
+def run(folder: Path, code: str) -> str:
+    """Return what Python prints for `code` with the package in `folder`."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    answer = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    found: dict[str, object] = json.loads(answer.stdout)
-    return found
+    ).stdout
 
 
-def test_a_wheel_answers_from_its_own_presets_without_a_yaml_parser(built: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of the wheel."""
     (wheel,) = built.glob("*.whl")
+    folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path)
-    names = {path.name for path in (tmp_path / "attncalc/presets/models").iterdir()}
-    assert names == {path.name for path in (REPOSITORY / "presets/models").iterdir()}
-    assert (tmp_path / "attncalc/py.typed").exists()
+        archive.extractall(folder)
+    return folder
+
+
+def test_a_wheel_answers_without_a_yaml_parser(installed: Path) -> None:
+    assert (installed / "attncalc/py.typed").exists()
     for model in ("llama2-70b", str(REPOSITORY / "docs/examples/qwen3-next-80b-a3b")):
-        assert answers(tmp_path, model, without_yaml=True) == answers(REPOSITORY, model)
-    assert answers(tmp_path, "h100", command="gpus", without_yaml=True) == answers(REPOSITORY, "h100", command="gpus")
+        assert json_of(installed, model, without=("yaml",)) == json_of(REPOSITORY, model)
+    assert json_of(installed, "h100", command="gpus", without=("yaml",)) == json_of(REPOSITORY, "h100", command="gpus")
 
 
-def test_a_wheels_compiled_presets_are_its_yaml(built: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        compiled = json.loads(archive.read("attncalc/presets/models.json"))
-    written = {p.stem: yaml.safe_load(p.read_text()) for p in (REPOSITORY / "presets/models").glob("*.yaml")}
-    assert compiled == written
+def test_the_library_of_a_wheel_works_without_any_dependency(installed: Path) -> None:
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys(("typer", "rich", "yaml"))
+from attncalc import Workload, gpu, kv_cache, load
+models = [load("llama2-70b"), load({str(REPOSITORY / "docs/examples/qwen3-next-80b-a3b")!r})]
+print(int(kv_cache(models[0], Workload.decode(1, 4096)).total), models[1].main.n_layers, gpu("h100").name)
+"""
+    # 4,096 tokens * 80 layers * K and V of 8 heads * 128 in 2 bytes
+    assert run(installed, code).split() == [str(4096 * 80 * 2 * 8 * 128 * 2), "48", "h100-80gb"]
 
 
-def test_a_wheels_compiled_gpus_are_its_yaml(built: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        compiled = json.loads(archive.read("attncalc/presets/gpus.json"))
-        assert "attncalc/presets/gpu.schema.json" in archive.namelist()
-    written = {p.stem: yaml.safe_load(p.read_text()) for p in (REPOSITORY / "presets/gpus").glob("*.yaml")}
-    assert compiled == written
+@pytest.mark.parametrize(
+    ("folder", "in_wheel"),
+    [
+        ("presets/models", "attncalc/presets/models"),
+        ("presets/gpus", "attncalc/presets/gpus"),
+        ("attncalc/config/huggingface/families", "attncalc/config/huggingface/families"),
+    ],
+)
+def test_a_wheel_has_each_yaml_file_and_the_same_data_as_json(installed: Path, folder: str, in_wheel: str) -> None:
+    source = {path.name: path.read_bytes() for path in (REPOSITORY / folder).iterdir()}
+    assert {path.name: path.read_bytes() for path in (installed / in_wheel).iterdir()} == source
+    compiled = json.loads((installed / f"{in_wheel}.json").read_bytes())
+    assert compiled == {Path(name).stem: yaml.safe_load(content) for name, content in source.items()}
 
 
-def test_a_wheels_compiled_families_are_its_yaml(built: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        compiled = json.loads(archive.read("attncalc/config/huggingface/families.json"))
-    tables = sorted((REPOSITORY / "attncalc/config/huggingface").glob("*.yaml"))
-    assert compiled == {k: v for table in tables for k, v in yaml.safe_load(table.read_text()).items()}
+def test_a_wheel_has_the_schemas(installed: Path) -> None:
+    for schema in ("model.schema.json", "gpu.schema.json"):
+        assert (installed / "attncalc/presets" / schema).read_text() == (REPOSITORY / "presets" / schema).read_text()
 
 
-def test_an_sdist_is_a_checkout(built: Path, tmp_path: Path) -> None:
+def test_an_sdist_answers_like_a_checkout(built: Path, tmp_path: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (root,) = tmp_path.iterdir()
-    assert answers(root) == answers(REPOSITORY)
+    assert json_of(root) == json_of(REPOSITORY)
     for needed in (
         "LICENSE",
         "README.md",
@@ -102,8 +118,8 @@ def test_an_sdist_is_a_checkout(built: Path, tmp_path: Path) -> None:
         assert (root / needed).exists()
 
 
-def test_no_machine_is_named_in_a_tracked_file() -> None:
-    """No path of one machine, no registry's host."""
+def test_no_tracked_file_contains_a_path_of_a_machine() -> None:
+    """Nor the host of a package registry."""
     listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")

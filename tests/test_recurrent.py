@@ -27,9 +27,9 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from attncalc.verify import timing  # noqa: E402
-from attncalc.verify.linear import LightningLayer  # noqa: E402
-from attncalc.verify.recurrent import MambaLayer  # noqa: E402
-from attncalc.verify.states import Convolution, State  # noqa: E402
+from attncalc.verify.layers.linear import LightningLayer  # noqa: E402
+from attncalc.verify.layers.mamba import MambaLayer  # noqa: E402
+from attncalc.verify.layers.recurrent import Convolution, State  # noqa: E402
 
 Patch = pytest.MonkeyPatch
 MAMBA = "attention: mamba, d_inner: 48, d_state: 8, d_conv: 4, dt_rank: 3, conv_bias: true"
@@ -64,7 +64,7 @@ def model(*names: str) -> str:
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch: Patch) -> None:
     """Skip timing, which these tests do not need."""
-    monkeypatch.setattr(timing, "ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
     monkeypatch.setattr(timing, "fastest", lambda device, run: 1.0)
 
 
@@ -100,8 +100,8 @@ def test_every_recurrent_layer_agrees(ask: Ask, tmp_path: Path, batch: str, cont
 def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     path = saved(model("mamba", "shares", "mlp_alone"), tmp_path)
     lines = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
-    assert "mamba: Mamba is a recurrence, here token by token; no attention kernel runs" in lines
-    assert "shares: its K and V are an earlier layer's" in lines
+    assert "mamba: Mamba is a recurrence, run here token by token; no attention kernel runs" in lines
+    assert "shares: K and V are those of an earlier layer" in lines
     assert "mlp_alone: these layers have no attention to check" in lines
     assert "mamba: Mamba runs no attention kernel" in " ".join(
         ask("verify", path, "--device", "cpu", "-c", "32", "--scaling").out.split()
@@ -287,7 +287,7 @@ def convolution_that_sees_no_past(patch: Patch) -> None:
     true = Convolution.forward
 
     def wrong(self: Any, x: Tensor, state: State, keep: int) -> Tensor:
-        state.held.pop("convolution", None)
+        state.tensors.pop("convolution", None)
         return true(self, x, state, keep)
 
     patch.setattr(Convolution, "forward", wrong)

@@ -1,4 +1,4 @@
-"""A folder of safetensors files: its weights to the byte, from headers alone, or an error that names the file."""
+"""The weights in a folder of safetensors files: to the byte, from the headers, or an error that names the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
 from attncalc.config.safetensors import INDEX, LIMIT, stored_weights
 
 Tensors = dict[str, tuple[str, list[int]]]
-"""By name: dtype and shape."""
+"""{name: (dtype, shape)}."""
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 2000000\n"
 
 
@@ -32,7 +32,7 @@ def size_of(dtype: str, shape: list[int]) -> int:
 
 
 def header_of(tensors: Tensors) -> dict[str, Any]:
-    """The header of a file that holds `tensors` one after the other."""
+    """Return the header of a file with `tensors` one after the other."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, (dtype, shape) in tensors.items():
@@ -41,8 +41,8 @@ def header_of(tensors: Tensors) -> dict[str, Any]:
     return header
 
 
-def written(path: Path, header: object, size: int) -> None:
-    """A file with this header and so many bytes behind it; they take no room on the disk."""
+def write_file(path: Path, header: object, size: int) -> None:
+    """Write a file with this header and `size` bytes of data, which occupy no disk space."""
     content = json.dumps(header).encode()
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(content)) + content)
@@ -50,10 +50,10 @@ def written(path: Path, header: object, size: int) -> None:
 
 
 def write(folder: Path, **files: Tensors) -> None:
-    """Files by their names without the suffix, whose '_' stand for '-'."""
+    """Write files; 'model_1' is the file 'model-1.safetensors'."""
     for name, tensors in files.items():
         path = folder / f"{name.replace('_', '-')}.safetensors"
-        written(path, header_of(tensors), sum(size_of(*tensor) for tensor in tensors.values()))
+        write_file(path, header_of(tensors), sum(size_of(*tensor) for tensor in tensors.values()))
 
 
 def write_index(folder: Path, shards: object, metadata: object = None) -> None:
@@ -62,7 +62,7 @@ def write_index(folder: Path, shards: object, metadata: object = None) -> None:
 
 # 2 * 3 elements of 2 bytes, and 5 of 4
 TWO: Tensors = {"a": ("BF16", [2, 3]), "b": ("F32", [5])}
-HELD = CheckpointWeights(1, 2, (StoredDtype("F32", 5, 20), StoredDtype("BF16", 6, 12)), 32)
+EXPECTED = CheckpointWeights(1, 2, (StoredDtype("F32", 5, 20), StoredDtype("BF16", 6, 12)), 32)
 SHARDS = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
 BOTH: dict[str, Tensors] = {
     "model_00001_of_00002": {"a": ("BF16", [2, 3])},
@@ -70,10 +70,10 @@ BOTH: dict[str, Tensors] = {
 }
 
 
-def test_one_file(tmp_path: Path) -> None:
+def test_the_weights_of_one_file(tmp_path: Path) -> None:
     write(tmp_path, model=TWO)
-    assert stored_weights(tmp_path) == HELD
-    assert HELD.parameters == 11
+    assert stored_weights(tmp_path) == EXPECTED
+    assert EXPECTED.parameters == 11
 
 
 def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
@@ -87,16 +87,16 @@ def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
 def test_shards_are_added(tmp_path: Path, with_index: bool) -> None:
     write(tmp_path, **BOTH)
     if with_index:
-        write_index(tmp_path, SHARDS, {"total_size": 1})  # what the files say counts
-    assert stored_weights(tmp_path) == HELD._replace(files=2)
+        write_index(tmp_path, SHARDS, {"total_size": 1})  # the files' sizes count, not the index's
+    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_shard_that_is_missing_is_named(tmp_path: Path, with_index: bool) -> None:
+def test_a_missing_shard_is_an_error_that_names_it(tmp_path: Path, with_index: bool) -> None:
     write(tmp_path, model_00002_of_00002=BOTH["model_00002_of_00002"])
     if with_index:
         write_index(tmp_path, SHARDS, {"total_size": 32})
-    with pytest.raises(AttncalcError, match=r"1 of the 2 files .* not there, as model-00001-of-00002\.safetensors"):
+    with pytest.raises(AttncalcError, match=r"1 of the 2 files .* missing, such as model-00001-of-00002\.safetensors"):
         stored_weights(tmp_path)
 
 
@@ -110,18 +110,18 @@ def test_an_index_alone_gives_its_total(tmp_path: Path, total: float) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"total_parameters": 5}])
-def test_an_index_alone_that_has_no_total_gives_nothing(tmp_path: Path, metadata: object) -> None:
+def test_an_index_alone_without_a_total_gives_no_weights(tmp_path: Path, metadata: object) -> None:
     write_index(tmp_path, SHARDS, metadata)
     assert stored_weights(tmp_path) is None
 
 
-def test_what_git_or_a_cache_has_not_fetched_is_not_there(tmp_path: Path) -> None:
+def test_files_that_are_not_fetched_count_as_missing(tmp_path: Path) -> None:
     write_index(tmp_path, SHARDS, {"total_size": 32})
     (tmp_path / SHARDS["a"]).write_text(POINTER)
     os.symlink(tmp_path / "blobs/none", tmp_path / SHARDS["b"])
     assert stored_weights(tmp_path) == CheckpointWeights(2, 2, (), 32)
     write(tmp_path, model=TWO)
-    assert stored_weights(tmp_path) == HELD
+    assert stored_weights(tmp_path) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -130,21 +130,21 @@ def test_what_git_or_a_cache_has_not_fetched_is_not_there(tmp_path: Path) -> Non
 )
 def test_the_same_weights_in_other_files_are_not_counted_twice(tmp_path: Path, beside: str) -> None:
     write(tmp_path, model=TWO, **{beside: TWO})
-    assert stored_weights(tmp_path) == HELD
+    assert stored_weights(tmp_path) == EXPECTED
 
 
-def test_an_index_comes_before_other_files(tmp_path: Path) -> None:
+def test_the_files_of_an_index_go_before_others(tmp_path: Path) -> None:
     write(tmp_path, **BOTH, consolidated=TWO, model=TWO)
     write_index(tmp_path, SHARDS)
-    assert stored_weights(tmp_path) == HELD._replace(files=2)
+    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
 
 
-def test_files_of_other_names_are_read_where_there_is_no_model(tmp_path: Path) -> None:
+def test_files_of_other_names_are_read_if_none_is_called_model(tmp_path: Path) -> None:
     write(tmp_path, consolidated_1={"a": TWO["a"]}, consolidated_2={"b": TWO["b"]}, adapter_model=TWO)
-    assert stored_weights(tmp_path) == HELD._replace(files=2)
+    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
 
 
-def test_an_adapter_alone_is_no_model(tmp_path: Path) -> None:
+def test_an_adapter_alone_gives_no_weights(tmp_path: Path) -> None:
     write(tmp_path, adapter_model=TWO)
     assert stored_weights(tmp_path) is None
 
@@ -169,22 +169,22 @@ tensors = st.tuples(st.sampled_from(sorted(BITS)), st.lists(st.integers(0, 50), 
 
 
 @given(st.dictionaries(names, tensors, max_size=8))
-def test_any_file_gives_its_elements_and_bytes(held: Tensors) -> None:
+def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), model=held)
+        write(Path(folder), model=content)
         found = stored_weights(Path(folder))
     assert found is not None
-    assert (found.files, found.tensors) == (1, len(held))
-    assert found.size == sum(size_of(*tensor) for tensor in held.values())
+    assert (found.files, found.tensors) == (1, len(content))
+    assert found.size == sum(size_of(*tensor) for tensor in content.values())
     for name, elements, size in found.by_dtype:
-        assert elements == sum(math.prod(shape) for dtype, shape in held.values() if dtype == name)
-        assert size == sum(size_of(*tensor) for tensor in held.values() if tensor[0] == name)
-    assert {each.name for each in found.by_dtype} == {dtype for dtype, _ in held.values()}
+        assert elements == sum(math.prod(shape) for dtype, shape in content.values() if dtype == name)
+        assert size == sum(size_of(*tensor) for tensor in content.values() if tensor[0] == name)
+    assert {stored.name for stored in found.by_dtype} == {dtype for dtype, _ in content.values()}
 
 
-def test_a_file_of_the_formats_own_library(tmp_path: Path) -> None:
+def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
     import torch
 
     dtypes = [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.bool, torch.int64]
@@ -193,7 +193,7 @@ def test_a_file_of_the_formats_own_library(tmp_path: Path) -> None:
     found = stored_weights(tmp_path)
     assert found is not None
     assert found.size == sum(tensor.nbytes for tensor in state.values())
-    assert {each.name: each.elements for each in found.by_dtype} == dict.fromkeys(
+    assert {stored.name: stored.elements for stored in found.by_dtype} == dict.fromkeys(
         ("BF16", "F32", "F8_E4M3", "U8", "BOOL", "I64"), 21
     )
 
@@ -205,28 +205,32 @@ def entry(**changes: object) -> dict[str, object]:
 BROKEN_HEADERS: dict[str, tuple[object, int, str]] = {
     "a shape that does not fill its bytes": (entry(shape=[2, 4]), 12, "does not fill the 12 bytes"),
     "a dtype that is not known": (entry(dtype="Q4"), 12, "has the dtype 'Q4', which is not known"),
-    "no dtype": (entry(dtype=None), 12, "no dtype, shape and data_offsets"),
-    "a shape with a fraction": (entry(shape=[2.0, 3]), 12, "no dtype, shape and data_offsets"),
-    "a shape below zero": (entry(shape=[-2, -3]), 12, "no dtype, shape and data_offsets"),
-    "a shape of truths": (entry(shape=[True, 6]), 12, "no dtype, shape and data_offsets"),
-    "a shape of a thousand sides": (entry(shape=[1] * 1000), 12, "no dtype, shape and data_offsets"),
-    "three offsets": (entry(data_offsets=[0, 6, 12]), 12, "no dtype, shape and data_offsets"),
-    "offsets the wrong way": (entry(data_offsets=[12, 0]), 12, "does not fill"),
+    "no dtype": (entry(dtype=None), 12, "no valid dtype, shape and data_offsets"),
+    "a shape with a fraction": (entry(shape=[2.0, 3]), 12, "no valid dtype, shape and data_offsets"),
+    "a shape below zero": (entry(shape=[-2, -3]), 12, "no valid dtype, shape and data_offsets"),
+    "a shape of booleans": (entry(shape=[True, 6]), 12, "no valid dtype, shape and data_offsets"),
+    "a shape of a thousand dimensions": (entry(shape=[1] * 1000), 12, "no valid dtype, shape and data_offsets"),
+    "three offsets": (entry(data_offsets=[0, 6, 12]), 12, "no valid dtype, shape and data_offsets"),
+    "offsets in the wrong order": (entry(data_offsets=[12, 0]), 12, "does not fill"),
     "a gap before the first": (entry(data_offsets=[2, 14]), 14, "does not start where the one before it ends"),
-    "two tensors in one place": ({**entry(), "v": entry()["w"]}, 12, "does not start where the one before it ends"),
-    "half a file": (entry(), 5, "7 bytes shorter than its header says"),
-    "a file with a rest": (entry(), 13, "1 bytes longer than its header says"),
+    "two tensors with the same offsets": (
+        {**entry(), "v": entry()["w"]},
+        12,
+        "does not start where the one before it ends",
+    ),
+    "half a file": (entry(), 5, "7 bytes shorter than its header describes"),
+    "a file with a byte too many": (entry(), 13, "1 bytes longer than its header describes"),
     "half a byte": (entry(dtype="F4", shape=[3], data_offsets=[0, 1]), 1, "does not fill"),
-    "a tensor that is a number": ({"w": 5}, 0, "no dtype, shape and data_offsets"),
+    "a tensor that is a number": ({"w": 5}, 0, "no valid dtype, shape and data_offsets"),
     "a list": ([], 0, "not a JSON object"),
 }
 
 
-@pytest.mark.parametrize("what", BROKEN_HEADERS)
-def test_a_header_that_does_not_agree_with_itself_is_an_error(tmp_path: Path, what: str) -> None:
-    header, size, words = BROKEN_HEADERS[what]
-    written(tmp_path / "model.safetensors", header, size)
-    with pytest.raises(AttncalcError, match=rf"model\.safetensors: .*{words}"):
+@pytest.mark.parametrize("case", BROKEN_HEADERS)
+def test_a_contradictory_header_is_an_error(tmp_path: Path, case: str) -> None:
+    header, size, message = BROKEN_HEADERS[case]
+    write_file(tmp_path / "model.safetensors", header, size)
+    with pytest.raises(AttncalcError, match=rf"model\.safetensors.*: .*{message}"):
         stored_weights(tmp_path)
 
 
@@ -235,25 +239,25 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "seven bytes": (b"1234567", "shorter than its header"),
     "a header longer than the file": (struct.pack("<Q", 100) + b"{}", "shorter than its header"),
     "a header of 2^63 bytes": (struct.pack("<Q", 2**63) + b"{}", "shorter than its header"),
-    "no header": (struct.pack("<Q", 0), "not a JSON object"),
-    "no JSON": (struct.pack("<Q", 4) + b"{x:1", "not a JSON object"),
-    "no UTF-8": (struct.pack("<Q", 4) + b'"\xff\xff"', "not a JSON object"),
-    "JSON too deep": (struct.pack("<Q", 10**5) + b"[" * 10**5, "not a JSON object"),
-    "a number of 5000 digits": (struct.pack("<Q", 5005) + b'{"a":' + b"9" * 5000, "not a JSON object"),
-    "a name twice": (struct.pack("<Q", 15) + b'{"a":{},"a":{}}', "not a JSON object"),
+    "no header": (struct.pack("<Q", 0), "not JSON"),
+    "no JSON": (struct.pack("<Q", 4) + b"{x:1", "not JSON"),
+    "no UTF-8": (struct.pack("<Q", 4) + b'"\xff\xff"', "not a text file"),
+    "JSON too deep": (struct.pack("<Q", 10**5) + b"[" * 10**5, "JSON that cannot be read"),
+    "a number of 5000 digits": (struct.pack("<Q", 5005) + b'{"a":' + b"9" * 5000, "JSON that cannot be read"),
+    "a name twice": (struct.pack("<Q", 15) + b'{"a":{},"a":{}}', "a: given twice"),
 }
 
 
-@pytest.mark.parametrize("what", BROKEN_FILES)
-def test_a_file_that_is_none_of_these_is_an_error(tmp_path: Path, what: str) -> None:
-    content, words = BROKEN_FILES[what]
+@pytest.mark.parametrize("case", BROKEN_FILES)
+def test_a_file_that_is_no_safetensors_file_is_an_error(tmp_path: Path, case: str) -> None:
+    content, message = BROKEN_FILES[case]
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(AttncalcError, match=rf"model\.safetensors: .*{words}") as raised:
+    with pytest.raises(AttncalcError, match=rf"model\.safetensors.*: .*{message}") as raised:
         stored_weights(tmp_path)
-    assert "fetch the file again" in raised.value.tip
+    assert "fetch the file again" in raised.value.tip or case == "a name twice"
 
 
-def test_a_header_beyond_the_formats_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_header_above_the_formats_limit_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", LIMIT + 1))
         file.truncate(LIMIT + 100)
@@ -262,7 +266,7 @@ def test_a_header_beyond_the_formats_limit_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("[]", "not a JSON object"),
         ("{}", "weight_map"),
@@ -274,9 +278,9 @@ def test_a_header_beyond_the_formats_limit_is_not_read(tmp_path: Path) -> None:
         ('{"weight_map": {}, "metadata": {"total_size": Infinity}}', "total_size is 'inf'"),
     ],
 )
-def test_an_index_that_is_none_is_an_error(tmp_path: Path, content: str, words: str) -> None:
+def test_an_invalid_index_is_an_error(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / INDEX).write_text(content)
-    with pytest.raises(AttncalcError, match=rf"model\.safetensors\.index\.json: .*{words}"):
+    with pytest.raises(AttncalcError, match=rf"model\.safetensors\.index\.json: .*{message}"):
         stored_weights(tmp_path)
 
 
@@ -293,23 +297,24 @@ TOTAL = 124_439_808
 
 @pytest.fixture
 def gpt2(tmp_path: Path) -> Path:
-    """A folder with GPT-2's model file."""
+    """Return a folder with GPT-2's model file."""
     folder = tmp_path / "my-gpt2"
     folder.mkdir()
     (folder / "model.yaml").write_text((REPOSITORY / "presets/models/gpt2.yaml").read_text())
     return folder
 
 
-def words(text: str) -> str:
+def unwrapped(text: str) -> str:
+    """Return a screen as one line."""
     return " ".join(text.split())
 
 
-def test_params_shows_them_by_dtype(ask: Ask, gpt2: Path) -> None:
+def test_params_shows_stored_weights_by_dtype(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F16", [TOTAL - 10]), "b": ("F32", [10])})
     answer = ask("params", str(gpt2))
     assert (answer.code, answer.err) == (0, "")
-    assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in words(answer.out)
-    assert "F32 10 40 B 40 B total 237.35 MiB 248,879,636 B" in words(answer.out)
+    assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in unwrapped(answer.out)
+    assert "F32 10 40 B 40 B total 237.35 MiB 248,879,636 B" in unwrapped(answer.out)
     assert "elements," not in answer.out
     found = results(ask("params", str(gpt2), "--json"))
     assert found["weights_stored"] == 2 * (TOTAL - 10) + 4 * 10
@@ -317,16 +322,16 @@ def test_params_shows_them_by_dtype(ask: Ask, gpt2: Path) -> None:
     assert found["weights_stored_f32"] == 40
 
 
-def test_kv_shows_them_beside_the_counted_ones(ask: Ask, gpt2: Path) -> None:
+def test_kv_shows_stored_weights_beside_counted_ones(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F32", [TOTAL])})
-    screen = words(ask("kv", str(gpt2)).out)
+    screen = unwrapped(ask("kv", str(gpt2)).out)
     assert "weights in fp32, for comparison 474.70 MiB" in screen
     assert "weights as stored 474.70 MiB" in screen
     assert results(ask("kv", str(gpt2), "--json"))["weights_stored"] == 4 * TOTAL
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])
-def test_without_files_the_figure_is_there_and_null(ask: Ask, gpt2: Path, command: str) -> None:
+def test_without_files_the_stored_weights_are_null(ask: Ask, gpt2: Path, command: str) -> None:
     found = results(ask(command, str(gpt2), "--json"))
     assert found["weights_stored"] is None
     assert "as stored" not in ask(command, str(gpt2)).out
@@ -334,42 +339,44 @@ def test_without_files_the_figure_is_there_and_null(ask: Ask, gpt2: Path, comman
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])
-@pytest.mark.parametrize(("held", "difference"), [(TOTAL + 12, "12 more"), (TOTAL - 7, "7 fewer")])
-def test_files_that_hold_another_number_are_noted(
-    ask: Ask, gpt2: Path, command: str, held: int, difference: str
+@pytest.mark.parametrize(("elements", "difference"), [(TOTAL + 12, "12 more"), (TOTAL - 7, "7 fewer")])
+def test_files_with_more_or_fewer_parameters_are_noted(
+    ask: Ask, gpt2: Path, command: str, elements: int, difference: str
 ) -> None:
-    write(gpt2, model={"a": ("BF16", [held])})
-    assert f"hold {held:,} elements, {difference} than the parameters counted" in words(ask(command, str(gpt2)).out)
+    write(gpt2, model={"a": ("BF16", [elements])})
+    assert f"hold {elements:,} elements, {difference} than the parameters counted" in unwrapped(
+        ask(command, str(gpt2)).out
+    )
 
 
-def test_packed_elements_are_not_held_against_parameters(ask: Ask, gpt2: Path) -> None:
+def test_packed_elements_are_not_compared_with_parameters(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("U8", [TOTAL // 2]), "b": ("F16", [100])})
     assert "elements, " not in ask("params", str(gpt2)).out
 
 
-def test_an_index_alone_says_that_it_is_alone(ask: Ask, gpt2: Path) -> None:
+def test_an_index_without_its_files_is_noted(ask: Ask, gpt2: Path) -> None:
     write_index(gpt2, SHARDS, {"total_size": 3 * 2**30})
     for command in ("kv", "params"):
         answer = ask(command, str(gpt2))
-        assert "the index's total: its 2 safetensors files are missing" in words(answer.out)
+        assert "the index's total: its 2 safetensors files are missing" in unwrapped(answer.out)
         assert "3.00" in answer.out
         assert results(ask(command, str(gpt2), "--json"))["weights_stored"] == 3 * 2**30
 
 
-def test_one_device_holds_no_file_whole(ask: Ask, gpt2: Path) -> None:
+def test_stored_weights_of_several_devices_are_not_compared(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F16", [TOTAL + 1])})
-    screen = words(ask("kv", str(gpt2), "--tp", "2").out)
+    screen = unwrapped(ask("kv", str(gpt2), "--tp", "2").out)
     assert "weights as stored, all devices 237.35 MiB" in screen
     assert "than the parameters counted" not in screen
 
 
-def test_another_attention_is_not_what_is_stored(ask: Ask, gpt2: Path) -> None:
+def test_another_attention_has_no_stored_weights(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F16", [TOTAL])})
     assert results(ask("kv", str(gpt2), "--attention", "mqa", "--json"))["weights_stored"] is None
     assert load(gpt2).stored is not None
 
 
-def test_a_model_file_named_itself_reads_no_weights(ask: Ask, gpt2: Path) -> None:
+def test_a_model_file_without_its_folder_reads_no_weights(ask: Ask, gpt2: Path) -> None:
     (gpt2 / "model.safetensors").write_bytes(b"broken")
     refused = ask("kv", str(gpt2))
     assert (refused.code, refused.out) == (2, "")
@@ -377,7 +384,7 @@ def test_a_model_file_named_itself_reads_no_weights(ask: Ask, gpt2: Path) -> Non
     assert ask("kv", str(gpt2 / "model.yaml")).code == 0
 
 
-def test_formulas_of_stored_weights_give_their_figures_in_every_format(ask: Ask, gpt2: Path) -> None:
+def test_formulas_of_stored_weights_give_their_values_in_every_format(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F4", [16]), "b": ("F6_E2M3", [4]), "c": ("F8_E8M0", [3]), "d": ("BF16", [TOTAL])})
     document = json.loads(ask("params", str(gpt2), "--json").out)
     stored = {r["name"]: r for r in document["results"] if r["name"].startswith("weights_stored")}

@@ -1,4 +1,4 @@
-"""SGLang's pools: tokens, windows and states, as its source counts them and as its logs print them."""
+"""SGLang's pools of tokens, windows and states: attncalc/engines/sglang. Whole logs are in test_engine_logs.py."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import EngineArgs
-from attncalc.engines.pipeline import LayerCacheSpec, stages
-from attncalc.engines.sglang import SGLang
-from attncalc.engines.sglang.pools import stage_sizes
-from attncalc.engines.sglang.states import States
+from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
+from attncalc.engines.sglang.defaults import stage_sizes
+from attncalc.engines.sglang.layout import SGLangLayout, StatePool
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.reserve import default_share
-from attncalc.units import dtype
+from attncalc.units import dtype, parse_decimal
 
 GIB = 2**30
 MHA = Grouped(32, 8, 128)
@@ -36,162 +35,162 @@ DSA = Latent(64, 512, 192, 64, 256, q_lora_rank=2048, index_n_heads=32, index_he
 GDN = GatedDeltaNet(32, 128, 128, 4, n_k_heads=16)
 
 
-def told(kv: str = "bf16", model: str = "bf16", **more: Any) -> EngineArgs:
+def engine_args(kv: str = "bf16", model: str = "bf16", **more: Any) -> EngineArgs:
     return EngineArgs(kv_dtype=dtype(kv), dtype=dtype(model), **more)
 
 
-def of(*layers: tuple[int, Any], settings: EngineArgs | None = None, **more: Any) -> SGLang:
-    """The layout of so many layers of each of these kinds."""
-    made = layout("sglang", [LayerCacheSpec(n, kind.cache()) for n, kind in layers], settings or told(**more))
-    assert isinstance(made, SGLang)
-    return made
+def layout_of(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
+    """Return the layout of a model with so many layers of each kind."""
+    sglang_layout = layout("sglang", [LayerCacheSpec(n, kind.cache()) for n, kind in layers], engine_args(**more))
+    assert isinstance(sglang_layout, SGLangLayout)
+    return sglang_layout
 
 
-def alike(one: int, every: int, window: Any, layers: int = 8, **more: Any) -> SGLang:
-    """A hybrid of `one` full layer to `every` with a window."""
-    return of(*[(1, MHA.with_span(Full() if i % every < one else window)) for i in range(layers)], **more)
+def hybrid_layout(full: int, every: int, window: Any, layers: int = 8, **more: Any) -> SGLangLayout:
+    """Return the layout of a hybrid: of every `every` layers the first `full` have full attention."""
+    return layout_of(*[(1, MHA.with_span(Full() if i % every < full else window)) for i in range(layers)], **more)
 
 
-# Rows and slots that real servers have printed; tests/test_engine_logs.py has all of their lines.
+# Rows and slots as in the logs of real servers.
 
 
 def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
     # 512 fp8 + 512 / 128 * 4 of scales + 64 * 2 of rotary key = 656; 128 fp8 + 4 of scale = 132; 78 * 788 = 61,464
-    made = of((78, DSA), kv="fp8")
-    found = made.pool(61_464 * 131_072, 4096)
+    sglang_layout = layout_of((78, DSA), kv="fp8")
+    pool = sglang_layout.pool(61_464 * 131_072, 4096)
     # (131,072 + 64) * 61,464 B = 7.507 GiB; the page is 64 because there is an indexer
-    assert found.log_lines[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
-    assert found.details[0].quantity == 61_464
-    assert "page size 64" in made.facts
+    assert pool.log_lines[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
+    assert pool.details[0].quantity == 61_464
+    assert "page size 64" in sglang_layout.facts
 
 
-def test_the_states_of_qwen3_5_have_a_slot_more() -> None:
+def test_states_of_qwen3_5_have_one_spare_slot() -> None:
     # a slot: 24 * 16 heads * 128 * 128 * 4 B of state and 24 * (2 * 8 * 128 + 16 * 128) * 3 * 2 B of convolution
     slot = 24 * 16 * 128 * 128 * 4 + 24 * 4096 * 3 * 2
-    made = of((24, GDN.shard(2)), (8, Grouped(8, 2, 256)))
+    sglang_layout = layout_of((24, GDN.shard(2)), (8, Grouped(8, 2, 256)))
     # 187 slots are 9 / 19 of the memory, the next slot is not
     memory = 187 * slot * 19 // 9 + 1
-    found = made.pool(memory, 4096)
-    assert found.log_lines[0] == (
+    pool = sglang_layout.pool(memory, 4096)
+    assert pool.log_lines[0] == (
         "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
     )
     # what is left holds tokens: 8 layers * 2 heads * 2 * 256 * 2 B = 16,384 B each
-    assert {d.name: d.quantity for d in found.details} == {
+    assert {d.name: d.quantity for d in pool.details} == {
         "kv_bytes_per_token": 16_384,
         "state_bytes_per_slot": slot,
         "state_slots": 186,
         "kv_block_size": 1,
     }
-    assert found.tokens == (memory - 187 * slot) // 16_384
+    assert pool.tokens == (memory - 187 * slot) // 16_384
     # with the radix cache a sequence may take 5 slots: 186 // 5
-    assert found.concurrency[:2] == (37, 1)
+    assert pool.concurrency[:2] == (37, 1)
 
 
 # One pool.
 
 
-def test_tokens_are_whole_pages_of_what_the_memory_holds() -> None:
+def test_tokens_are_whole_pages() -> None:
     # 80 layers * 8 heads * (128 + 128) * 2 B = 327,680 B
-    found = of((80, MHA), block_size=16).pool(10 * GIB + 327_679, 4096)
-    assert found.tokens == 32_768
-    assert found.blocks == 2048
-    assert found.concurrency[:2] == (32_768, 4096)
+    pool = layout_of((80, MHA), block_size=16).pool(10 * GIB + 327_679, 4096)
+    assert pool.tokens == 32_768
+    assert pool.blocks == 2048
+    assert pool.concurrency[:2] == (32_768, 4096)
     # (32,768 + 16) * 80 * 8 * 128 * 2 B = 5.0024 GiB each
-    assert found.log_lines == (
+    assert pool.log_lines == (
         "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 32768, K size: 5.00 GB, V size: 5.00 GB",
         "max_total_num_tokens=32768, ...",
     )
 
 
-def test_a_page_is_one_token_unless_it_is_said() -> None:
-    made = of((1, MHA))
-    assert made.pool(4096 * 1001, 7).tokens == 1001
-    assert made.needed(3, 7) == 21 * 4096
-    assert made.facts == ("version 0.5.23", "page size 1")
+def test_a_page_is_one_token_by_default() -> None:
+    sglang_layout = layout_of((1, MHA))
+    assert sglang_layout.pool(4096 * 1001, 7).tokens == 1001
+    assert sglang_layout.needed(3, 7) == 21 * 4096
+    assert sglang_layout.facts == ("version 0.5.23", "page size 1")
     # a sequence of 7 tokens takes two pages of 4
-    assert of((1, MHA), block_size=4).needed(3, 7) == 24 * 4096
+    assert layout_of((1, MHA), block_size=4).needed(3, 7) == 24 * 4096
 
 
-def test_keys_and_values_of_other_widths_are_told_apart() -> None:
-    # 4 heads of K 192 and V 128: 1,536 B and 1,024 B a layer; (1,048,575 + 1) rows
-    found = of((2, Grouped(8, 4, 192, 128))).pool(2 * 2560 * (2**20 - 1), 1)
-    assert "K size: 3.00 GB, V size: 2.00 GB" in found.log_lines[0]
+def test_k_and_v_of_different_widths_are_logged_separately() -> None:
+    # 4 heads of K 192 and V 128: 1,536 B and 1,024 B per layer; (1,048,575 + 1) rows
+    pool = layout_of((2, Grouped(8, 4, 192, 128))).pool(2 * 2560 * (2**20 - 1), 1)
+    assert "K size: 3.00 GB, V size: 2.00 GB" in pool.log_lines[0]
 
 
 @pytest.mark.parametrize(
     ("kind", "bytes_"),
     [
-        # fp4: two elements a byte and a byte of scale for 16
+        # fp4: two elements per byte and one byte of scale per 16
         (MHA, 8 * 2 * (64 + 8)),
         (MLA, 576 // 2 + 576 // 16),
     ],
 )
-def test_fp4_has_a_scale_for_sixteen_elements(kind: Any, bytes_: int) -> None:
-    assert of((3, kind), kv="fp4").needed(1, 10) == 10 * 3 * bytes_
+def test_fp4_has_a_scale_per_16_elements(kind: Any, bytes_: int) -> None:
+    assert layout_of((3, kind), kv="fp4").needed(1, 10) == 10 * 3 * bytes_
 
 
-def test_the_line_of_an_fp4_latent_leaves_out_its_scales() -> None:
+def test_the_log_line_of_an_fp4_latent_leaves_out_its_scales() -> None:
     # (2^20 - 1 + 1) rows * 1,024 layers * 288 B = 288 GiB, without 36 B of scales
-    found = of((1024, MLA), kv="fp4").pool((2**20 - 1) * 1024 * 324, 1)
-    assert found.log_lines[0].endswith("#tokens: 1048575, KV size: 288.00 GB")
+    pool = layout_of((1024, MLA), kv="fp4").pool((2**20 - 1) * 1024 * 324, 1)
+    assert pool.log_lines[0].endswith("#tokens: 1048575, KV size: 288.00 GB")
 
 
-def test_layers_that_share_keys_have_rows_all_the_same() -> None:
+def test_layers_that_share_keys_have_rows_too() -> None:
     shared = Grouped(32, 8, 128, shares_kv=True)
-    assert of((20, MHA), (10, shared)).needed(1, 1) == 30 * 4096
+    assert layout_of((20, MHA), (10, shared)).needed(1, 1) == 30 * 4096
 
 
-def test_an_indexer_is_in_its_own_layers_alone() -> None:
+def test_only_layers_with_an_indexer_store_its_keys() -> None:
     shared = Latent(64, 512, 192, 64, 256, q_lora_rank=2048)
-    assert of((3, DSA), (5, shared), kv="fp8").needed(1, 64) == 64 * (8 * 656 + 3 * 132)
-    # two layers of a drafter have indexers
-    assert of((3, DSA), (5, shared), kv="fp8", speculative_layers=2).needed(1, 64) == 64 * (10 * 656 + 5 * 132)
+    assert layout_of((3, DSA), (5, shared), kv="fp8").needed(1, 64) == 64 * (8 * 656 + 3 * 132)
+    # the two layers of a drafter have indexers too
+    assert layout_of((3, DSA), (5, shared), kv="fp8", speculative_layers=2).needed(1, 64) == 64 * (10 * 656 + 5 * 132)
     # bf16: no scales
-    assert of((3, DSA), kv="bf16").needed(1, 64) == 64 * 3 * (1152 + 132)
+    assert layout_of((3, DSA), kv="bf16").needed(1, 64) == 64 * 3 * (1152 + 132)
 
 
-def test_a_drafter_has_rows_like_the_full_layers() -> None:
-    assert of((30, MHA), speculative_layers=2).needed(1, 5) == 5 * 32 * 4096
-    assert of((78, DSA), kv="fp8", speculative_layers=1).needed(1, 64) == 64 * 79 * 788
-    # with a drafter SGLang runs 48 sequences at once
-    assert of((1, MHA), speculative_layers=1).pool(GIB, 1).concurrency[:2] == (48, 1)
+def test_drafter_layers_have_rows_in_the_full_pool() -> None:
+    assert layout_of((30, MHA), speculative_layers=2).needed(1, 5) == 5 * 32 * 4096
+    assert layout_of((78, DSA), kv="fp8", speculative_layers=1).needed(1, 64) == 64 * 79 * 788
+    # with a drafter SGLang runs at most 48 concurrent sequences
+    assert layout_of((1, MHA), speculative_layers=1).pool(GIB, 1).concurrency[:2] == (48, 1)
 
 
-def test_no_more_run_at_once_than_was_said() -> None:
-    made = of((1, MHA), max_running_requests=3)
-    assert made.most == 3
-    assert made.pool(GIB, 16).concurrency[:2] == (3, 1)
-    assert made.pool(2 * 16 * 4096, 16).concurrency[:2] == (32, 16)
+def test_max_running_requests_limits_concurrency() -> None:
+    sglang_layout = layout_of((1, MHA), max_running_requests=3)
+    assert sglang_layout.max_sequences == 3
+    assert sglang_layout.pool(GIB, 16).concurrency[:2] == (3, 1)
+    assert sglang_layout.pool(2 * 16 * 4096, 16).concurrency[:2] == (32, 16)
 
 
-def test_the_last_stages_take_the_layers_that_do_not_divide() -> None:
+def test_the_last_stages_get_the_remaining_layers() -> None:
     # 11 over 4 stages: 2, 3, 3, 3
     assert stage_sizes(11, 4) == [2, 3, 3, 3]
-    runs = stages([LayerCacheSpec(4, MHA.cache()), LayerCacheSpec(7, GDN.cache())], 4, stage_sizes)
-    assert [[run.layers for run in stage] for stage in runs] == [[2], [2, 1], [3], [3]]
-    assert of((11, MHA), pp=4).needed(1, 10) == 10 * 3 * 4096
-    with pytest.raises(AttncalcError, match="there are 2 layers"):
-        of((2, MHA), pp=3)
+    parts = cut_into_stages([LayerCacheSpec(4, MHA.cache()), LayerCacheSpec(7, GDN.cache())], 4, stage_sizes)
+    assert [[spec.layers for spec in stage] for stage in parts] == [[2], [2, 1], [3], [3]]
+    assert layout_of((11, MHA), pp=4).needed(1, 10) == 10 * 3 * 4096
+    with pytest.raises(AttncalcError, match=r"the number of layers \(2\)"):
+        layout_of((2, MHA), pp=3)
 
 
 # Two pools.
 
 
-def test_windows_have_four_fifths_of_the_tokens() -> None:
+def test_the_window_pool_has_four_fifths_of_the_tokens_by_default() -> None:
     # 12 full and 12 windowed layers of 4,096 B: 5 * 49,152 + 4 * 49,152 B hold 5 tokens and 4 of windows
-    made = alike(1, 2, Sliding(128), 24)
-    found = made.pool(442_368 * 1000 + 442_367, 4096)
-    assert found.tokens == 5000 + 4  # 442,367 * 5 // 442,368
+    sglang_layout = hybrid_layout(1, 2, Sliding(128), 24)
+    pool = sglang_layout.pool(442_368 * 1000 + 442_367, 4096)
+    assert pool.tokens == 5000 + 4  # 442,367 * 5 // 442,368
     # 49,152 B a token and 12 layers of windows' as much; 4,003 of windows = int(5,004 * 0.8); pages of 1
-    assert {d.name: d.quantity for d in found.details} == {
+    assert {d.name: d.quantity for d in pool.details} == {
         "full_bytes_per_token": 49_152,
         "swa_bytes_per_token": 49_152,
         "swa_tokens": 4003,
         "kv_block_size": 1,
     }
-    assert "swa-full-tokens-ratio 0.8" in made.facts
+    assert "swa-full-tokens-ratio 0.8" in sglang_layout.facts
     # 5,005 rows of 24,576 B and 4,004 rows, for K and V each: 0.206 GiB in all
-    assert found.log_lines == (
+    assert pool.log_lines == (
         "Use sliding window memory pool. full_layer_tokens=5004, swa_layer_tokens=4003",
         "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5004, K size: 0.11 GB, V size: 0.11 GB",
         "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.09 GB",
@@ -200,87 +199,93 @@ def test_windows_have_four_fifths_of_the_tokens() -> None:
     )
 
 
-def test_pages_of_windows_are_whole_too() -> None:
+def test_the_window_pool_has_whole_pages() -> None:
     # 1 full, 1 windowed layer: 4,096 * (1 + 1/2) B a token; 1,000 tokens are 992 whole, 496 of windows are 480
-    made = alike(1, 2, Sliding(64), 2, swa_full_tokens_ratio="0.5", block_size=32)
-    found = made.pool(6144 * 1000, 100)
-    assert (found.tokens, found.details[2].quantity) == (992, 480)
+    sglang_layout = hybrid_layout(1, 2, Sliding(64), 2, swa_full_tokens_ratio="0.5", block_size=32)
+    pool = sglang_layout.pool(6144 * 1000, 100)
+    assert (pool.tokens, pool.details[2].quantity) == (992, 480)
 
 
 @pytest.mark.parametrize(
     ("window", "context", "slots"),
     [
-        # the window before the query, 128 tokens not yet freed, a token to align and one for the next
+        # the window before the query, 128 tokens not yet freed, one page and one token for the next step
         (Sliding(1024), 100_000, 1023 + 128 + 2),
         (Chunked(8192), 100_000, 8192 + 128 + 2),
-        # no more than there are
+        # the context is shorter
         (Sliding(1024), 900, 900),
     ],
 )
-def test_a_sequence_may_hold_its_window_and_a_little_more(window: Any, context: int, slots: int) -> None:
-    made = alike(1, 4, window, swa_full_tokens_ratio="0.01")
-    # 2 full, 6 windowed: the windows' pool is 0.01 of the full one, so 100 slots of that for each of its own
-    tokens = max(10 * context, 100 * max(10 * slots, made.pools.window + 2))
-    assert made.needed(10, context) == -(-tokens * 4096 * (2 * 100 + 6) // 100)
+def test_window_tokens_per_sequence(window: Any, context: int, slots: int) -> None:
+    sglang_layout = hybrid_layout(1, 4, window, swa_full_tokens_ratio="0.01")
+    # 2 full, 6 windowed: the windows' pool is 0.01 of the full one, so 100 slots of the full pool per slot of its own
+    tokens = max(10 * context, 100 * max(10 * slots, sglang_layout.pools.window + 2))
+    assert sglang_layout.needed(10, context) == -(-tokens * 4096 * (2 * 100 + 6) // 100)
 
 
-def test_a_drafter_keeps_windows_longer() -> None:
-    # 1,023 before the query, 128 steps of 4 tokens not yet freed, a token to align and 2 * 4 for the next two steps
-    drafted = alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4)
+def test_a_drafter_needs_more_window_tokens_per_sequence() -> None:
+    # 1,023 before the query, 128 steps of 4 tokens not yet freed, a token to align and 2 * 4 for two steps
+    drafted = hybrid_layout(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4)
     assert drafted.needed(10, 100_000) == 100 * 10 * (1023 + 512 + 1 + 8) * 4096 * 206 // 100
     # in pages of 16: 1023 + 512 + 16 + 8 = 1559 are 98 pages; without a drafter a page: 1023 + 128 + 32 are 74
-    paged = alike(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4, block_size=16)
-    assert paged._window(100_000) == 98 * 16
-    assert alike(1, 4, Sliding(1024), block_size=16)._window(100_000) == 74 * 16
-    # a drafter of which only the layers are known proposes one
-    assert alike(1, 4, Sliding(1024), speculative_layers=1, block_size=16)._window(100_000) == 74 * 16
-    assert alike(1, 4, Sliding(1026), speculative_layers=1, block_size=16)._window(100_000) == 74 * 16
+    paged = hybrid_layout(1, 4, Sliding(1024), swa_full_tokens_ratio="0.01", speculative_tokens=4, block_size=16)
+    assert paged._swa_tokens_per_sequence(100_000) == 98 * 16
+    assert hybrid_layout(1, 4, Sliding(1024), block_size=16)._swa_tokens_per_sequence(100_000) == 74 * 16
+    # with --speculative-layers only, the drafter is taken to propose one token
+    assert (
+        hybrid_layout(1, 4, Sliding(1024), speculative_layers=1, block_size=16)._swa_tokens_per_sequence(100_000)
+        == 74 * 16
+    )
+    assert (
+        hybrid_layout(1, 4, Sliding(1026), speculative_layers=1, block_size=16)._swa_tokens_per_sequence(100_000)
+        == 74 * 16
+    )
 
 
-def test_a_stage_of_windows_alone_has_as_many_slots_as_tokens() -> None:
+def test_a_stage_with_only_windows_has_as_many_tokens_as_the_full_pool() -> None:
     # stages of 2 full and 1 windowed layer (2.8 * 4,096 B) and of 3 windowed ones (3 * 4,096 B)
-    made = of((2, MHA), (4, MHA.with_span(Sliding(8))), pp=2)
-    assert made.needed(1, 1000) == 1000 * 3 * 4096
-    assert made.pool(1000 * 3 * 4096, 1000).tokens == 1000
+    sglang_layout = layout_of((2, MHA), (4, MHA.with_span(Sliding(8))), pp=2)
+    assert sglang_layout.needed(1, 1000) == 1000 * 3 * 4096
+    assert sglang_layout.pool(1000 * 3 * 4096, 1000).tokens == 1000
 
 
-def test_a_windows_pool_no_larger_than_a_window_does_not_start() -> None:
-    made = alike(1, 2, Sliding(129), 2, swa_full_tokens_ratio="1")
+def test_a_window_pool_must_be_larger_than_one_window() -> None:
+    sglang_layout = hybrid_layout(1, 2, Sliding(129), 2, swa_full_tokens_ratio="1")
     # 128 + 1 slots are not enough, however short the sequence
-    assert made.needed(1, 1) == 130 * 8192
-    assert made.pool(130 * 8192, 1).concurrency[:2] == (130, 1)
-    assert made.pool(129 * 8192, 1).concurrency[0] == 0
+    assert sglang_layout.needed(1, 1) == 130 * 8192
+    assert sglang_layout.pool(130 * 8192, 1).concurrency[:2] == (130, 1)
+    assert sglang_layout.pool(129 * 8192, 1).concurrency[0] == 0
 
 
-def test_one_pool_where_it_is_asked_for_or_all_are_windows() -> None:
-    hybrid, asked = alike(1, 2, Sliding(8)), alike(1, 2, Sliding(8), disable_hybrid_swa_memory=True)
-    alone = of((8, MHA.with_span(Sliding(8))))
-    assert asked.needed(2, 999) == alone.needed(2, 999) == 2 * 999 * 8 * 4096
+def test_one_pool_with_the_option_or_with_only_windows() -> None:
+    hybrid, request = hybrid_layout(1, 2, Sliding(8)), hybrid_layout(1, 2, Sliding(8), disable_hybrid_swa_memory=True)
+    alone = layout_of((8, MHA.with_span(Sliding(8))))
+    assert request.needed(2, 999) == alone.needed(2, 999) == 2 * 999 * 8 * 4096
     assert hybrid.pools.swa is not None
     assert any("whole context" in note for note in alone.notes)
     assert any("--disable-hybrid-swa-memory" in note for note in hybrid.notes)
 
 
 @pytest.mark.parametrize(
-    ("model_type", "two"), [("gpt_oss", True), ("gemma3", False), ("mistral", False), (None, True)]
+    ("model_type", "has_swa_pool"), [("gpt_oss", True), ("gemma3", False), ("mistral", False), (None, True)]
 )
-def test_the_model_type_says_whether_windows_have_a_pool(model_type: str | None, two: bool) -> None:
-    made = alike(1, 2, Sliding(128), 24, model_type=model_type)
-    assert (made.pools.swa is not None) is two
-    said = " ".join(made.notes)
-    assert ("other models (Gemma 2 and 3)" in said) is (model_type is None)
-    assert (f"has no {model_type}: windows and chunks have slots" in said) is not two
-    if not two:  # 24 layers of 4,096 B, whatever the window
-        assert made.needed(2, 999) == 2 * 999 * 24 * 4096
+def test_the_model_type_decides_whether_windows_have_a_pool(model_type: str | None, has_swa_pool: bool) -> None:
+    sglang_layout = hybrid_layout(1, 2, Sliding(128), 24, model_type=model_type)
+    assert (sglang_layout.pools.swa is not None) is has_swa_pool
+    notes = " ".join(sglang_layout.notes)
+    assert ("other models (Gemma 2 and 3)" in notes) is (model_type is None)
+    assert (f"for model_type {model_type}: windows and chunks are stored" in notes) is not has_swa_pool
+    if not has_swa_pool:  # 24 layers of 4,096 B, whatever the window
+        assert sglang_layout.needed(2, 999) == 2 * 999 * 24 * 4096
 
 
-def test_two_pools_that_are_not_known_are_not_guessed() -> None:
+def test_unsupported_window_pools_are_errors() -> None:
     windows = MHA.with_span(Sliding(8))
     for layers in ([(1, MHA), (1, windows), (1, GDN)], [(2, windows)]):
-        with pytest.raises(AttncalcError, match="a pool of windows"):
-            of(*layers, model_type="inkling_mm_model")
-        assert of(*layers, model_type="inkling_mm_model", disable_hybrid_swa_memory=True).pools.swa is None
-        assert of(*layers, model_type="nobody").pools.swa is None
+        with pytest.raises(AttncalcError, match="a sliding-window pool"):
+            layout_of(*layers, model_type="inkling_mm_model")
+        assert layout_of(*layers, model_type="inkling_mm_model", disable_hybrid_swa_memory=True).pools.swa is None
+        assert layout_of(*layers, model_type="nobody").pools.swa is None
 
 
 # States.
@@ -288,11 +293,11 @@ def test_two_pools_that_are_not_known_are_not_guessed() -> None:
 
 def test_state_dtypes() -> None:
     def slot(kind: Any, **more: Any) -> int:
-        states = of((1, MHA), (1, kind), **more).states
+        states = layout_of((1, MHA), (1, kind), **more).states
         assert states is not None
         return int(states.slot)
 
-    # 4 heads * 8 * 16: fp32 unless the model or the option says otherwise; the 3 tokens of the convolution in bf16
+    # 4 heads * 8 * 16: fp32 unless the model or the option message otherwise; the 3 tokens of the convolution in bf16
     convolution = (4 * 8 + 2 * 16) * 3 * 2
     mamba = Mamba2(4, 8, 16, 4, 1)
     assert slot(mamba) == 4 * 8 * 16 * 4 + convolution
@@ -304,55 +309,55 @@ def test_state_dtypes() -> None:
 
 @pytest.mark.parametrize(("kind", "more", "slots"), [(GDN, {}, 5), (ShortConvolution(40, 3), {}, 3)])
 def test_the_radix_cache_copies_states(kind: Any, more: dict[str, Any], slots: int) -> None:
-    states = of((1, MHA), (1, kind), **more).states
+    states = layout_of((1, MHA), (1, kind), **more).states
     assert states is not None
     assert states.per_sequence == slots
 
 
-def test_without_the_radix_cache_there_are_as_many_slots_as_sequences() -> None:
-    made = of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False, max_running_requests=7)
+def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
+    sglang_layout = layout_of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False, max_running_requests=7)
     # (7 + 1) slots of 3 * 8 * 8 * 4 B, and 7 sequences of 10 tokens of 8,192 B
-    assert made.needed(7, 10) == 8 * 768 + 70 * 8192
-    assert made.pool(8 * 768 + 70 * 8192, 10).concurrency[:2] == (70, 10)
-    assert made.pool(8 * 768 + 80 * 8192, 10).concurrency[:2] == (7, 1)
-    alone = of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False).states
+    assert sglang_layout.needed(7, 10) == 8 * 768 + 70 * 8192
+    assert sglang_layout.pool(8 * 768 + 70 * 8192, 10).concurrency[:2] == (70, 10)
+    assert sglang_layout.pool(8 * 768 + 80 * 8192, 10).concurrency[:2] == (7, 1)
+    alone = layout_of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False).states
     assert alone is not None
-    assert (alone.per_sequence, alone.fixed) == (1, None)
+    assert (alone.per_sequence, alone.fixed_slots) == (1, None)
 
 
-def test_a_drafter_copies_states_for_each_token_it_proposes() -> None:
+def test_a_drafter_copies_states_per_proposed_token() -> None:
     # 1,000 B a slot, half the memory, 3 slots a sequence, 2 tokens ahead: 30,000 B hold
     # (15,000 - 3,000) // (1,000 * 5 / 3) = 7 slots; 7 // 3 = 2 sequences, (2 + 1) * 2 copies
-    states = States(1000, Fraction(1), 3, 2, 48, None)
+    states = StatePool(1000, Fraction(1), 3, 2, 48, None)
     assert states.slots(30_000) == 7
-    assert states.rest(30_000, 7) == 30_000 - 8 * 1000 - 6 * 1000
+    assert states.token_memory(30_000, 7) == 30_000 - 8 * 1000 - 6 * 1000
     # no more than 1 sequence at once: (1 + 1) * 2 copies
-    assert states._replace(most=1).rest(30_000, 7) == 30_000 - 8 * 1000 - 4 * 1000
+    assert states._replace(max_sequences=1).token_memory(30_000, 7) == 30_000 - 8 * 1000 - 4 * 1000
 
 
-def test_windows_beside_states_are_kept_whole() -> None:
-    assert of((1, MHA), (1, MHA.with_span(Sliding(8))), (1, GDN)).pools.swa is None
+def test_windows_beside_states_are_stored_like_full_attention() -> None:
+    assert layout_of((1, MHA), (1, MHA.with_span(Sliding(8))), (1, GDN)).pools.swa is None
 
 
-def test_each_stage_has_the_slots_of_that_with_the_most_states() -> None:
+def test_all_stages_have_slots_as_large_as_the_largest() -> None:
     # stages of 2 attention and 1 lightning layer and of 3 lightning layers: 3 * 8 * 8 * 4 B a slot on both
-    made = of((2, MHA), (4, Lightning(1, 8)), pp=2)
-    assert made.states is not None
-    assert made.states.slot == 768
+    sglang_layout = layout_of((2, MHA), (4, Lightning(1, 8)), pp=2)
+    assert sglang_layout.states is not None
+    assert sglang_layout.states.slot == 768
     # 20 slots, one never given out, are 9 / 19 of the memory; the first stage alone has tokens, 8,192 B each
     memory = 20 * 768 * 19 // 9 + 1
-    assert made.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
+    assert sglang_layout.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
     # the other way round the second one has them: 19 GiB hold 10 GiB of tokens, 5 of K and 5 of V
-    turned = of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
+    turned = layout_of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
     assert turned.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
 
 
-def test_what_a_drafter_needs_is_found_at_once() -> None:
-    # from where the search begins it goes down by a few slots alone, in either regime
+def test_the_search_for_slots_starts_near_its_result() -> None:
+    # the search starts only a few slots above its result, with and without a limit on sequences
     for most in (1, 48, 10**9):
-        states = States(1000, Fraction(9, 10), 5, 4, most, None)
+        states = StatePool(1000, Fraction(9, 10), 5, 4, most, None)
         slots = states.slots(states.needed(10**12, 1))
-        assert 0 <= states._bounded(10**12, 1) - slots < 20
+        assert 0 <= states._enough_slots(10**12, 1) - slots < 20
 
 
 @given(
@@ -364,21 +369,21 @@ def test_what_a_drafter_needs_is_found_at_once() -> None:
     st.integers(1, 2000),
     st.integers(1, 6),
 )
-def test_from_what_states_need_on_there_is_always_enough(
+def test_any_memory_from_needed_on_is_enough(
     slot: int, share: str, per_sequence: int, ahead: int, most: int, tokens: int, sequences: int
 ) -> None:
-    states = States(slot, Fraction(share), per_sequence, ahead, most if ahead else None, None)
+    states = StatePool(slot, Fraction(share), per_sequence, ahead, most if ahead else None, None)
 
     def holds(memory: int) -> bool:
         slots = int(states.slots(memory))
-        return slots // per_sequence >= sequences and int(states.rest(memory, slots)) >= tokens
+        return slots // per_sequence >= sequences and int(states.token_memory(memory, slots)) >= tokens
 
     least = states.needed(tokens, sequences)
     assert not holds(least - 1)
     assert all(holds(least + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
 
 
-# What holds for every model.
+# Properties of all models.
 
 
 SETTINGS = st.fixed_dictionaries(
@@ -393,10 +398,10 @@ SETTINGS = st.fixed_dictionaries(
 
 
 @given(models(), SETTINGS, st.integers(1, 40), st.integers(1, 300))
-def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: int, context: int) -> None:
+def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int, context: int) -> None:
     try:
-        plain = layout("sglang", layer_cache_specs(model.plain()), told(**more))
-        shown = layout("sglang", layer_cache_specs(model.symbolic(gathered=False)), told(**more))
+        plain = layout("sglang", layer_cache_specs(model.plain()), engine_args(**more))
+        shown = layout("sglang", layer_cache_specs(model.symbolic(gathered=False)), engine_args(**more))
     except AttncalcError:
         return  # rows of several sizes, several windows
     needed = plain.needed(batch, context)
@@ -404,27 +409,27 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
     enough, short = plain.pool(needed, context), plain.pool(needed - 1, context)
     assert Fraction(*short.concurrency[:2]) < batch <= Fraction(*enough.concurrency[:2])
     assert plain.needed(batch + 1, context) >= needed <= plain.needed(batch, context + 1)
-    assert layout("ideal", layer_cache_specs(model.plain()), told()).needed(batch, context) <= needed
+    assert layout("ideal", layer_cache_specs(model.plain()), engine_args()).needed(batch, context) <= needed
     # the formulas say the same numbers
     figure = shown.needed(batch, context)
     pool = shown.pool(needed, context)
     assert isinstance(figure, Quantity)
     assert figure == needed
     assert pool.log_lines == enough.log_lines
-    for each in (figure, pool.tokens, pool.concurrency, *(detail.quantity for detail in pool.details)):
-        symbols = {symbol.name: symbol.value for symbol in each.formula.symbols}
-        value = Fraction(*each[:2]) if isinstance(each, tuple) else Fraction(int(each))
-        assert evaluate(each.formula.text, symbols) == value
+    for shown_figure in (figure, pool.tokens, pool.concurrency, *(detail.quantity for detail in pool.details)):
+        symbols = {symbol.name: symbol.value for symbol in shown_figure.formula.symbols}
+        value = Fraction(*shown_figure[:2]) if isinstance(shown_figure, tuple) else Fraction(int(shown_figure))
+        assert evaluate(shown_figure.formula.text, symbols) == value
 
 
-# Its share of a GPU.
+# The share of a GPU's memory.
 
 
 @pytest.mark.parametrize(
     ("gib", "tp", "pp", "given", "mib"),
     [
-        # 512, 1.5 a token of a chunk, 128 a device, 2 a decode graph, 8 a prefill graph: of 8192 tokens 8 sizes to
-        # 32, 14 to 256, 8 to 512, 8 to 1024, 12 to 4096 and 8 to 8192
+        # 512, 1.5 per token of a chunk, 128 per device, 2 per decode graph, 8 per prefill graph: for 8192 tokens 8
+        # sizes to 32, 14 to 256, 8 to 512, 8 to 1024, 12 to 4096 and 8 to 8192
         (64, 1, 1, {}, 512 + 12288 + 128 + 512 + 58 * 8),
         # 4096 tokens: 50 sizes; four GPUs by tp capture 160 decode steps, by pp 48 and no prefills
         (24, 4, 1, {}, 512 + 6144 + 4 * 128 + 160 * 2 + 50 * 8),
@@ -433,7 +438,7 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
         # 2048 tokens: 8 + 14 + 8 + 8 + 4 sizes; 16384: 50 + 24
         (16, 1, 1, {}, 512 + 3072 + 128 + 8 * 2 + 42 * 8),
         (180, 1, 1, {}, 512 + 24576 + 128 + 512 * 2 + 74 * 8),
-        # no more decode graphs than sequences that were said; a drafter's 48 come later
+        # --max-running-requests limits the decode graphs; a drafter's limit of 48 is set later
         (64, 1, 1, {"max_running_requests": 7}, 512 + 12288 + 128 + 7 * 2 + 58 * 8),
         (64, 1, 1, {"max_running_requests": 999}, 512 + 12288 + 128 + 512 + 58 * 8),
         (64, 1, 1, {"speculative_tokens": 4}, 512 + 12288 + 128 + 512 + 58 * 8),
@@ -443,10 +448,10 @@ def test_what_is_needed_is_the_least_that_holds(model: Any, more: Any, batch: in
         (64, 1, 1, {"attentions": frozenset({"MLA", "KDA"})}, 512 + 12288 + 128 + 512),
     ],
 )
-def test_its_share_leaves_room_for_a_pass_and_for_graphs(
+def test_mem_fraction_static_leaves_room_for_a_chunk_and_for_graphs(
     gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
 ) -> None:
-    text = default_share("sglang", told(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
+    text = default_share("sglang", engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
     assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
 
 
@@ -459,28 +464,32 @@ def test_a_request_has_the_kinds_of_attention() -> None:
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
     assert resolved.share is not None
     assert float(resolved.share.text) == round((memory - mib) / memory, 3)
-    assert layout("sglang", layer_cache_specs(resolved.model.plain()), resolved.args).most is None
+    assert layout("sglang", layer_cache_specs(resolved.model.plain()), resolved.args).max_sequences is None
 
 
-# What it refuses.
+# Errors.
 
 
 @pytest.mark.parametrize(
-    ("layers", "more", "says"),
+    ("layers", "more", "message"),
     [
         ([(1, MHA), (1, Grouped(32, 4, 128))], {}, "rows of one size"),
         ([(1, MHA), (1, MHA.with_span(Sliding(8))), (1, MHA.with_span(Sliding(9)))], {}, "several"),
-        ([(1, MHA), (1, MHA.with_span(Sliding(8))), (1, Grouped(8, 8, 8, shares_kv=True))], {}, "keys of their own"),
+        (
+            [(1, MHA), (1, MHA.with_span(Sliding(8))), (1, Grouped(8, 8, 8, shares_kv=True))],
+            {},
+            "share the keys of earlier layers",
+        ),
         ([(1, MHA.with_span(Blocks(64, 16)))], {}, "blocks of 64"),
-        ([(3, GDN)], {}, "no layer keeps keys"),
+        ([(3, GDN)], {}, "no layer caches any"),
         ([(1, MHA)], {"kv": "int8"}, "no cache in int8"),
         ([(1, MHA)], {"kv": "fp16"}, "no cache in fp16 for a model in bf16"),
         ([(1, DSA)], {"kv": "fp4"}, "an indexer cannot be in fp4"),
-        ([(1, Grouped(8, 4, 192, 128))], {"kv": "fp4"}, "fp4 is for"),
+        ([(1, Grouped(8, 4, 192, 128))], {"kv": "fp4"}, "fp4 needs"),
         ([(1, DSA)], {"block_size": 16}, "pages of 64 tokens"),
         ([(1, MHA), (1, ShortConvolution(40, 3))], {"block_size": 16}, "pages of 1 token"),
-        ([(1, MHA), (1, GDN)], {"speculative_layers": 1}, "a copy of the states"),
-        ([(1, MHA)], {"engine_version": "0.5.22"}, "no layout is known"),
+        ([(1, MHA), (1, GDN)], {"speculative_layers": 1}, "--speculative-tokens is required"),
+        ([(1, MHA)], {"engine_version": "0.5.22"}, "0.5.22 is not supported"),
         ([(1, MHA)], {"engine_version": "newest"}, "no version 'newest'"),
         ([(1, MHA)], {"swa_full_tokens_ratio": "1.5"}, "at most 1"),
         ([(1, MHA)], {"swa_full_tokens_ratio": "1e9"}, "not a number above 0"),
@@ -491,30 +500,43 @@ def test_a_request_has_the_kinds_of_attention() -> None:
         (
             [(1, MHA), (1, MHA.with_span(Sliding(8)))],
             {"prefix_caching": False, "max_running_requests": 4},
-            "prefill chunks",
+            "prefill chunk",
         ),
     ],
 )
-def test_it_says_what_it_has_no_layout_for(layers: list[tuple[int, Any]], more: dict[str, Any], says: str) -> None:
-    with pytest.raises(AttncalcError, match=says) as error:
-        of(*layers, **more)
+def test_unsupported_combinations_are_errors(layers: list[tuple[int, Any]], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message) as error:
+        layout_of(*layers, **more)
     assert error.value.tip
 
 
 @pytest.mark.parametrize(
-    ("cached", "says"),
+    ("cached", "message"),
     [
-        (CacheSpec("memory", 1, 8), "for memory"),
+        (CacheSpec("memory", 1, 8), "memory is not supported"),
         (CacheSpec("K and V", 2, 8, scales_with="source", role="kv"), "K and V of a source"),
         (CacheSpec("indexer keys", 1, 64, role="indexer"), "of 64 elements"),
     ],
 )
-def test_it_says_what_it_cannot_keep(cached: CacheSpec, says: str) -> None:
-    with pytest.raises(AttncalcError, match=says):
-        layout("sglang", [LayerCacheSpec(1, (*MHA.cache(), cached))], told())
+def test_unsupported_caches_are_errors(cached: CacheSpec, message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        layout("sglang", [LayerCacheSpec(1, (*MHA.cache(), cached))], engine_args())
 
 
-def test_a_later_version_is_taken_to_be_like_this_one() -> None:
-    made = of((1, MHA), engine_version="0.6.1")
-    assert (made.facts[0], made.version) == ("version 0.6.1", "0.6.1")
-    assert "0.5.23" in made.notes[0]
+def test_later_versions_are_computed_like_the_newest_known() -> None:
+    sglang_layout = layout_of((1, MHA), engine_version="0.6.1")
+    assert (sglang_layout.facts[0], sglang_layout.version) == ("version 0.6.1", "0.6.1")
+    assert "0.5.23" in sglang_layout.notes[0]
+
+
+def test_decimals_are_parsed_exactly() -> None:
+    assert [parse_decimal(text, "--x") for text in ("0.92", ".5", "3", " 1.10 ")] == [
+        (92, 100),
+        (5, 10),
+        (3, 1),
+        (110, 100),
+    ]
+    assert parse_decimal("1.0", "--x", upper=1) == (10, 10)
+    for text in ("", ".", "0", "0.0", "-1", "1e9", "1,5", "1.1"):
+        with pytest.raises(AttncalcError, match=r"--x: .* is not a number above 0 and at most 1"):
+            parse_decimal(text, "--x", upper=1)

@@ -1,4 +1,4 @@
-"""`attncalc verify`: real layers agree with the formulas, and what cannot be checked is said."""
+"""`attncalc verify`: real layers agree with the formulas, and notes name what cannot be checked."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from attncalc.verify import kernels as verify_kernels  # noqa: E402
-from attncalc.verify.ask import Options, asked  # noqa: E402
-from attncalc.verify.device import Device, find  # noqa: E402
+from attncalc.verify.device import Device, find_device  # noqa: E402
 from attncalc.verify.kernels import CannotRunError  # noqa: E402
-from attncalc.verify.plan import needs  # noqa: E402
+from attncalc.verify.options import VerifyOptions  # noqa: E402
+from attncalc.verify.plan import required_bytes  # noqa: E402
+from attncalc.verify.request import resolve  # noqa: E402
 
 GIB = 2**30
 
 
 def checks(answer: Answer) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(answer.out)["checks"]
-    return found
+    listed: list[dict[str, Any]] = json.loads(answer.out)["checks"]
+    return listed
 
 
 def test_every_preset_agrees_on_a_cpu(ask: Ask) -> None:
     """At 36 tokens: every layer at its true size, in fp32."""
     answer = ask("verify", "--device", "cpu", "--context", "36", "--json")
-    found = checks(answer)
-    assert [c for c in found if not c["ok"]] == []
+    all_checks = checks(answer)
+    assert [c for c in all_checks if not c["ok"]] == []
     assert answer.code == 0
-    assert {c["of"].split()[0] for c in found} == set(preset_names())
-    exact = [c for c in found if c["section"] in ("parameters", "cache", "FLOPs", "model")]
+    assert {c["of"].split()[0] for c in all_checks} == set(preset_names())
+    exact = [c for c in all_checks if c["section"] in ("parameters", "cache", "FLOPs", "model")]
     assert all(c["difference"] == 0 and c["tolerance"] == 0 for c in exact)
-    peaks = [c for c in found if c["section"] == "peak memory"]
+    peaks = [c for c in all_checks if c["section"] == "peak memory"]
     assert all(abs(c["difference"]) <= 0.01 * c["predicted"] for c in peaks)
     assert {c["name"] for c in peaks} == {f"peak_{p}_{k}" for p in ("prefill", "decode") for k in ("math", "flash")}
 
@@ -55,21 +56,21 @@ def test_every_preset_agrees_on_a_cpu(ask: Ask) -> None:
     ("batch", "context", "dtype"),
     [(1, 4, "fp32"), (2, 40, "fp32"), (3, 33, "fp16"), (2, 37, "bf16")],
 )
-def test_every_kind_of_layer_agrees(ask: Ask, tmp_path: Path, batch: int, context: int, dtype: str) -> None:
-    """Windows and chunks go round their rings; every option of a kind is in one of the layers."""
+def test_every_option_of_a_layer_agrees(ask: Ask, tmp_path: Path, batch: int, context: int, dtype: str) -> None:
+    """Windows and chunks fill their ring buffers; one of the layers has each option of a kind."""
     path = saved(ZOO, tmp_path)
     answer = ask("verify", path, "-b", str(batch), "-c", str(context), "--dtype", dtype, "--device", "cpu", "--json")
     assert [(c["of"], c["name"]) for c in checks(answer) if not c["ok"]] == []
     assert answer.code == 0
 
 
-def test_a_model_with_two_stacks_is_verified_in_both_and_across(ask: Ask) -> None:
+def test_encoder_decoder_and_cross_attention_are_verified(ask: Ask) -> None:
     options = ("-b", "2", "-c", "20", "--source-context", "33", "--device", "cpu")
     answer = ask("verify", "transformer-base", *options, "--json")
     assert answer.code == 0
     assert {c["of"] for c in checks(answer)} == {"encoder", "decoder", "decoder_cross", ""}
     by_name = {(c["of"], c["name"]): c["measured"] for c in checks(answer)}
-    # K and V of 2 sequences * 33 source tokens * 512 * 4 B, whatever was decoded
+    # K and V of 2 sequences * 33 source tokens * 512 * 4 B; decoding does not change it
     assert by_name["decoder_cross", "cache_decode"] == by_name["decoder_cross", "cache_prefill"] == 2 * 2 * 33 * 512 * 4
 
 
@@ -79,16 +80,16 @@ def test_an_encoder_has_no_cache_and_no_decode_step(ask: Ask, tmp_path: Path) ->
     assert not [c for c in checks(answer) if "decode" in c["name"] or "cache" in c["name"]]
 
 
-def test_a_seed_gives_the_same_numbers_again(ask: Ask, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_numbers(ask: Ask, tmp_path: Path) -> None:
     path = saved(GROUPED, tmp_path)
-    once, again, other = (
+    first, second, other_seed = (
         checks(ask("verify", path, "-c", "9", "--device", "cpu", "--seed", seed, "--json")) for seed in "112"
     )
-    assert once == again != other
+    assert first == second != other_seed
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
-def test_it_answers_in_every_format(ask: Ask, tmp_path: Path, form: str) -> None:
+def test_every_format_works(ask: Ask, tmp_path: Path, form: str) -> None:
     path = saved(GROUPED, tmp_path)
     for more in ((), ("--explain",), ("--scaling",)):
         answer = ask("verify", path, "-c", "16", "--device", "cpu", "--format", form, *more)
@@ -96,18 +97,21 @@ def test_it_answers_in_every_format(ask: Ask, tmp_path: Path, form: str) -> None
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
 
 
-def test_its_formulas_are_those_of_the_other_commands(ask: Ask, tmp_path: Path) -> None:
+def test_formulas_equal_those_of_other_commands(ask: Ask, tmp_path: Path) -> None:
     path = saved(GROUPED, tmp_path)
     document = json.loads(ask("verify", path, "-c", "16", "--device", "cpu", "--json").out)
-    found = {r["name"]: r for r in document["layers"][0]["results"]}
+    results = {r["name"]: r for r in document["layers"][0]["results"]}
     # W_k of 32 x (2 heads of 8); one layer's cache of 16 tokens, 2 heads of 8, K and V, 4 B
-    assert (found["params_W_k"]["formula"], found["params_W_k"]["value"]) == ("d_model * n_kv_heads * d_head", 32 * 16)
-    assert found["cache_decode"]["value"] == 16 * 2 * 2 * 8 * 4
+    assert (results["params_W_k"]["formula"], results["params_W_k"]["value"]) == (
+        "d_model * n_kv_heads * d_head",
+        32 * 16,
+    )
+    assert results["cache_decode"]["value"] == 16 * 2 * 2 * 8 * 4
     assert document["device"]["type"] == "cpu"
     assert document["schema"] == "attncalc.verify/1"
 
 
-def test_times_are_information_and_scaling_has_a_row_for_each_doubling(ask: Ask, tmp_path: Path) -> None:
+def test_scaling_has_one_row_per_doubling_and_times_are_positive(ask: Ask, tmp_path: Path) -> None:
     path = saved(MHA, tmp_path)
     document = json.loads(ask("verify", path, "-c", "64", "--device", "cpu", "--scaling", "--json").out)
     assert [row["context"] for row in document["scaling"] if row["kernel"] == "math"] == [8, 16, 32, 64]
@@ -120,20 +124,22 @@ def test_times_are_information_and_scaling_has_a_row_for_each_doubling(ask: Ask,
 
 
 @pytest.mark.parametrize(("text", "tp"), [(GROUPED, 2), (GROUPED, 4), (LATENT, 2), (ZOO, 2)])
-def test_a_layer_over_processes_holds_its_part(ask: Ask, tmp_path: Path, text: str, tp: int) -> None:
-    """GQA-2 over 4 processes: each KV head is held by two of them."""
+def test_each_rank_holds_its_part_of_a_split_layer(ask: Ask, tmp_path: Path, text: str, tp: int) -> None:
+    """GQA-2 over 4 processes: two ranks hold each KV head."""
     answer = ask("verify", saved(text, tmp_path), "-c", "12", "--tp", str(tp), "--device", "cpu", "--json")
     assert [(c["of"], c["name"]) for c in checks(answer) if not c["ok"]] == []
     assert answer.code == 0
-    found = {c["name"]: c["measured"] for c in checks(answer)}
+    measured = {c["name"]: c["measured"] for c in checks(answer)}
     if text is GROUPED:
         # one KV head of 8 on each rank: 12 tokens * 2 * 8 * 4 B
-        assert found["cache_per_rank"] == 12 * 2 * 8 * 4
-        assert found["params_W_q_per_rank"] == 32 * 32 // tp
+        assert measured["cache_per_rank"] == 12 * 2 * 8 * 4
+        assert measured["params_W_q_per_rank"] == 32 * 32 // tp
 
 
-def test_it_shrinks_the_context_and_says_so(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.8 * 400 MiB is room for flash at 4,096 tokens of a batch of 8, not at 32,768."""
+def test_a_context_that_does_not_fit_is_shortened_with_a_note(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.8 * 400 MiB are enough for flash at 4,096 tokens with batch 8, and not at 32,768."""
     monkeypatch.setattr(Device, "free", lambda _: 400 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-b", "8", "-c", "32768", "--kernel", "flash", "--device", "cpu")
     assert answer.code == 0
@@ -141,62 +147,63 @@ def test_it_shrinks_the_context_and_says_so(ask: Ask, tmp_path: Path, monkeypatc
     assert "context 32,768" not in answer.out.partition("\n\n")[0]
 
 
-def test_it_leaves_out_a_kernel_that_would_not_fit(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_fit_is_left_out_with_a_note(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Math at 4,096 tokens: 4 heads * 4,096^2 * 9 B alone are 576 MiB."""
     monkeypatch.setattr(Device, "free", lambda _: 500 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-c", "4096", "--device", "cpu", "--json")
     assert answer.code == 0
     assert {c["name"] for c in checks(answer) if c["section"] == "peak memory"} >= {"peak_prefill_flash"}
     assert "peak_prefill_math" not in {c["name"] for c in checks(answer)}
-    assert any(
-        "decoder, prefill: math needs" in note and "left out" in note for note in json.loads(answer.out)["notes"]
-    )
+    assert any("decoder, prefill: math is left out, as it needs" in note for note in json.loads(answer.out)["notes"])
 
 
-def test_it_declines_what_cannot_fit(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_that_cannot_fit_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "free", lambda _: GIB)
     answer = ask("verify", "gpt3", "--device", "cpu")
     assert (answer.code, answer.out) == (3, "")
     assert "gpt3, decoder: one layer needs" in answer.err
-    assert "819.20 MiB may be taken" in answer.err
+    assert "has 819.20 MiB for it" in answer.err
 
 
-def test_what_it_needs_is_more_than_it_takes(tmp_path: Path) -> None:
-    """A process that verifies holds no more beyond torch itself than the plan said."""
+def test_the_plan_is_an_upper_bound_of_the_memory_used(tmp_path: Path) -> None:
+    """Besides torch itself, a process that verifies never holds more than the plan requires."""
     script = f"""
 import re
 from pathlib import Path
 from attncalc.verify import need_torch
 need_torch()
 from attncalc import load
-from attncalc.verify import plan
-from attncalc.verify.ask import Options, asked
-from attncalc.verify.device import find
-from attncalc.verify.run import verify_model
-model, device = load({saved(MHA, tmp_path)!r}), find("cpu")
-question = asked(model, Options(batch=4, context=1024), device)
-needed = max(max(of.values()) for of in plan.needs(model, question).values())
+from attncalc.verify.device import find_device
+from attncalc.verify.options import VerifyOptions
+from attncalc.verify.plan import required_bytes
+from attncalc.verify.programs.layers import verify_layers
+from attncalc.verify.request import resolve
+model, device = load({saved(MHA, tmp_path)!r}), find_device("cpu")
+request = resolve(model, VerifyOptions(batch=4, context=1024), device)
+required = max(max(by_kernel.values()) for by_kernel in required_bytes(model, request).values())
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 before = resident("VmRSS")
-verify_model(model, question, device, timed=False, tell=lambda _: None)
-print(needed, resident("VmHWM") - before)
+verify_layers(model, request, device, timed=False, on_progress=lambda _: None)
+print(required, resident("VmHWM") - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    needed, taken = map(int, done.stdout.split())
+    required, used = map(int, done.stdout.split())
     # math's scores and softmax alone: 4 sequences * 4 heads * 1,024^2 * 8 B = 128 MiB
-    assert 128 * 2**20 < taken <= needed
+    assert 128 * 2**20 < used <= required
 
 
-def test_without_torch_it_says_the_one_command(tmp_path: Path) -> None:
+def test_without_torch_the_tip_is_the_install_command(tmp_path: Path) -> None:
     script = "import sys; sys.modules['torch'] = None; sys.argv = ['attncalc', 'verify', 'gpt2']\n"
     script += "from attncalc.cli import run; sys.exit(run())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "error: verify runs real torch layers, and torch is not here\n  tip: pip install torch\n"
+    assert done.stderr == "error: verify runs real torch layers, and torch is not installed\n  tip: pip install torch\n"
 
 
-def test_a_device_that_is_not_here_is_exit_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for device in ("cuda", "cuda:3", "mps"):
@@ -205,11 +212,11 @@ def test_a_device_that_is_not_here_is_exit_3(ask: Ask, monkeypatch: pytest.Monke
         assert f"--device {device}" in answer.err
     answer = ask("verify", "gpt2", "--kernel", "efficient", "--device", "cpu")
     assert answer.code == 3
-    assert "efficient does not take its heads, its mask or its dtype on cpu" in answer.err
+    assert "efficient does not support its heads, its mask or its dtype on cpu" in answer.err
 
 
 @pytest.mark.parametrize(
-    "question",
+    "arguments",
     [
         "gpt2 --device tpu",
         "gpt2 --kernel flsh",
@@ -227,17 +234,17 @@ def test_a_device_that_is_not_here_is_exit_3(ask: Ask, monkeypatch: pytest.Monke
         "no-such-model",
     ],
 )
-def test_bad_questions_are_refused(ask: Ask, question: str) -> None:
-    answer = ask("verify", *question.split())
+def test_invalid_arguments_are_errors_with_a_tip(ask: Ask, arguments: str) -> None:
+    answer = ask("verify", *arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ")
     assert "tip:" in answer.err
 
 
-def test_an_interrupt_leaves_cleanly() -> None:
+def test_an_interrupt_prints_no_traceback() -> None:
     command = [sys.executable, "-m", "attncalc", "verify", "gpt3", "--device", "cpu"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    while "torch" not in Path(f"/proc/{running.pid}/maps").read_text():  # it has begun to work
+    while "torch" not in Path(f"/proc/{running.pid}/maps").read_text():  # it has imported torch
         time.sleep(0.1)
     time.sleep(1)
     while running.poll() is None:  # a callback of torch's import may swallow the first
@@ -245,62 +252,64 @@ def test_an_interrupt_leaves_cleanly() -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             running.wait(10)
     out, err = running.communicate()
-    # A shell says 130 of both: where a string was in exec() just then, CPython itself dies by the signal.
+    # A shell reports 130 for both: CPython itself dies by the signal if it was in exec() of a string just then.
     assert running.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in out + err
 
 
-def test_a_window_longer_than_the_context_is_no_mask(ask: Ask, tmp_path: Path) -> None:
-    """A causal flag says it, so that kernels without masks run."""
+def test_a_window_longer_than_the_context_needs_no_mask(ask: Ask, tmp_path: Path) -> None:
+    """The causal flag is enough, so kernels that take no mask can run."""
 
     def peak(text: str) -> int:
         answer = ask("verify", saved(text, tmp_path), "-c", "20", "--kernel", "math", "--device", "cpu", "--json")
         return next(int(c["predicted"]) for c in checks(answer) if c["name"] == "peak_prefill_math")
 
-    # the mask that a window of 5 needs takes a byte a pair more than a flag
+    # the mask of a window of 5 takes one byte per pair, the causal flag none
     assert peak(WINDOW.replace("window: 5", "window: 20")) == peak(GROUPED)
     assert peak(WINDOW) == peak(GROUPED) + 20 * 20
 
 
-def test_a_kernel_that_refuses_the_true_size_is_left_out_and_named(
+def test_a_kernel_that_fails_at_the_true_size_is_left_out_with_a_note(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took the few tokens that it was tried on."""
-    true = verify_kernels.sdpa
+    """The kernel works on the few tokens that the plan tries."""
+    original = verify_kernels.sdpa
 
-    def refuses(kernel: str, q: Tensor, *given: Any) -> Tensor:
+    def fails_at_30_tokens(kernel: str, q: Tensor, *arguments: Any) -> Tensor:
         if kernel == "flash" and q.shape[2] == 30:
             raise CannotRunError(kernel)
-        return true(kernel, q, *given)
+        return original(kernel, q, *arguments)
 
-    monkeypatch.setattr("attncalc.verify.subject.sdpa", refuses)
+    monkeypatch.setattr("attncalc.verify.real_layer.sdpa", fails_at_30_tokens)
     answer = ask("verify", saved(ENCODER, tmp_path), "-c", "30", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "encoder, prefill: flash refused these sizes." in json.loads(answer.out)["notes"]
+    assert "encoder, prefill: flash does not support these sizes." in json.loads(answer.out)["notes"]
     assert "peak_prefill_math" in {c["name"] for c in checks(answer)}
     assert "peak_prefill_flash" not in {c["name"] for c in checks(answer)}
 
 
-def test_a_counter_that_fails_is_left_out_and_named(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_flop_counter_is_noted(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch's did for grouped heads in a fused kernel (pytorch#177188)."""
-    monkeypatch.setattr("attncalc.verify.counts.counts_scores", lambda one, layer: None)
+    monkeypatch.setattr("attncalc.verify.checks.counts.kernel_is_counted", lambda layer_pass, layer: None)
     answer = ask("verify", saved(GROUPED, tmp_path), "-c", "12", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "decoder: this torch counts no FLOPs of flash with grouped heads." in json.loads(answer.out)["notes"]
+    assert "decoder: this torch cannot count the FLOPs of flash with grouped heads." in json.loads(answer.out)["notes"]
 
 
-def test_the_catalogue_says_which_models_it_could_not_check(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLA's heads are of two widths, which flash on a CPU does not take; the others are checked all the same."""
+def test_the_catalogue_names_models_that_cannot_be_verified(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flash on a CPU does not support MLA, whose K and V have two widths; the other models are verified."""
     monkeypatch.setattr("attncalc.cli.verify.preset_names", lambda: ["deepseek-v3", "gpt2"])
     answer = ask("verify", "--kernel", "flash", "-c", "8", "--device", "cpu")
     assert answer.code == 3
     lines = {line.split()[0]: line for line in answer.out.splitlines() if line.startswith("  ") and line.split()}
-    assert lines["deepseek-v3"].endswith("not checked")
+    assert lines["deepseek-v3"].endswith("not verified")
     assert lines["gpt2"].endswith("ok")
-    assert "warning: not checked: deepseek-v3, dense and moe: flash does not take its heads" in answer.out
+    assert "warning: not verified: deepseek-v3, dense and moe: flash does not support its heads" in " ".join(
+        answer.out.split()
+    )
 
 
-def test_scaling_plans_each_context_alone(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_plans_each_context_by_itself(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.8 * 450 MiB: math fits at 2,048 tokens (4 heads * 2,048^2 * 9 B are 144 MiB), not at 4,096 (576 MiB)."""
     monkeypatch.setattr(Device, "free", lambda _: 580 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-c", "4096", "--scaling", "--device", "cpu", "--json")
@@ -310,8 +319,8 @@ def test_scaling_plans_each_context_alone(ask: Ask, tmp_path: Path, monkeypatch:
     assert [row["context"] for row in rows if row["kernel"] == "flash"] == [512, 1024, 2048, 4096]
 
 
-def test_a_decode_step_is_planned_too() -> None:
-    """MLA absorbed: math copies the latent for each of 128 heads: 8,192 * 128 * (576 + 512) * 4 B are 4.25 GiB."""
-    model, device = load("deepseek-v3"), find("cpu")
-    question = asked(model, Options(context=8192, dtype="fp32"), device)
-    assert needs(model, question)["dense and moe", "decode"]["math"] > 8192 * 128 * (576 + 512) * 4
+def test_the_plan_includes_decode_steps() -> None:
+    """Absorbed MLA: math copies the latent for each of 128 heads: 8,192 * 128 * (576 + 512) * 4 B are 4.25 GiB."""
+    model, device = load("deepseek-v3"), find_device("cpu")
+    request = resolve(model, VerifyOptions(context=8192, dtype="fp32"), device)
+    assert required_bytes(model, request)["dense and moe", "decode"]["math"] > 8192 * 128 * (576 + 512) * 4

@@ -1,4 +1,4 @@
-"""`attncalc verify` can say no: a formula, a layer or a cache that is wrong on purpose fails its check by name."""
+"""Each check of `attncalc verify` can fail: a formula, a layer or a cache that is wrong on purpose fails its checks."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
-import attncalc.verify.caches  # noqa: E402
-import attncalc.verify.kernels  # noqa: E402
-import attncalc.verify.numerics  # noqa: E402
-import attncalc.verify.run  # noqa: E402
-import attncalc.verify.small  # noqa: E402
-import attncalc.verify.subject  # noqa: E402
-from attncalc.verify import layers, parallel, timing  # noqa: E402
-from attncalc.verify.caches import Cache  # noqa: E402
+from attncalc.verify import kernels, real_layer, timing  # noqa: E402
+from attncalc.verify.cases import cases  # noqa: E402
+from attncalc.verify.checks import behaviour, numerics  # noqa: E402
 from attncalc.verify.kernels import CannotRunError  # noqa: E402
-from attncalc.verify.masks import EVERY_KEY  # noqa: E402
-from attncalc.verify.subject import Asked, subjects  # noqa: E402
+from attncalc.verify.layers import base, cache, grouped  # noqa: E402
+from attncalc.verify.layers.cache import Cache  # noqa: E402
+from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402
+from attncalc.verify.layers.latent import LatentAttention  # noqa: E402
+from attncalc.verify.masks import NO_MASK  # noqa: E402
+from attncalc.verify.programs import layers, tensor_parallel  # noqa: E402
+from attncalc.verify.request import VerifyRequest  # noqa: E402
 
 Patch = pytest.MonkeyPatch
 BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}
-"""What is wrong, by name: the model, how to make it wrong, the checks that must fail."""
+"""Mutations by name: the model, a function that makes something wrong, the checks that must fail."""
 
 
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch: Patch) -> None:
-    """Times are information: these tests do without."""
-    monkeypatch.setattr(timing, "ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
+    """Skip the timing: times are not checked."""
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
     monkeypatch.setattr(timing, "fastest", lambda device, run: 1.0)
 
 
 def breaks(model: str, *names: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    def kept(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        BREAKS[make.__name__] = (model, make, names)
-        return make
+    def register(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        BREAKS[mutate.__name__] = (model, mutate, names)
+        return mutate
 
-    return kept
+    return register
 
 
 @breaks(GROUPED, "params_W_v", "params_layer")
@@ -68,18 +68,18 @@ def formula_of_a_matrix(patch: Patch) -> None:
 
 
 @breaks(GROUPED, "params_more", "params_layer")
-def layer_with_a_parameter_more(patch: Patch) -> None:
-    true = layers.GroupedAttention.__init__
+def layer_with_an_extra_parameter(patch: Patch) -> None:
+    true = GroupedAttention.__init__
 
     def wrong(self: Any, *given: Any, **named_: Any) -> None:
         true(self, *given, **named_)
         self.more = nn.Parameter(torch.zeros(3))
 
-    patch.setattr(layers.GroupedAttention, "__init__", wrong)
+    patch.setattr(GroupedAttention, "__init__", wrong)
 
 
 @breaks(LATENT, "params_W_kv_a", "params_layer")
-def latent_layer_without_its_rotary_key(patch: Patch) -> None:
+def formula_without_the_rotary_key(patch: Patch) -> None:
     true = Latent.matrices
 
     def wrong(self: Latent, d_model: int, d_source: int) -> Any:
@@ -89,8 +89,8 @@ def latent_layer_without_its_rotary_key(patch: Patch) -> None:
 
 
 @breaks(WINDOW, "cache_prefill", "cache_decode")
-def ring_with_a_row_more(patch: Patch) -> None:
-    patch.setattr(attncalc.verify.caches, "ring", lambda span: span.window + 1)
+def ring_with_an_extra_row(patch: Patch) -> None:
+    patch.setattr(cache, "ring_size", lambda span: span.window + 1)
 
 
 @breaks(WINDOW, "cache_prefill", "cache_decode")
@@ -100,8 +100,8 @@ def formula_of_a_window(patch: Patch) -> None:
 
 @breaks(GROUPED, "cache_prefill", "cache_decode")
 def formula_of_the_cache(patch: Patch) -> None:
-    true = ideal._token
-    patch.setattr(ideal, "_token", lambda cached, stored: true(cached, stored) // 2)
+    true = ideal._row_bytes
+    patch.setattr(ideal, "_row_bytes", lambda cached, stored: true(cached, stored) // 2)
 
 
 @breaks(GROUPED, "cache_holds_every_token", "decode_equals_prefill", "token_by_token")
@@ -109,17 +109,17 @@ def cache_that_forgets(patch: Patch) -> None:
     true = Cache.extend
 
     def wrong(self: Cache, *new: Tensor) -> tuple[Tensor, ...]:
-        found = true(self, *new)
-        if new[0].shape[1] == 1 and self.seen > 1:
+        rows = true(self, *new)
+        if new[0].shape[1] == 1 and self.tokens_seen > 1:
             self._rows[0][:, 0] = 0
-        return found
+        return rows
 
     patch.setattr(Cache, "extend", wrong)
 
 
 @breaks(WINDOW, "token_by_token")
 def ring_that_is_too_short(patch: Patch) -> None:
-    patch.setattr(attncalc.verify.caches, "ring", lambda span: span.window - 1)
+    patch.setattr(cache, "ring_size", lambda span: span.window - 1)
 
 
 @breaks(GROUPED, "flops_prefill_math", "flops_decode_math")
@@ -130,14 +130,14 @@ def formula_of_the_scores(patch: Patch) -> None:
 
 @breaks(GROUPED, "flops_prefill_math", "flops_prefill_flash", "flops_decode_math", "flops_decode_flash")
 def layer_that_projects_twice(patch: Patch) -> None:
-    true = layers.GroupedAttention._heads
+    true = GroupedAttention._heads
 
-    def wrong(self: layers.GroupedAttention, projected: Tensor, norm_name: str, width: int) -> Tensor:
+    def wrong(self: GroupedAttention, projected: Tensor, norm_name: str, width: int) -> Tensor:
         if norm_name == "q_norm":
             self.W_o(projected)
         return true(self, projected, norm_name, width)
 
-    patch.setattr(layers.GroupedAttention, "_heads", wrong)
+    patch.setattr(GroupedAttention, "_heads", wrong)
 
 
 @breaks(GROUPED, "pairs")
@@ -147,15 +147,15 @@ def formula_of_the_triangle(patch: Patch) -> None:
 
 @breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash", "peak_decode_flash")
 def layer_that_holds_a_copy(patch: Patch) -> None:
-    true = layers.GroupedAttention.answer
+    true = GroupedAttention.attend_and_project
 
     def wrong(self: Any, x: Tensor, *given: Any) -> Tensor:
-        held = x.clone(), x.clone()
+        copies = x.clone(), x.clone()
         out = true(self, x, *given)
-        del held
+        del copies
         return out
 
-    patch.setattr(layers.GroupedAttention, "answer", wrong)
+    patch.setattr(GroupedAttention, "attend_and_project", wrong)
 
 
 @breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash")
@@ -166,83 +166,83 @@ def formula_of_the_queries_memory(patch: Patch) -> None:
 
 @breaks(GROUPED, "math_equals_reference_fp32", "flash_equals_reference_fp16", "flash_equals_reference_bf16")
 def kernel_with_another_scale(patch: Patch) -> None:
-    true = attncalc.verify.kernels.sdpa
-    wrong = lambda kernel, q, k, v, seen, scale, sinks=None: true(kernel, q, k, v, seen, 1.1 * scale, sinks)  # noqa: E731
-    patch.setattr(attncalc.verify.numerics, "sdpa", wrong)
+    true = kernels.sdpa
+    wrong = lambda kernel, q, k, v, mask, scale, sinks=None: true(kernel, q, k, v, mask, 1.1 * scale, sinks)  # noqa: E731
+    patch.setattr(numerics, "sdpa", wrong)
 
 
 @breaks(GROUPED, "math_masks", "flash_masks")
 def kernel_without_its_mask(patch: Patch) -> None:
-    true = attncalc.verify.kernels.sdpa
-    wrong = lambda kernel, q, k, v, seen, scale, sinks=None: true(kernel, q, k, v, EVERY_KEY, scale, sinks)  # noqa: E731
-    patch.setattr(attncalc.verify.subject, "sdpa", wrong)
+    true = kernels.sdpa
+    wrong = lambda kernel, q, k, v, mask, scale, sinks=None: true(kernel, q, k, v, NO_MASK, scale, sinks)  # noqa: E731
+    patch.setattr(real_layer, "sdpa", wrong)
 
 
 @breaks(GROUPED, "reference_masks")
-def padding_that_is_seen(patch: Patch) -> None:
-    patch.setattr(attncalc.verify.numerics, "padded", lambda seen, lengths: seen.expand(len(lengths), 1, -1, -1))
+def padding_that_is_visible(patch: Patch) -> None:
+    patch.setattr(numerics, "padded", lambda matrix, lengths: matrix.expand(len(lengths), 1, -1, -1))
 
 
 @breaks(GROUPED, "reference_weights_sum_to_1")
 def weights_that_sum_to_more(patch: Patch) -> None:
-    true = attncalc.verify.kernels.weights
-    patch.setattr(attncalc.verify.kernels, "weights", lambda *given: 1.001 * true(*given))
+    true = kernels.weights
+    patch.setattr(kernels, "weights", lambda *given: 1.001 * true(*given))
 
 
 @breaks(GROUPED, "math_weights_sum_to_1")
 def weights_with_a_negative_one(patch: Patch) -> None:
-    """The sum is still 1."""
-    true = attncalc.verify.kernels.sdpa
+    """The weights still sum to 1."""
+    true = kernels.sdpa
 
     def wrong(*given: Any) -> Tensor:
-        found = true(*given)
-        found[..., -1, :2] += torch.tensor([-2.0, 2.0])
-        return found
+        output = true(*given)
+        output[..., -1, :2] += torch.tensor([-2.0, 2.0])
+        return output
 
-    patch.setattr(attncalc.verify.subject, "sdpa", wrong)
+    patch.setattr(real_layer, "sdpa", wrong)
 
 
 @breaks(GROUPED, "spread_scaled")
 def layer_without_its_scale(patch: Patch) -> None:
-    patch.setattr(layers, "math", SimpleNamespace(sqrt=lambda _: 1.0))
+    patch.setattr(grouped, "math", SimpleNamespace(sqrt=lambda _: 1.0))
 
 
 @breaks(LATENT, "spread_scaled")
 def latent_layer_without_its_scale(patch: Patch) -> None:
-    patch.setattr(layers.LatentAttention, "_scale", 1.0)
+    patch.setattr(LatentAttention, "_scale", 1.0)
 
 
 @breaks(GROUPED, "spread_unscaled")
-def scores_that_are_scaled_already(patch: Patch) -> None:
-    true = attncalc.verify.kernels.scores
-    patch.setattr(attncalc.verify.small, "scores", lambda q, k, scale: true(q, k, 0.5 * scale))
+def scores_that_are_scaled_twice(patch: Patch) -> None:
+    true = kernels.scores
+    patch.setattr(behaviour, "scores", lambda q, k, scale: true(q, k, 0.5 * scale))
 
 
 @breaks(MHA, "equals_torch_mha", "equals_definition")
 def layer_that_swaps_queries_and_keys(patch: Patch) -> None:
-    true = layers.GroupedAttention.heads
+    true = GroupedAttention.heads
 
-    def wrong(self: layers.GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = true(self, x, source)
         return k, q, v
 
-    patch.setattr(layers.GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedAttention, "heads", wrong)
 
 
 @breaks(FUSED, "equals_torch_mha", "equals_definition")
 def fused_layer_that_splits_in_another_order(patch: Patch) -> None:
-    true = layers.GroupedAttention.heads
+    true = GroupedAttention.heads
 
-    def wrong(self: layers.GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = true(self, x, source)
         return (v, q, k) if self.fused else (q, k, v)
 
-    patch.setattr(layers.GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedAttention, "heads", wrong)
 
 
 @breaks(OPTIONS, "equals_definition")
 def norm_that_only_scales(patch: Patch) -> None:
-    patch.setattr(layers.RMSNorm, "forward", lambda self, x: x * self.weight)
+    patch.setattr(base.RMSNorm, "forward", lambda self, x: x * self.weight)
 
 
 @breaks(OPTIONS, "equals_definition")
@@ -252,36 +252,36 @@ def gate_of_another_shape(patch: Patch) -> None:
 
 @breaks(OPTIONS, "equals_definition")
 def sinks_that_are_left_out(patch: Patch) -> None:
-    true = attncalc.verify.kernels.weights
-    patch.setattr(attncalc.verify.kernels, "weights", lambda *given: true(*given[:4]))
+    true = kernels.weights
+    patch.setattr(kernels, "weights", lambda *given: true(*given[:4]))
 
 
 @breaks(LATENT, "equals_definition")
 def latent_layer_that_swaps_keys_and_values(patch: Patch) -> None:
-    true = layers.LatentAttention._latent
-    patch.setattr(layers.LatentAttention, "_latent", lambda self, x: true(self, x).roll(1, -1))
+    true = LatentAttention._latent
+    patch.setattr(LatentAttention, "_latent", lambda self, x: true(self, x).roll(1, -1))
 
 
 @breaks(GROUPED, "shuffled")
 def layer_that_knows_positions(patch: Patch) -> None:
-    true = layers.GroupedAttention.heads
+    true = GroupedAttention.heads
 
-    def wrong(self: layers.GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return true(self, x + torch.arange(x.shape[1])[None, :, None], source)
 
-    patch.setattr(layers.GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedAttention, "heads", wrong)
 
 
 @breaks(LATENT, "absorbed_equals_expanded", "decode_equals_prefill")
 def absorbed_without_its_rotary_part(patch: Patch) -> None:
-    true = layers.LatentAttention._reading_latents
+    true = LatentAttention._absorbed_queries
 
-    def wrong(self: layers.LatentAttention, q: Tensor, w_k: Tensor) -> Tensor:
-        found = true(self, q, w_k)
-        found[..., self.rank :] = 0
-        return found
+    def wrong(self: LatentAttention, q: Tensor, w_k: Tensor) -> Tensor:
+        queries = true(self, q, w_k)
+        queries[..., self.rank :] = 0
+        return queries
 
-    patch.setattr(layers.LatentAttention, "_reading_latents", wrong)
+    patch.setattr(LatentAttention, "_absorbed_queries", wrong)
 
 
 @breaks(GROUPED, "params_attention")
@@ -289,10 +289,10 @@ def sum_of_the_parameters(patch: Patch) -> None:
     true = params
 
     def wrong(model: Any) -> Any:
-        found = true(model)
-        return found._replace(attention=quantity(found.attention + 1))
+        figures = true(model)
+        return figures._replace(attention=quantity(figures.attention + 1))
 
-    patch.setattr(attncalc.verify.run, "params", wrong)
+    patch.setattr(layers, "params", wrong)
 
 
 @breaks(GROUPED, "kv_cache")
@@ -300,70 +300,70 @@ def sum_of_the_cache(patch: Patch) -> None:
     true = kv_cache
 
     def wrong(model: Any, workload: Any) -> Any:
-        found = true(model, workload)
-        found.total = quantity(found.total - 1)
-        return found
+        figures = true(model, workload)
+        figures.total = quantity(figures.total - 1)
+        return figures
 
-    patch.setattr(attncalc.verify.run, "kv_cache", wrong)
+    patch.setattr(layers, "kv_cache", wrong)
 
 
-def failing(ask: Ask, *question: str) -> set[str]:
-    """The names of the checks that do not agree, from a question that is answered no."""
-    answer = ask("verify", *question, "--device", "cpu", "--json")
-    found = {c["name"] for c in json.loads(answer.out)["checks"] if not c["ok"]}
-    assert answer.code == (1 if found else 0)
-    return found
+def failing(ask: Ask, *arguments: str) -> set[str]:
+    """Return the names of the checks that disagree."""
+    answer = ask("verify", *arguments, "--device", "cpu", "--json")
+    failed = {c["name"] for c in json.loads(answer.out)["checks"] if not c["ok"]}
+    assert answer.code == (1 if failed else 0)
+    return failed
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_wrong_on_purpose_fails_by_name(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
-    model, make, names = BREAKS[name]
+def test_a_mutation_fails_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+    model, mutate, names = BREAKS[name]
     path = saved(model, tmp_path)
     assert failing(ask, path, "-c", "24") == set()
-    make(monkeypatch)
+    mutate(monkeypatch)
     assert failing(ask, path, "-c", "24") >= set(names)
 
 
-def test_a_lost_token_fails_in_half_precision_too(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    """One of 60 tokens changes an output by less than bf16 rounds; its row in the cache says so."""
+def test_a_lost_token_fails_in_half_precision(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """One token of 60 changes an output by less than bf16's rounding, so its row in the cache is compared too."""
     cache_that_forgets(monkeypatch)
     assert "cache_holds_every_token" in failing(ask, saved(GROUPED, tmp_path), "-c", "60", "--dtype", "bf16")
 
 
-def test_a_kernel_that_takes_no_fp32_is_held_to_its_mask_in_fp16(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    """As flash and cudnn on a GPU."""
-    true = attncalc.verify.kernels.sdpa
+def test_masks_of_a_kernel_without_fp32_are_checked_in_fp16(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Flash and cudnn on a GPU have no fp32."""
+    true = kernels.sdpa
 
     def wrong(kernel: str, q: Tensor, k: Tensor, v: Tensor, *given: Any) -> Tensor:
         if kernel == "flash" and q.dtype == torch.float32:
             raise CannotRunError(kernel)
-        return true(kernel, q, k, v, EVERY_KEY if kernel == "flash" else given[0], *given[1:])
+        return true(kernel, q, k, v, NO_MASK if kernel == "flash" else given[0], *given[1:])
 
-    monkeypatch.setattr(attncalc.verify.subject, "sdpa", wrong)
-    found = failing(ask, saved(ENCODER, tmp_path), "-c", "24", "--kernel", "flash", "--dtype", "fp16")
-    assert found == {"flash_masks"}
+    monkeypatch.setattr(real_layer, "sdpa", wrong)
+    failed = failing(ask, saved(ENCODER, tmp_path), "-c", "24", "--kernel", "flash", "--dtype", "fp16")
+    assert failed == {"flash_masks"}
 
 
 def test_every_check_of_a_model_can_fail(ask: Ask, tmp_path: Path) -> None:
-    """But for matrices and kernels, whose checks are made by one function each."""
+    """Except checks per matrix and per kernel, which come from one function each."""
     can_fail = {name for _, _, names in BREAKS.values() for name in names}
-    found = set()
+    all_names = set()
     for text in (GROUPED, MHA, WINDOW, LATENT):
         answer = ask("verify", saved(text, tmp_path), "-c", "24", "--device", "cpu", "--json")
-        found |= {c["name"] for c in json.loads(answer.out)["checks"]}
-    alike = ("params_", "peak_", "math_", "flash_", "reference_")
-    assert {name for name in found - can_fail if not name.startswith(alike)} == set()
+        all_names |= {c["name"] for c in json.loads(answer.out)["checks"]}
+    one_per_item = ("params_", "peak_", "math_", "flash_", "reference_")
+    assert {name for name in all_names - can_fail if not name.startswith(one_per_item)} == set()
     for ending in ("equals_reference_fp32", "equals_reference_fp16", "equals_reference_bf16", "masks", "sum_to_1"):
         assert any(name.endswith(ending) for name in can_fail)
 
 
-def test_a_wrong_peak_fails_while_scaling(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_wrong_peak_fails_in_scaling(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     formula_of_the_queries_memory(monkeypatch)
     assert "peak_prefill_24_flash" in failing(ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling")
 
 
-def test_a_wrong_split_fails_by_rank(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A formula that splits KV heads and forgets to replicate them: 2 heads over 4 ranks."""
+def test_a_wrong_split_fails_per_rank(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """A formula that does not replicate KV heads: 2 heads over 4 ranks."""
 
     def wrong(self: Grouped, tp: int) -> Grouped:
         return dataclasses.replace(self, n_heads=self.n_heads // tp * 2, n_kv_heads=2)
@@ -377,25 +377,26 @@ def test_a_wrong_split_fails_by_rank(ask: Ask, tmp_path: Path, monkeypatch: Patc
     }
 
 
-def test_ranks_that_do_not_add_up_fail(tmp_path: Path) -> None:
-    symbols = subjects(load(saved(GROUPED, tmp_path)).symbolic())[0]
+def test_a_rank_with_a_wrong_output_fails(tmp_path: Path) -> None:
+    symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
     ranks = [{"params": {}, "cache": 0, "error": error} for error in (0.0, float("nan"))]
-    found = {c.name: c for c in parallel._checks(symbols, 2, Asked(1, 8, None, "fp32", ("math",)), ranks)}
-    assert not found["sharded_equals_whole"].ok
+    request = VerifyRequest(1, 8, None, "fp32", ("math",))
+    by_name = {c.name: c for c in tensor_parallel._checks(symbolic, 2, request, ranks)}
+    assert not by_name["sharded_equals_whole"].ok
 
 
-def test_the_screen_names_what_disagrees(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_screen_lists_what_disagrees(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     formula_of_the_triangle(monkeypatch)
     answer = ask("verify", saved(GROUPED, tmp_path), "-c", "24", "--device", "cpu")
     assert answer.code == 1
     # 24 * 25 / 2 = 300, not 24 * 24 / 2 = 288
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
-    assert "pairs the mask allows 288 300 12 0 NO" in lines
+    assert "visible pairs 288 300 12 0 NO" in lines
     assert any(line.startswith("warning: ") and line.endswith("DISAGREE.") for line in lines)
-    assert any(line.startswith("warning: decoder, FLOPs, pairs the mask allows: predicted 288") for line in lines)
+    assert any(line.startswith("warning: decoder, FLOPs, visible pairs: predicted 288") for line in lines)
 
 
-def test_what_is_not_a_number_agrees_with_nothing() -> None:
+def test_nan_agrees_with_nothing() -> None:
     wrong = Check("numerics", "x", "x", 0, float("nan"), tolerance=1e9)
     assert not wrong.ok
     assert (wrong.facts()["measured"], wrong.facts()["difference"]) == (None, None)

@@ -1,4 +1,4 @@
-"""On a GPU: every preset, every kernel, half precision, long contexts. Without one these are skipped."""
+"""`attncalc verify` on a GPU: every preset, every kernel, half precision, long contexts. Skipped without one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ GPUS = torch.cuda.device_count()
 pytestmark = pytest.mark.skipif(GPUS == 0, reason="torch sees no CUDA device")
 
 
-def disagreeing(ask: Ask, question: str) -> list[str]:
-    answer = ask("verify", *question.split(), "--device", "cuda", "--json")
+def disagreeing(ask: Ask, arguments: str) -> list[str]:
+    answer = ask("verify", *arguments.split(), "--device", "cuda", "--json")
     assert answer.code in (0, 1), answer.err
-    found = json.loads(answer.out)["checks"]
-    assert found
-    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in found if not c["ok"]]
+    checks = json.loads(answer.out)["checks"]
+    assert checks
+    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
@@ -35,7 +35,7 @@ def test_every_kernel_agrees(ask: Ask, kernel: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3.1-405b", "deepseek-v3"])
-def test_long_contexts_agree_where_they_fit(ask: Ask, model: str) -> None:
+def test_long_contexts_agree(ask: Ask, model: str) -> None:
     assert disagreeing(ask, f"{model} --context 131072") == []
 
 
@@ -44,5 +44,5 @@ def test_scaling_agrees(ask: Ask) -> None:
 
 
 @pytest.mark.skipif(GPUS < 2, reason="torch sees fewer than two CUDA devices")
-def test_two_gpus_hold_their_parts(ask: Ask) -> None:
+def test_two_gpus_hold_their_parts_of_a_layer(ask: Ask) -> None:
     assert disagreeing(ask, "llama3-8b --tp 2 --context 512") == []

@@ -18,26 +18,26 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import CacheLayout, EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec
-from attncalc.engines.vllm.versions import RELEASES, VllmVersion, behaviour
+from attncalc.engines.vllm.versions import RELEASES, VllmVersion, vllm_version
 from attncalc.errors import AttncalcError
 from attncalc.units import dtype
 
 GIB = 2**30
 BF16 = dtype("bf16")
 KV = CacheSpec("K and V", 2 * 8, 128, role="kv")
-"""8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B a token and layer in 16 bits."""
+"""8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B per token and layer in 16 bits."""
 
 
-def told(**given: Any) -> EngineArgs:
+def engine_args(**given: Any) -> EngineArgs:
     return EngineArgs(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
 
 
-def vllm(*runs: LayerCacheSpec, **given: Any) -> CacheLayout:
-    return layout("vllm", runs, told(**given))
+def vllm(*specs: LayerCacheSpec, **given: Any) -> CacheLayout:
+    return layout("vllm", specs, engine_args(**given))
 
 
-def figure(made: CacheLayout, name: str, context: int = 4096, memory: int = GIB) -> int:
-    return int(float(next(d.quantity for d in made.pool(memory, context).details if d.name == name)))
+def figure(vllm_layout: CacheLayout, name: str, context: int = 4096, memory: int = GIB) -> int:
+    return int(float(next(d.quantity for d in vllm_layout.pool(memory, context).details if d.name == name)))
 
 
 def full(n: int, cached: CacheSpec = KV) -> LayerCacheSpec:
@@ -50,23 +50,23 @@ def window(n: int, size: int, cached: CacheSpec = KV) -> LayerCacheSpec:
 
 def test_a_block_is_a_page_of_every_layer() -> None:
     # 32 layers x 16 tokens x 4,096 B = 2 MiB; 1 GiB holds 512 of them, 8,192 tokens
-    made = vllm(full(32))
-    pool = made.pool(GIB, 4096)
-    assert figure(made, "kv_bytes_per_block") == 2 * 2**20
+    vllm_layout = vllm(full(32))
+    pool = vllm_layout.pool(GIB, 4096)
+    assert figure(vllm_layout, "kv_bytes_per_block") == 2 * 2**20
     assert (pool.blocks, pool.tokens, float(pool.concurrency)) == (512, 8192, 2.0)
 
 
-def test_the_null_block_is_no_sequences() -> None:
-    # two requests of 256 blocks are all 512 blocks, and the pool keeps one back
-    made = vllm(full(32))
-    assert made.needed(2, 4096) == (2 * 256 + 1) * 2 * 2**20 > GIB >= made.needed(1, 4096)
+def test_the_null_block_holds_no_request() -> None:
+    # two requests of 256 blocks would take all 512 blocks, but one is the null block
+    vllm_layout = vllm(full(32))
+    assert vllm_layout.needed(2, 4096) == (2 * 256 + 1) * 2 * 2**20 > GIB >= vllm_layout.needed(1, 4096)
 
 
 def test_fewer_kv_heads_than_devices_are_replicated() -> None:
-    """max(1, 8 // 16) = 1 KV head a device: 80 layers x 16 x 2 x 128 x 2 B = 640 KiB a block."""
+    """max(1, 8 // 16) = 1 KV head per device: 80 layers x 16 x 2 x 128 x 2 B = 640 KiB per block."""
     model = load("llama2-70b").shard(16)
-    made = layout("vllm", layer_cache_specs(model.plain()), told(tp=16))
-    assert figure(made, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
+    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=16))
+    assert figure(vllm_layout, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
 
 
 LATENT = CacheSpec("latent", 1, 576, role="latent", rotary=64)
@@ -78,37 +78,37 @@ INDEX = CacheSpec("indexer keys", 1, 128, role="indexer")
     [
         ((LATENT,), "bf16", 576 * 2),
         ((LATENT,), "fp8", 576),
-        # an indexer's key is 128 fp8 and an fp32 scale, whatever the cache
+        # an indexer's key is 128 fp8 and an fp32 scale, for any kv_dtype
         ((LATENT, INDEX), "bf16", 576 * 2 + 128 + 4),
         # fp8_ds_mla: 512 fp8, 4 fp32 scales, 64 elements in 16 bits = 656
         ((LATENT, INDEX), "fp8", 512 + 4 * 4 + 64 * 2 + 132),
         ((KV,), "fp8", 2 * 8 * 128),
         ((KV,), "int8", 2 * 8 * (128 + 4)),
         ((KV,), "int4", 2 * 8 * (64 + 4)),
-        # nvfp4: half a byte an element, and an fp8 scale for 16
+        # nvfp4: half a byte per element, and an fp8 scale per 16
         ((KV,), "fp4", 2 * 8 * (64 + 8)),
     ],
 )
 def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[CacheSpec, ...], kv_dtype: str, bytes_per_token: int) -> None:
-    made = vllm(LayerCacheSpec(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
-    assert figure(made, "kv_bytes_per_block") == 64 * bytes_per_token
+    vllm_layout = vllm(LayerCacheSpec(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
+    assert figure(vllm_layout, "kv_bytes_per_block") == 64 * bytes_per_token
 
 
-def test_mla_has_flashmlas_blocks_and_dcp_divides_its_tokens() -> None:
+def test_mla_uses_flashmla_blocks_and_dcp_divides_its_tokens() -> None:
     # cdiv(cdiv(4,096, 8), 64) = 8 blocks on each of 8 devices
-    made = vllm(LayerCacheSpec(61, (LATENT,)), tp=8, dcp=8)
-    assert figure(made, "kv_block_size") == 64
-    assert figure(made, "kv_blocks_per_request") == 8
+    vllm_layout = vllm(LayerCacheSpec(61, (LATENT,)), tp=8, dcp=8)
+    assert figure(vllm_layout, "kv_block_size") == 64
+    assert figure(vllm_layout, "kv_blocks_per_request") == 8
 
 
-def test_windows_have_blocks_of_their_own() -> None:
+def test_windows_have_groups_of_their_own() -> None:
     """Gemma 3 27B: 52 windows and 10 full layers are 7 groups of 10 layers, 8 of them padding."""
-    made = vllm(*[part for _ in range(10) for part in (window(5, 1024), full(1))], window(2, 1024))
-    assert figure(made, "kv_groups") == 6 + 1
-    assert figure(made, "kv_bytes_per_block") == 10 * 16 * 4096
-    assert "Add 8 padding layers, may waste at most 15.38% KV cache memory" in made.pool(GIB, 4096).log_lines
-    # full: 131,072 / 16; a window: (1,023 + 2 x 8,192 in flight) / 16 and one more, since it may begin in a block
-    assert figure(made, "kv_blocks_per_request", 131072) == 8192 + 6 * (-(-(1023 + 16384) // 16) + 1)
+    vllm_layout = vllm(*[part for _ in range(10) for part in (window(5, 1024), full(1))], window(2, 1024))
+    assert figure(vllm_layout, "kv_groups") == 6 + 1
+    assert figure(vllm_layout, "kv_bytes_per_block") == 10 * 16 * 4096
+    assert "Add 8 padding layers, may waste at most 15.38% KV cache memory" in vllm_layout.pool(GIB, 4096).log_lines
+    # full: 131,072 / 16; a window: (1,023 + 2 x 8,192 in flight) / 16, and one more because it may start in a block
+    assert figure(vllm_layout, "kv_blocks_per_request", 131072) == 8192 + 6 * (-(-(1023 + 16384) // 16) + 1)
 
 
 def test_before_0_26_one_step_is_in_flight() -> None:
@@ -116,46 +116,46 @@ def test_before_0_26_one_step_is_in_flight() -> None:
     assert figure(older, "kv_blocks_per_request", 131072) == 8192 + 5 * (-(-(1023 + 8192) // 16) + 1)
 
 
-def test_a_short_context_is_all_within_the_window() -> None:
-    made = vllm(window(5, 1024), full(1))
-    assert figure(made, "kv_blocks_per_request", 512) == 32 + 5 * (32 + 1)
+def test_a_context_shorter_than_the_window_takes_its_own_blocks() -> None:
+    vllm_layout = vllm(window(5, 1024), full(1))
+    assert figure(vllm_layout, "kv_blocks_per_request", 512) == 32 + 5 * (32 + 1)
 
 
-def test_chunks_need_no_block_more() -> None:
-    made = vllm(LayerCacheSpec(3, (KV._replace(span=Chunked(8192)),)), full(1))
-    assert figure(made, "kv_blocks_per_request", 65536) == 4096 + 3 * ((8192 + 16384) // 16)
+def test_chunks_need_no_extra_block() -> None:
+    vllm_layout = vllm(LayerCacheSpec(3, (KV._replace(span=Chunked(8192)),)), full(1))
+    assert figure(vllm_layout, "kv_blocks_per_request", 65536) == 4096 + 3 * ((8192 + 16384) // 16)
 
 
 @pytest.mark.parametrize(
     ("version", "groups", "layers"),
-    # 13 full and 12 windows: one group of 12 and two of the full ones; later 13 and 13, with one layer of padding
+    # 13 full and 12 windows: groups of 12, two for full attention; since 0.12 groups of 13, with one padding layer
     [("0.11.2", 3, 12), ("0.12.0", 2, 13), ("0.33.0", 2, 13)],
 )
-def test_groups_of_about_as_many_layers_share_a_size(version: str, groups: int, layers: int) -> None:
-    made = vllm(full(13), window(12, 128), engine_version=version)
-    assert figure(made, "kv_groups") == groups
-    assert figure(made, "kv_bytes_per_block") == layers * 16 * 4096
+def test_kinds_with_similar_layer_counts_use_the_larger_group_size(version: str, groups: int, layers: int) -> None:
+    vllm_layout = vllm(full(13), window(12, 128), engine_version=version)
+    assert figure(vllm_layout, "kv_groups") == groups
+    assert figure(vllm_layout, "kv_bytes_per_block") == layers * 16 * 4096
 
 
-def test_13_to_10_is_within_1_5_and_not_within_1_25() -> None:
+def test_13_to_10_is_similar_only_since_0_18() -> None:
     old, new = (vllm(full(13), window(10, 128), engine_version=v) for v in ("0.17.1", "0.18.0"))
     assert figure(old, "kv_bytes_per_block") == 10 * 16 * 4096
     assert figure(new, "kv_bytes_per_block") == 13 * 16 * 4096
 
 
 @pytest.mark.parametrize("given", [{"engine_version": "0.9.0"}, {"disable_hybrid_kv_cache_manager": True}])
-def test_without_the_hybrid_manager_windows_keep_every_token(given: dict[str, Any]) -> None:
-    made = vllm(window(5, 1024), full(1), **given)
-    assert figure(made, "kv_groups") == 1
-    assert figure(made, "kv_bytes_per_block") == 6 * 16 * 4096
+def test_without_the_hybrid_manager_windows_store_every_token(given: dict[str, Any]) -> None:
+    vllm_layout = vllm(window(5, 1024), full(1), **given)
+    assert figure(vllm_layout, "kv_groups") == 1
+    assert figure(vllm_layout, "kv_bytes_per_block") == 6 * 16 * 4096
 
 
-def test_smaller_pages_take_more_tokens() -> None:
+def test_smaller_pages_get_more_tokens_per_block() -> None:
     # Gemma 4: windows of 16 heads x 256 and full layers of 4 heads x 512: half as wide, so twice the tokens
     wide, narrow = CacheSpec("K and V", 32, 256, role="kv"), CacheSpec("K and V", 8, 512, role="kv")
-    made = vllm(window(5, 1024, wide), full(1, narrow), max_num_batched_tokens=8192)
-    assert figure(made, "kv_bytes_per_block") == 16 * 32 * 256 * 2
-    assert figure(made, "kv_blocks_per_request", 131072) == 131072 // 32 + 5 * (-(-(1023 + 16384) // 16) + 1)
+    vllm_layout = vllm(window(5, 1024, wide), full(1, narrow), max_num_batched_tokens=8192)
+    assert figure(vllm_layout, "kv_bytes_per_block") == 16 * 32 * 256 * 2
+    assert figure(vllm_layout, "kv_blocks_per_request", 131072) == 131072 // 32 + 5 * (-(-(1023 + 16384) // 16) + 1)
     with pytest.raises(AttncalcError, match=r"0\.11\.2 cannot bring together pages"):
         vllm(window(5, 1024, wide), full(1, narrow), engine_version="0.11.2")
 
@@ -167,12 +167,12 @@ GDN = LayerCacheSpec(3, (CONVOLUTION, STATE), "GDN")
 WIDE = CacheSpec("K and V", 2 * 4, 256, role="kv")
 
 
-def test_attention_s_blocks_grow_until_a_state_fits() -> None:
-    # 2,146,304 B over 4,096 B a token is 524.0; the next multiple of 16 is 528, and 528 x 4,096 / 2,146,304 = 1.0076
-    made = vllm(GDN, full(1, WIDE), engine_version="0.19.0", prefix_caching=False)
-    assert figure(made, "kv_block_size") == 528
-    assert "Padding mamba page size by 0.76% to ensure" in made.pool(GIB, 4096).log_lines[1]
-    assert figure(made, "kv_blocks_per_request", 262144) == -(-262144 // 528) + 3 * 1
+def test_attention_blocks_grow_until_a_state_fits() -> None:
+    # 2,146,304 B / 4,096 B per token is 524.0; the next multiple of 16 is 528, and 528 x 4,096 / 2,146,304 = 1.0076
+    vllm_layout = vllm(GDN, full(1, WIDE), engine_version="0.19.0", prefix_caching=False)
+    assert figure(vllm_layout, "kv_block_size") == 528
+    assert "Padding mamba page size by 0.76% to ensure" in vllm_layout.pool(GIB, 4096).log_lines[1]
+    assert figure(vllm_layout, "kv_blocks_per_request", 262144) == -(-262144 // 528) + 3 * 1
 
 
 @pytest.mark.parametrize(
@@ -182,24 +182,24 @@ def test_attention_s_blocks_grow_until_a_state_fits() -> None:
         ({"engine_version": "0.19.0"}, 1),
         ({"engine_version": "0.19.0", "prefix_caching": True}, 2),
         ({"engine_version": "0.19.0", "prefix_caching": True, "speculative_tokens": 3}, 5),
-        ({"engine_version": "0.26.0"}, 2),  # prefix caching is on by default from here
-        ({"engine_version": "0.33.0"}, 3),  # and a prefill's half-way state
+        ({"engine_version": "0.26.0"}, 2),  # prefix caching is on by default since 0.26
+        ({"engine_version": "0.33.0"}, 3),  # and a checkpoint half-way through a prefill
         ({"engine_version": "0.33.0", "prefix_caching": False}, 1),
     ],
 )
-def test_states_of_a_request(given: dict[str, Any], states: int) -> None:
-    made = vllm(GDN, full(1, WIDE), **given)
-    block = figure(made, "kv_block_size")
-    assert figure(made, "kv_blocks_per_request", 262144) == -(-262144 // block) + 3 * states
+def test_blocks_of_states_per_request(given: dict[str, Any], states: int) -> None:
+    vllm_layout = vllm(GDN, full(1, WIDE), **given)
+    block = figure(vllm_layout, "kv_block_size")
+    assert figure(vllm_layout, "kv_blocks_per_request", 262144) == -(-262144 // block) + 3 * states
 
 
 def test_drafted_tokens_widen_the_convolution() -> None:
     # (4 - 1 + 3) columns of 8,192 channels x 2 B
-    made = vllm(GDN, full(1, WIDE), speculative_tokens=3)
-    assert figure(made, "state_bytes_per_layer") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
+    vllm_layout = vllm(GDN, full(1, WIDE), speculative_tokens=3)
+    assert figure(vllm_layout, "state_bytes_per_layer") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
 
 
-def test_a_state_has_the_dtype_that_the_model_asks_for_or_that_is_given() -> None:
+def test_state_dtype_comes_from_the_model_or_the_option() -> None:
     conv = 8192 * 3 * 2
     quiet = LayerCacheSpec(3, (CONVOLUTION, STATE._replace(requested_dtype=None)), "GDN")
     assert figure(vllm(GDN, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
@@ -208,38 +208,38 @@ def test_a_state_has_the_dtype_that_the_model_asks_for_or_that_is_given() -> Non
     assert figure(given, "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
 
 
-def test_a_drafter_s_layers_are_the_models_last() -> None:
+def test_drafter_layers_copy_the_last_attention_layer() -> None:
     """EAGLE beside Llama-3.1-8B: 33 layers."""
     assert figure(vllm(full(32), speculative_layers=1), "kv_bytes_per_block") == 33 * 16 * 4096
 
 
-def test_the_stage_with_most_layers_decides() -> None:
+def test_the_largest_pipeline_stage_decides() -> None:
     # 80 layers in 3 stages: 26, 27, 27
     assert figure(vllm(full(80), pp=3), "kv_bytes_per_block") == 27 * 16 * 4096
 
 
 def test_before_0_11_each_stage_groups_its_own_layers() -> None:
     # 4 full and 22 windows in 2 stages of 13: 2 and 11 each, so 6 groups of 2, and not 7 of 4
-    runs = [part for _ in range(4) for part in (window(5, 512), full(1))] + [window(2, 512)]
-    old, new = (vllm(*runs, pp=2, engine_version=v) for v in ("0.10.2", "0.11.0"))
+    specs = [part for _ in range(4) for part in (window(5, 512), full(1))] + [window(2, 512)]
+    old, new = (vllm(*specs, pp=2, engine_version=v) for v in ("0.10.2", "0.11.0"))
     assert (figure(old, "kv_groups"), figure(old, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
     assert (figure(new, "kv_groups"), figure(new, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
 
 
 @pytest.mark.parametrize(("version", "layers"), [("0.16.0", 4), ("0.17.0", 2)])
-def test_layers_of_several_widths_once_cost_the_whole_model_on_each_stage(version: str, layers: int) -> None:
-    made = vllm(LayerCacheSpec(4, (LATENT, INDEX)), pp=2, engine_version=version)
-    assert figure(made, "kv_bytes_per_block") == layers * 64 * (1152 + 132)
+def test_before_0_17_a_stage_paid_for_all_layers_of_mixed_width(version: str, layers: int) -> None:
+    vllm_layout = vllm(LayerCacheSpec(4, (LATENT, INDEX)), pp=2, engine_version=version)
+    assert figure(vllm_layout, "kv_bytes_per_block") == layers * 64 * (1152 + 132)
 
 
-def test_windows_once_had_the_kernels_smallest_block() -> None:
-    # told blocks of 32 tokens: 0.28 gives windows 16
+def test_0_25_to_0_29_give_windows_blocks_of_16_tokens() -> None:
+    # with --block-size 32, 0.28 gives windows blocks of 16
     for version, block in (("0.24.0", 32), ("0.28.0", 16), ("0.30.0", 32)):
-        made = vllm(window(4, 4096), block_size=32, engine_version=version)
-        assert figure(made, "kv_bytes_per_block") == 4 * block * 4096
+        vllm_layout = vllm(window(4, 4096), block_size=32, engine_version=version)
+        assert figure(vllm_layout, "kv_bytes_per_block") == 4 * block * 4096
 
 
-def test_values_narrower_than_keys_were_stored_as_wide() -> None:
+def test_before_0_20_values_were_padded_to_the_width_of_keys() -> None:
     keys = (CacheSpec("K", 8, 192, role="k"), CacheSpec("V", 8, 128, role="v"))
     assert (
         figure(vllm(LayerCacheSpec(1, keys), engine_version="0.19.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 192) * 2
@@ -249,33 +249,33 @@ def test_values_narrower_than_keys_were_stored_as_wide() -> None:
     )
 
 
-def test_cross_attention_has_blocks_for_a_steps_tokens() -> None:
+def test_since_0_13_cross_attention_has_blocks_for_batched_tokens() -> None:
     # the encoder's 1,500 tokens are 94 blocks; from 0.13 max_num_batched_tokens, 2,048 here, are 128
     across = KV._replace(scales_with="source")
-    runs = (LayerCacheSpec(32, (KV, across)),)
+    specs = (LayerCacheSpec(32, (KV, across)),)
     for version, blocks in (("0.12.0", 94), ("0.13.0", 128)):
-        made = vllm(*runs, source=1500, max_num_batched_tokens=2048, engine_version=version)
-        assert figure(made, "kv_blocks_per_request", 448) == 28 + blocks
+        vllm_layout = vllm(*specs, source=1500, max_num_batched_tokens=2048, engine_version=version)
+        assert figure(vllm_layout, "kv_blocks_per_request", 448) == 28 + blocks
 
 
-def test_a_told_block_was_a_minimum_and_is_a_step() -> None:
-    # 2,146,304 B over 4,096 B are 524 tokens: 528 of 16, 576 of 64
+def test_since_0_20_aligned_blocks_are_multiples_of_the_block_size() -> None:
+    # 2,146,304 B / 4,096 B are 524 tokens: 528 of 16, 576 of 64
     for version, block in (("0.19.0", 528), ("0.20.2", 576)):
         assert figure(vllm(GDN, full(1, WIDE), block_size=64, engine_version=version), "kv_block_size") == block
 
 
-def test_a_states_block_was_a_request_long_where_tokens_were_counted() -> None:
+def test_before_0_20_1_a_states_block_counted_as_a_whole_request() -> None:
     # 4 groups; the least block is that of a request of 512 tokens, not attention's of 528
-    made = vllm(GDN, full(1, WIDE), engine_version="0.19.0")
-    assert made.pool(100 * figure(made, "kv_bytes_per_block"), 512).tokens == 100 // 4 * 512
+    vllm_layout = vllm(GDN, full(1, WIDE), engine_version="0.19.0")
+    assert vllm_layout.pool(100 * figure(vllm_layout, "kv_bytes_per_block"), 512).tokens == 100 // 4 * 512
 
 
-def test_models_of_states_alone_cache_no_prefixes_by_default() -> None:
-    made = vllm(LayerCacheSpec(64, GDN.cached, "Mamba"), engine_version="0.33.0")
-    assert figure(made, "kv_blocks_per_request", 2048) == 1
+def test_purely_recurrent_models_cache_no_prefixes_by_default() -> None:
+    vllm_layout = vllm(LayerCacheSpec(64, GDN.cached, "Mamba"), engine_version="0.33.0")
+    assert figure(vllm_layout, "kv_blocks_per_request", 2048) == 1
 
 
-def test_a_block_that_did_not_grow_is_not_announced() -> None:
+def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
     small = LayerCacheSpec(3, (CONVOLUTION._replace(rows=8, width=3),), "short convolution")
     assert not any("Setting" in line for line in vllm(small, full(1)).pool(GIB, 4096).log_lines)
     assert any("size to 16" in line for line in vllm(small, full(1), engine_version="0.17.1").pool(GIB, 4096).log_lines)
@@ -295,13 +295,13 @@ def test_a_block_that_did_not_grow_is_not_announced() -> None:
         ({"max_num_batched_tokens": 512, "device_memory": 160 * GIB}, 512),
     ],
 )
-def test_tokens_of_a_step_by_the_device(given: dict[str, Any], tokens: int) -> None:
-    made = vllm(window(5, 1024), full(1), **{"max_num_batched_tokens": None, **given})
-    assert f"{tokens:,} batched tokens" in made.facts
+def test_default_batched_tokens_depend_on_the_device(given: dict[str, Any], tokens: int) -> None:
+    vllm_layout = vllm(window(5, 1024), full(1), **{"max_num_batched_tokens": None, **given})
+    assert f"{tokens:,} batched tokens" in vllm_layout.facts
 
 
 @pytest.mark.parametrize(
-    ("given", "most"),
+    ("given", "limit"),
     [
         ({}, 1024),
         ({"device_memory": 24 * GIB}, 256),
@@ -309,13 +309,13 @@ def test_tokens_of_a_step_by_the_device(given: dict[str, Any], tokens: int) -> N
         ({"max_num_seqs": 7, "device_memory": 24 * GIB}, 7),
     ],
 )
-def test_no_more_sequences_than_max_num_seqs(given: dict[str, Any], most: int) -> None:
-    assert vllm(full(1), **given).most == most
+def test_max_num_seqs_limits_the_sequences(given: dict[str, Any], limit: int) -> None:
+    assert vllm(full(1), **given).max_sequences == limit
 
 
-def test_another_device_than_nvidias_and_amds_is_remarked() -> None:
+def test_other_devices_than_nvidia_and_amd_get_a_note() -> None:
     named = [vllm(full(1), device=device, device_memory=64 * GIB).notes for device in ("NVIDIA L4", "Google TPU v5e")]
-    assert [any("may have another" in note for note in notes) for notes in named] == [False, True]
+    assert [any("may differ" in note for note in notes) for notes in named] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -328,18 +328,18 @@ def test_another_device_than_nvidias_and_amds_is_remarked() -> None:
         ("0.20.1", int(1000 / (4096 + 5 * 577) * 65536), 1000 / (4096 + 5 * 577)),
     ],
 )
-def test_what_tokens_mean_changed(version: str, tokens: int, concurrency: float) -> None:
-    made = vllm(window(5, 1024), full(1), engine_version=version)
-    pool = made.pool(1000 * figure(made, "kv_bytes_per_block"), 65536)
+def test_definitions_of_tokens_and_concurrency_by_version(version: str, tokens: int, concurrency: float) -> None:
+    vllm_layout = vllm(window(5, 1024), full(1), engine_version=version)
+    pool = vllm_layout.pool(1000 * figure(vllm_layout, "kv_bytes_per_block"), 65536)
     assert pool.blocks == 1000
     assert (int(pool.tokens), float(pool.concurrency)) == (tokens, concurrency)
 
 
-def test_v0_counts_blocks_on_both_sides() -> None:
-    # deepseek-coder-6.7b, tp 2: 32 layers x 16 heads x 128: 4 MiB a block, of which 4 GiB of host memory hold 1,024
+def test_v0_prints_gpu_and_cpu_blocks() -> None:
+    # deepseek-coder-6.7b, tp 2: 32 layers x 16 heads x 128: 4 MiB per block; 4 GiB of host memory hold 1,024
     heads = CacheSpec("K and V", 2 * 16, 128, role="kv")
-    made = vllm(full(32, heads), engine_version="v0")
-    assert made.pool(507 * 4 * 2**20, 4096).log_lines[0] == "# GPU blocks: 507, # CPU blocks: 1024"
+    vllm_layout = vllm(full(32, heads), engine_version="v0")
+    assert vllm_layout.pool(507 * 4 * 2**20, 4096).log_lines[0] == "# GPU blocks: 507, # CPU blocks: 1024"
 
 
 @pytest.mark.parametrize(
@@ -349,66 +349,74 @@ def test_v0_counts_blocks_on_both_sides() -> None:
         ("0.28.0", ["GPU KV cache size: 8,192 tokens, Maximum concurrency for 4,096 tokens per request: 2.00x"]),
     ],
 )
-def test_the_words_are_the_log_s(version: str, lines: list[str]) -> None:
+def test_log_lines_are_those_of_the_version(version: str, lines: list[str]) -> None:
     assert list(vllm(full(32), engine_version=version).pool(GIB, 4096).log_lines) == lines
 
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("0.2.7", "before the first"),
-        ("0.34.0", "after the newest"),
+        ("0.2.7", "too old"),
+        ("0.34.0", "newer than the newest"),
         ("newest", "is no version of vLLM"),
         ("7", "is no version of vLLM"),
     ],
 )
-def test_a_version_that_is_not_known_is_refused(text: str, wrong: str) -> None:
+def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
     with pytest.raises(AttncalcError, match=wrong):
-        behaviour(text)
+        vllm_version(text)
 
 
 @pytest.mark.parametrize(
-    ("runs", "given", "wrong"),
+    ("specs", "given", "wrong"),
     [
-        ([LayerCacheSpec(2, ())], {}, "keeps no cache"),
-        ([LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))], {}, "layout of 'memory' is not known"),
+        ([LayerCacheSpec(2, ())], {}, "has no cache"),
+        ([LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))], {}, "'memory' is not supported"),
         ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
         ([LayerCacheSpec(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
         ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),
-        ([full(1)], {"pp": 2}, "there are 1 layers"),
-        ([window(1, 8), full(1)], {"dcp": 2}, "does not split a window"),
-        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "no layout of states"),
-        ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "layers of one kind alone"),
+        ([full(1)], {"pp": 2}, r"the number of layers \(1\)"),
+        ([window(1, 8), full(1)], {"dcp": 2}, "does not split the cache of a sliding window"),
+        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "need vLLM 0.10.0 or later"),
+        ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "only layers of one kind"),
         (
             [LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)],
             {"engine_version": "0.19.0", "prefix_caching": True},
-            "not known",
+            "prefix caching of Mamba layers is not supported",
         ),
-        ([LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)], {"engine_version": "0.26.0"}, "not known"),
-        ([GDN, full(1, WIDE)], {"engine_version": "0.11.0", "prefix_caching": True}, "caches no prefixes"),
+        (
+            [LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)],
+            {"engine_version": "0.26.0"},
+            "prefix caching of Mamba layers",
+        ),
+        (
+            [GDN, full(1, WIDE)],
+            {"engine_version": "0.11.0", "prefix_caching": True},
+            "no prefix caching for recurrent layers",
+        ),
         (
             [LayerCacheSpec(3, GDN.cached, "KDA"), full(1)],
             {"engine_version": "0.16.0", "speculative_tokens": 1},
-            "no drafter",
+            "no speculative decoding for these",
         ),
         (
             [GDN, LayerCacheSpec(1, (LATENT,))],
             {"engine_version": "0.11.0"},
-            "does not bring states and latents together",
+            "does not support MLA beside recurrent layers",
         ),
-        ([full(1), LayerCacheSpec(1, ())], {"pp": 2}, "a stage would keep no cache"),
+        ([full(1), LayerCacheSpec(1, ())], {"pp": 2}, "a stage would have no layer with a cache"),
         (
             [full(1), LayerCacheSpec(1, (KV._replace(scales_with="source"),))],
             {"engine_version": "0.10.1"},
             "no cache for cross",
         ),
         ([LayerCacheSpec(1, (LATENT._replace(width=320), INDEX))], {"kv_dtype": dtype("fp8")}, "not of 320"),
-        ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "here differently"),
+        ([full(3), window(3, 8)], {"pp": 2, "engine_version": "0.10.2"}, "stages with different kinds of layers"),
     ],
 )
-def test_what_vllm_has_no_layout_for_is_refused(runs: list[LayerCacheSpec], given: dict[str, Any], wrong: str) -> None:
+def test_unsupported_combinations_are_errors(specs: list[LayerCacheSpec], given: dict[str, Any], wrong: str) -> None:
     with pytest.raises(AttncalcError, match=wrong):
-        vllm(*runs, **given)
+        vllm(*specs, **given)
 
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs" / "models"
@@ -416,87 +424,90 @@ FOLDER = Path(__file__).parent / "data" / "engine-logs" / "models"
 
 @pytest.mark.parametrize(
     ("name", "states"),
-    # with prefixes a state more, and one for what a prefill exports half-way: the gated delta net's and Mamba-2's
+    # one block for the state, one for prefix caching, one for the checkpoint half-way through a prefill
     [("qwen3.5-9b.json", 3), ("nemotron-3-nano-30b.json", 3)],
 )
-def test_kinds_of_states_are_told_apart_in_a_real_config(name: str, states: int) -> None:
+def test_states_of_real_configs_have_their_own_blocks_per_request(name: str, states: int) -> None:
     model = load(str(FOLDER / name))
-    made = layout("vllm", layer_cache_specs(model.plain()), told())
-    block, groups = figure(made, "kv_block_size"), figure(made, "kv_groups")
-    assert figure(made, "kv_blocks_per_request", 131072) == -(-131072 // block) + (groups - 1) * states
+    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), engine_args())
+    block, groups = figure(vllm_layout, "kv_block_size"), figure(vllm_layout, "kv_groups")
+    assert figure(vllm_layout, "kv_blocks_per_request", 131072) == -(-131072 // block) + (groups - 1) * states
 
 
-def test_tokens_are_those_of_floats() -> None:
-    # 1,994 / 375 * 6,000 is 31,904; in floats a little less, and vLLM cuts it off
-    made = vllm(full(32))
-    pool = made.pool(1994 * figure(made, "kv_bytes_per_block"), 6000)
+def test_tokens_are_rounded_like_python_floats() -> None:
+    # 1,994 / 375 * 6,000 is 31,904; in floats it is a little less, and vLLM truncates it
+    vllm_layout = vllm(full(32))
+    pool = vllm_layout.pool(1994 * figure(vllm_layout, "kv_bytes_per_block"), 6000)
     assert (pool.blocks, int(pool.tokens), 1994 * 6000 // 375) == (1994, 31903, 31904)
     assert evaluate(pool.tokens.formula.text, {s.name: s.value for s in pool.tokens.formula.symbols}) == 31903
 
 
 @pytest.mark.parametrize(
-    ("runs", "given", "wrong"),
+    ("specs", "given", "wrong"),
     [
         ([LayerCacheSpec(61, (LATENT,))], {"dcp": 8}, "does not divide --tp 1"),
-        ([LayerCacheSpec(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has none"),
-        ([full(32)], {"tp": 8, "dcp": 4, "n_kv_heads": 8}, "each of 8 KV heads is on 1 devices"),
+        ([LayerCacheSpec(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has no --dcp"),
+        ([full(32)], {"tp": 8, "dcp": 4, "n_kv_heads": 8}, "each of 8 KV heads is on 1 device"),
     ],
 )
-def test_decode_context_parallelism_that_cannot_be(
-    runs: list[LayerCacheSpec], given: dict[str, Any], wrong: str
-) -> None:
+def test_invalid_dcp_is_an_error(specs: list[LayerCacheSpec], given: dict[str, Any], wrong: str) -> None:
     with pytest.raises(AttncalcError, match=wrong):
-        vllm(*runs, **given)
+        vllm(*specs, **given)
 
 
-def test_replicated_heads_can_be_split_by_tokens() -> None:
+def test_dcp_splits_the_tokens_of_replicated_heads() -> None:
     # 16 devices and 8 KV heads: each on 2, so dcp may be 2: cdiv(cdiv(4,096, 2), 16) blocks
     assert figure(vllm(full(32), tp=16, dcp=2, n_kv_heads=8), "kv_blocks_per_request") == 128
 
 
 @pytest.mark.parametrize("text", ["0.29.1rc1", "0.20.2.dev3", "v0.11.0+cu128", "0.8.5.post1"])
-def test_what_follows_a_version_is_left_out(text: str) -> None:
-    assert behaviour(text).name == text.lstrip("v").split("rc")[0].split(".dev")[0].split("+")[0].split(".post")[0]
+def test_suffixes_of_a_version_are_ignored(text: str) -> None:
+    assert vllm_version(text).name == text.lstrip("v").split("rc")[0].split(".dev")[0].split("+")[0].split(".post")[0]
 
 
-def test_a_log_can_be_of_every_stretch_of_versions() -> None:
-    """Each set of behaviours that any release has is one of those that a log without a version is held to."""
+def test_releases_cover_every_set_of_behaviours() -> None:
+    """A log without a version is compared with RELEASES, which must behave in every way that any release does."""
     flags = [name for name, value in vars(VllmVersion).items() if isinstance(value, property) and name != "name"]
 
     def signature(version: tuple[int, ...]) -> tuple[object, ...]:
-        one = VllmVersion(version, v0=False)
-        return (*(getattr(one, name) for name in flags), one.window_block(32), one.keeps_by_chunk(drafting=True))
+        at = VllmVersion(version, v0=False)
+        chunked = at.stores_state_per_chunk(drafting=True)
+        return (*(getattr(at, name) for name in flags), at.window_block(32), chunked)
 
-    held = {signature(behaviour(text).version) for text in RELEASES}
+    covered = {signature(vllm_version(text).number) for text in RELEASES}
     patches = [(0, minor, patch) for minor in range(8, 34) for patch in range(5 if minor == 8 else 0, 6)]
-    assert {signature(version) for version in patches} <= held
+    assert {signature(version) for version in patches} <= covered
 
 
 MODELS = ["llama2-70b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b", "mistral-7b", "whisper-large-v3"]
 
 
 @given(st.sampled_from(MODELS), st.integers(1, 64), st.integers(1, 200_000), st.sampled_from([1, 2, 4]))
-def test_more_needs_more_and_never_less_than_the_ideal(name: str, batch: int, context: int, tp: int) -> None:
+def test_needed_grows_and_is_at_least_ideal(name: str, batch: int, context: int, tp: int) -> None:
     model = load(name).shard(tp)
     source = model.encoder.max_context if model.encoder else None
-    settings = told(tp=tp, source=source)
-    made = layout("vllm", layer_cache_specs(model.plain()), settings)
-    least = layout(
+    settings = engine_args(tp=tp, source=source)
+    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), settings)
+    ideal = layout(
         "ideal", layer_cache_specs(model.plain()), dataclasses.replace(settings, max_num_batched_tokens=None)
     )
-    need = made.needed(batch, context)
-    assert least.needed(batch, context) <= need <= min(made.needed(batch + 1, context), made.needed(batch, context + 1))
+    need = vllm_layout.needed(batch, context)
+    assert (
+        ideal.needed(batch, context)
+        <= need
+        <= min(vllm_layout.needed(batch + 1, context), vllm_layout.needed(batch, context + 1))
+    )
 
 
 @given(st.sampled_from(MODELS), st.integers(2**20, 2**40), st.integers(1, 200_000))
-def test_the_printed_formulas_evaluate_to_the_figures(name: str, memory: int, context: int) -> None:
+def test_formulas_evaluate_to_their_figures(name: str, memory: int, context: int) -> None:
     model = load(name).shard(2)
     source = model.encoder.max_context if model.encoder else None
-    made = layout("vllm", layer_cache_specs(model.symbolic(gathered=False)), told(tp=2, source=source))
-    pool = made.pool(memory, context)
+    vllm_layout = layout("vllm", layer_cache_specs(model.symbolic(gathered=False)), engine_args(tp=2, source=source))
+    pool = vllm_layout.pool(memory, context)
     assert pool.blocks is not None
-    for each in (pool.blocks, pool.tokens, *(d.quantity for d in pool.details)):
-        formula = each.formula
-        assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(each))
-    plain = layout("vllm", layer_cache_specs(model.plain()), told(tp=2, source=source)).pool(memory, context)
+    for shown in (pool.blocks, pool.tokens, *(d.quantity for d in pool.details)):
+        formula = shown.formula
+        assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(shown))
+    plain = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=2, source=source)).pool(memory, context)
     assert (int(plain.tokens), plain.log_lines) == (int(pool.tokens), pool.log_lines)

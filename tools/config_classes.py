@@ -1,10 +1,9 @@
-"""Write attncalc/config/huggingface/classes.json: what the config classes of transformers say.
+"""Write attncalc/config/huggingface/classes.json: the fields of transformers' config classes.
 
     python tools/config_classes.py        (with the newest transformers installed)
 
-For each model_type with a language model: its fields' defaults, which name stands for which, the
-model_types of the configs inside it, whether it is a language model as a whole or only a part, and which
-configs inside it are of that model_type whatever they say.
+The file has one line per model_type with a language model: a list whose items are the fields of `ConfigClass` in
+attncalc/config/huggingface/fields.py.
 """
 
 from __future__ import annotations
@@ -25,28 +24,30 @@ OF_EVERY_CONFIG = {f.name for f in dataclasses.fields(transformers.PretrainedCon
 
 
 def language_models() -> set[str]:
-    """The model_types that an auto class of a language task knows, and ViT, whose figures people ask for."""
+    """Return the model_types of the auto classes for language tasks, and some that people ask for, such as ViT."""
     tables = (getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS)
     return {name for table in tables for name in table} | {"vit", "albert", "electra", "distilbert"}
 
 
-def class_of(name: str, language: bool) -> tuple[dict[str, Any], dict[str, str], dict[str, str], bool, list[str]]:
-    """What the config class of a model_type says: (defaults, synonyms, inside, language, fixed)."""
-    kind = CONFIG_MAPPING[name]
-    fields = [f for f in dataclasses.fields(kind) if f.name not in OF_EVERY_CONFIG]
-    inside = {key: getattr(part, "model_type", "") for key, part in (getattr(kind, "sub_configs", {}) or {}).items()}
-    fixed = sorted(key for key, model_type in inside.items() if model_type)  # not AutoConfig
-    if inside.get("text_config") == "":
+def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
+    """Return (defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs) of a model_type."""
+    config_class = CONFIG_MAPPING[name]
+    fields = [f for f in dataclasses.fields(config_class) if f.name not in OF_EVERY_CONFIG]
+    classes = getattr(config_class, "sub_configs", {}) or {}
+    sub_configs = {key: getattr(sub_class, "model_type", "") for key, sub_class in classes.items()}
+    fixed_sub_configs = sorted(key for key, model_type in sub_configs.items() if model_type)  # not AutoConfig
+    if sub_configs.get("text_config") == "":
         try:
-            inside["text_config"] = kind().text_config.model_type
-        except Exception:  # a class that cannot be made without its parts
-            inside.pop("text_config")
-    synonyms = dict(getattr(kind, "attribute_map", {}) or {})
-    return {f.name: default(f) for f in fields}, synonyms, inside, language, fixed
+            sub_configs["text_config"] = config_class().text_config.model_type
+        except Exception:  # some classes cannot be created without their parts
+            sub_configs.pop("text_config")
+    attribute_map = dict(getattr(config_class, "attribute_map", {}) or {})
+    defaults = {f.name: default(f) for f in fields}
+    return defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs
 
 
 def default(field: Any) -> Any:
-    """A field's default as JSON has it; None for one that it has not."""
+    """Return a field's default, or None if it has none or JSON cannot represent it."""
     value = field.default
     if value is dataclasses.MISSING:
         value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
@@ -60,17 +61,21 @@ def default(field: Any) -> Any:
 def main() -> None:
     """Write the file."""
     warnings.simplefilter("ignore")
-    found: dict[str, Any] = {}
-    whole = language_models()
-    todo = list(whole)
-    while todo:
-        name = todo.pop()
-        if name in found or name not in CONFIG_MAPPING_NAMES:
+    classes: dict[str, Any] = {}
+    models = language_models()
+    remaining = list(models)
+    while remaining:
+        name = remaining.pop()
+        if name in classes or name not in CONFIG_MAPPING_NAMES:
             continue
-        found[name] = class_of(name, name in whole)
-        todo += [inner for inner in found[name][2].values() if inner]
-    content = {"transformers": transformers.__version__, "classes": dict(sorted(found.items()))}
-    FILE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+        classes[name] = class_of(name, name in models)
+        _, _, sub_configs, *_ = classes[name]
+        remaining += [inner for inner in sub_configs.values() if inner]
+    lines = [
+        f"{json.dumps(name)}:{json.dumps(content, separators=(',', ':'))}" for name, content in sorted(classes.items())
+    ]
+    version = json.dumps(transformers.__version__)
+    FILE.write_text(f'{{"transformers":{version},"classes":{{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def _read_log(serving: f.ServingOptions) -> Log | None:
 
 def _settings(log: Log, model: o.ModelOptions) -> dict[str, str]:
     """Return what the log says, as texts by the names of options; options go before them."""
-    texts = dict(log.told)
+    texts = dict(log.settings)
     if log.version is not None:
         texts["engine_version"] = log.version
     if log.model is not None and model.preset is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..config import load, model_file, preset_names, preset_text
+from ..config import load, preset_names, preset_text, to_model_file
 from ..errors import AttncalcError
 from ..report.presets import families_report, presets_report
 from . import COMMANDS
@@ -52,14 +52,14 @@ def add(
     output: o.PlainOutputOptions,
     assume_grouped: o.AssumeGrouped = False,
 ) -> None:
-    output.write(model_file(model, assume_grouped=assume_grouped))
+    output.write(to_model_file(model, assume_grouped=assume_grouped))
 
 
 @app.command(help="List the supported model_types of config.json. Those that are not supported have a reason.")
 def families(output: o.ListOutputOptions) -> None:
-    from ..config.huggingface import read_families, refused, version
+    from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 
-    output.show(families_report(read_families(), refused(), version()))
+    output.show(families_report(supported_model_types(), unsupported_model_types(), transformers_version()))
 
 
 def _list(output: o.ListOutputOptions) -> None:

@@ -1,4 +1,4 @@
-"""`attncalc verify`: real torch layers on the device at hand, measured beside what is predicted."""
+"""`attncalc verify`: real torch layers on a device, measured and compared with the formulas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..check import Verified
+from ..check import VerifyResult
 from ..config import LIMIT, config_of, load, preset_names
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
@@ -17,27 +17,27 @@ from . import COMMANDS, command_app
 from . import options as o
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ..report.verify import VerifiedModel
+    from ..verify.options import VerifyOptions
 
-    from ..report.report import Report
-    from ..verify.device import Device as Place
-    from ..verify.subject import Asked
+    Verified = tuple[list[VerifiedModel], dict[str, object]]
 
 app = command_app()
 
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")]
 Kernel = Annotated[
-    str, typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that run.")
+    str,
+    typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Of the random weights and tokens.", min=0, max=2**63 - 1)
+    int, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.", min=0, max=2**63 - 1)
 ]
 Source = Annotated[
     str | None,
-    typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: as --context."),
+    typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the same as --context."),
 ]
 Scaling = Annotated[
-    bool, typer.Option("--scaling", help="Instead: time and memory over doubling contexts, up to --context.")
+    bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
 ]
 Tp = Annotated[
     str,
@@ -45,20 +45,20 @@ Tp = Annotated[
         "--tp",
         "--tensor-parallel-size",
         metavar="N",
-        help="Instead: split each layer over N processes (a GPU each, or CPU), and check each one's part.",
+        help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
     ),
 ]
-AgainstOption = Annotated[
+Against = Annotated[
     str | None,
     typer.Option(
         "--against",
         metavar="LIBRARY",
-        help="Instead: transformers, whose own class of a config.json is built without weights and compared.",
+        help="Instead: build the class of a config.json in LIBRARY (transformers), without weights, and compare.",
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released, on a CPU fp32."),
+    typer.Option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32."),
 ]
 Context = Annotated[
     str | None,
@@ -67,7 +67,7 @@ Context = Annotated[
         "-c",
         "--max-model-len",
         metavar="N",
-        help="Tokens of context. Default: what the device does quickly; cut to what fits.",
+        help="Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
     ),
 ]
 
@@ -79,7 +79,7 @@ EPILOG = "Without a model: every preset, one line each. For example: attncalc ve
 def verify(
     model: o.Model = None,
     preset: o.Preset = None,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     dtype: Dtype = None,
     batch: o.Batch = None,
     context: Context = None,
@@ -89,109 +89,91 @@ def verify(
     attention: o.AttentionOption = None,
     scaling: Scaling = False,
     tp: Tp = "1",
-    against: AgainstOption = None,
+    against: Against = None,
     explain: o.Explain = False,
     format: o.Format = None,
     json: o.Json = False,
     output: o.Output = None,
     force: o.Force = False,
 ) -> None:
-    ranks = parse_count(tp, "--tp")
-    named = model is not None or preset is not None
-    sizes = (
-        None if batch is None else parse_count(batch, "--batch"),
-        None if context is None else parse_count(context, "--context"),
-    )
-    if against is not None:
-        changed = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto", "--seed": seed}
-        others = {"--scaling": scaling, "--tp": ranks > 1, **changed}
-        _refuse(against, named, [option for option, given in others.items() if given])
-        held = _held_against(model, preset, *sizes, source_context, dtype)
-        o.show(held, explain=explain, form=format, as_json=json, output=output, force=force)
-        raise typer.Exit(0 if all(check.ok for check in held.checks) else 1)
-    if scaling and ranks > 1:
-        raise AttncalcError("--scaling with --tp", "ask for one of them")
-    if not named and (scaling or ranks > 1 or attention or source_context):
-        raise AttncalcError("no model", "name one, as in 'attncalc verify llama2-70b --scaling'")
-    specs = [o.read_model(model, preset, attention=attention)] if named else [load(name) for name in preset_names()]
+    from ..verify.options import VerifyOptions
 
+    named = model is not None or preset is not None
+    ranks = parse_count(tp, "--tp")
+    sequences = None if batch is None else parse_count(batch, "--batch")
+    tokens = None if context is None else parse_count(context, "--context")
+    if against is not None:
+        changes = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto", "--seed": seed}
+        _reject_with_against(against, named, {"--scaling": scaling, "--tp": ranks > 1, **changes})
+        verified, device_facts = _compare_with_transformers(model, preset, sequences, tokens, source_context, dtype)
+    else:
+        _reject_combinations(named, scaling, ranks, attention, source_context)
+        specs = [o.read_model(model, preset, attention=attention)] if named else [load(n) for n in preset_names()]
+        source = None if source_context is None else o.read_source(specs[0], source_context)
+        options = VerifyOptions(
+            batch=sequences or 1,
+            context=tokens,
+            source=source,
+            dtype=dtype,
+            kernel=kernel,
+            seed=seed,
+            scaling=scaling,
+            tp=ranks,
+            timed=named,
+        )
+        verified, device_facts = _verify_on_device(specs, options, device)
+
+    from ..report.verify import catalogue_report, verify_report
+
+    report = verify_report(verified[0], device_facts, ranks) if named else catalogue_report(verified, device_facts)
+    o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
+    if not all(check.ok for v in verified for check in v.result.checks):
+        raise typer.Exit(1)
+    if not all(v.result.checks for v in verified):
+        raise typer.Exit(CannotCheckError.code)
+
+
+def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str) -> Verified:
+    """Verify each model on the device called `name`.
+
+    Of several models, one that cannot be verified gets no checks and a note. Raises CannotCheckError if a single model
+    cannot be verified.
+    """
     from ..verify import need_torch
 
     need_torch()
     from ..report.progress import progress
-    from ..report.verify import Run, catalogue_report, verify_report
-    from ..verify.ask import Options, asked
-    from ..verify.device import find
+    from ..report.verify import VerifiedModel
+    from ..verify.device import find_device
+    from ..verify.programs import verify as run_program
+    from ..verify.request import resolve
 
-    source = None if source_context is None else o.read_source(specs[0], source_context)
-    options = Options(sizes[0] or 1, sizes[1], source, dtype, kernel, seed)
-    here = find(device)
-    way = "scaling" if scaling else "parallel" if ranks > 1 else "model"
-    runs = []
-    with progress() as tell:
+    device = find_device(name)
+    verified = []
+    with progress() as on_progress:
         for spec in specs:
-            question = asked(spec, options, here, way)
+            request = resolve(spec, options, device)
             try:
-                found = _found(spec, question, here, ranks, scaling=scaling, timed=named, tell=tell)
+                result = run_program(spec, options, request, device, on_progress)
             except CannotCheckError as error:
-                if named:
+                if len(specs) == 1:
                     raise
-                found = Verified((), skipped=(f"{error.message}.",), context=question.context)
-            runs.append(Run(spec, question.workload(found.context), question.kernels, found))
-    report = verify_report(runs[0], here.facts(), ranks) if named else catalogue_report(runs, here.facts())
-    o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
-    if not all(check.ok for run in runs for check in run.found.checks):
-        raise typer.Exit(1)
-    if not all(run.found.checks for run in runs):
-        raise typer.Exit(CannotCheckError.code)
+                result = VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
+            verified.append(VerifiedModel(spec, request.prefill(result.context), request.kernels, result))
+    return verified, device.facts()
 
 
-def _found(
-    spec: ModelSpec,
-    question: Asked,
-    here: Place,
-    ranks: int,
-    *,
-    scaling: bool,
-    timed: bool,
-    tell: Callable[[str], None],
-) -> Verified:
-    """One model verified in the way asked for."""
-    from ..verify.parallel import verify_parallel
-    from ..verify.run import verify_model
-    from ..verify.scaling import verify_scaling
-
-    if scaling:
-        return verify_scaling(spec, question, here, tell=tell)
-    if ranks > 1:
-        return verify_parallel(spec, ranks, question, here, tell=tell)
-    return verify_model(spec, question, here, timed=timed, tell=tell)
-
-
-def _refuse(against: str, named: bool, others: list[str]) -> None:
-    """AttncalcError: no such library to hold figures against, no model, or an option that changes the model."""
-    if against != "transformers":
-        hint = did_you_mean(against, ["transformers"])
-        raise AttncalcError(
-            f"--against {truncate(against)}: there is no such library here", f"{hint}known: transformers"
-        )
-    if not named:
-        raise AttncalcError("--against without a model", "name a config.json, or a folder that holds one")
-    if others:
-        raise AttncalcError(f"--against with {others[0]}", "the class is built as it is, on no device: ask for one")
-
-
-def _held_against(
+def _compare_with_transformers(
     model: str | None,
     preset: str | None,
     batch: int | None,
     context: int | None,
-    source: str | None,
+    source_context: str | None,
     dtype: str | None,
-) -> Report:
-    """The figures of a config.json's model beside those of transformers' own class. AttncalcError: it is a preset."""
+) -> Verified:
+    """Compare a config.json's figures with the transformers class of it. Raises AttncalcError for a preset."""
     name = model or preset or ""
-    if name == "-" and sys.stdin is not None:  # it is read twice: as a model, and as what transformers takes
+    if name == "-" and sys.stdin is not None:  # it is read twice: as a model, and for transformers
         sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read(LIMIT + 1)))
     spec = o.read_model(model, preset)
     if name == "-":
@@ -199,18 +181,49 @@ def _held_against(
     config = config_of(name)
     if config is None:
         raise AttncalcError(
-            f"--against transformers: '{truncate(name)}' has no config.json to build a class from",
-            "give the model's config.json, a folder that holds it, or org/name on the hub",
+            f"--against transformers needs a config.json, and '{truncate(name)}' has none",
+            "give the model's config.json, a folder that contains it, or org/name on the hub",
         )
     from ..verify import need_transformers
 
     need_transformers()
     from ..report.progress import progress
-    from ..report.verify import Run, verify_report
-    from ..verify.against import asked_of, verify_against
+    from ..report.verify import VerifiedModel
+    from ..verify.transformers.check import compare_with_transformers, resolve_workload
 
-    read = None if source is None else o.read_source(spec, source)
-    asked = asked_of(spec, batch, context, read, dtype)
-    with progress() as tell:
-        held = verify_against(spec, config, asked, tell)
-    return verify_report(Run(spec, held.workload, (), held.found), held.facts)
+    source = None if source_context is None else o.read_source(spec, source_context)
+    workload = resolve_workload(spec, batch, context, source, dtype)
+    with progress() as on_progress:
+        comparison = compare_with_transformers(spec, config, workload, on_progress)
+    return [VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts
+
+
+def _reject_with_against(library: str, named: bool, others: dict[str, object]) -> None:
+    """Raise AttncalcError if the library is unknown, the model is missing, or an option does not apply."""
+    if library != "transformers":
+        hint = did_you_mean(library, ["transformers"])
+        raise AttncalcError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
+    if not named:
+        raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
+    for option, value in others.items():
+        if value:
+            raise AttncalcError(
+                f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
+            )
+
+
+def _reject_combinations(
+    named: bool, scaling: bool, ranks: int, attention: str | None, source_context: str | None
+) -> None:
+    """Raise AttncalcError if two programs are selected, or an option needs a model that is missing."""
+    if scaling and ranks > 1:
+        raise AttncalcError("--scaling cannot be combined with --tp", "give one of them")
+    needs_model = {
+        "--scaling": scaling,
+        "--tp": ranks > 1,
+        "--attention": attention,
+        "--source-context": source_context,
+    }
+    for option, value in needs_model.items():
+        if value and not named:
+            raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")

@@ -1,4 +1,8 @@
-"""From what a person typed to a ModelSpec: a preset's name, a path, a folder, '-', or org/name on the hub."""
+"""From a model's name or path to its ModelSpec.
+
+A model is a preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
+org/name on the Hugging Face hub.
+"""
 
 from __future__ import annotations
 
@@ -11,136 +15,171 @@ from typing import Any, NamedTuple
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
 from ..units import truncate
-from .build import build
+from .build import build_model
 from .document import Document
-from .presets import compiled_presets, preset_names, preset_text
+from .presets import compiled_preset, preset_names, preset_text
 
 LIMIT = 1 << 22
-"""Bytes of a model file at the most; the longest config.json has some tens of thousands."""
+"""Bytes that a model file may have; the longest config.json has some tens of thousands."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
+_JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
 
-class Found(NamedTuple):
-    """What a person's word for a model led to: a file's content, or a preset that the wheel has compiled.
+class _Source(NamedTuple):
+    """What a model's name or path leads to, before it is parsed.
 
-    name: what the model is called on screens. file: what errors call it. folder: the folder that was
-    named, whose weights are then read too.
+    Attributes:
+        name: What the model is called on screens.
+        file: What errors call the file.
+        content: The file's bytes; empty for a preset of a wheel.
+        preset: The data of a preset of a wheel, which is parsed and checked already.
+        folder: The folder that was named instead of a file.
     """
 
     name: str
     file: str
     content: bytes = b""
-    compiled: dict[str, Any] | None = None
+    preset: dict[str, Any] | None = None
     folder: Path | None = None
 
-    @property
-    def title(self) -> str:
-        """What a config.json that does not say what it is called is called; '' for standard input."""
-        return "" if self.file == "<stdin>" else self.name
+
+class _ModelFile(NamedTuple):
+    """A model file or config.json, parsed and checked.
+
+    Attributes:
+        name: What the model is called on screens.
+        document: The keys of a model file.
+        config: The fields of the config.json that the keys were made from; None if it was a model file.
+        folder: The folder that was named instead of a file, whose weights are read too.
+    """
+
+    name: str
+    document: Document
+    config: dict[str, Any] | None
+    folder: Path | None
+
+    def spec(self) -> ModelSpec:
+        """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""
+        model = build_model(self.document, self.name)
+        if self.folder is None:
+            return model
+        from .safetensors import stored_weights
+
+        return dataclasses.replace(model, stored=stored_weights(self.folder))
 
 
 def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> ModelSpec:
-    """The model called `model`: a preset's name, a .yaml file or a config.json, a folder that holds one,
-    '-' for standard input, or org/name on the Hugging Face hub.
+    """Return the model called `model`.
 
-    assume_grouped: a config of an unknown model_type is read as plain grouped attention, and says so.
-    AttncalcError: there is none, or what is there is not a model; the message names the file, and the
-    line or the field.
+    Args:
+        model: A preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
+            org/name on the Hugging Face hub.
+        assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and note it.
+
+    Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
+    or field.
     """
-    found = _find(os.fspath(model))
-    spec = build(_document(found, assume_grouped), found.name)
-    if found.folder is None:
-        return spec
-    from .safetensors import stored_weights
+    return _read(os.fspath(model), assume_grouped).spec()
 
-    return dataclasses.replace(spec, stored=stored_weights(found.folder))
+
+def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
+    """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
+
+    The file is read and parsed once, so that '-' works too. Raises AttncalcError as `load` does.
+    """
+    model_file = _read(os.fspath(model), False)
+    return model_file.spec(), model_file.config
 
 
 def config_of(model: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The fields of the config.json that `model` leads to; None where it leads to a preset."""
-    found = _find(os.fspath(model))
-    return None if found.compiled is not None else _config(found)
+    """Return the fields of the config.json that `model` leads to, or None if it leads to a model file."""
+    source = _locate(os.fspath(model))
+    return None if source.preset is not None else _parse_config(source)
 
 
-def model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
-    """The config.json that `model` leads to, as the text of a preset. AttncalcError: it is no config.json."""
-    from .yaml import written
+def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
+    """Return the config.json that `model` leads to as the YAML text of a preset.
 
-    found = _find(os.fspath(model))
-    if found.compiled is not None or _config(found) is None:
-        raise AttncalcError(f"{found.file}: a model file already", "give a config.json, or org/name on the hub")
-    document = _document(found, assume_grouped)
-    build(document, found.name)
-    return written(document.data, found.file)
+    Raises AttncalcError if `model` leads to a model file already, or is not valid.
+    """
+    from .yaml import to_yaml
+
+    model_file = _read(os.fspath(model), assume_grouped)
+    file = model_file.document.file
+    if model_file.config is None:
+        raise AttncalcError(f"{file} is already a model file", "give a config.json, or org/name on the hub")
+    build_model(model_file.document, model_file.name)
+    return to_yaml(model_file.document.data, file)
 
 
-def _find(model: str) -> Found:
+def _read(model: str, assume_grouped: bool) -> _ModelFile:
+    """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
+    source = _locate(model)
+    if source.preset is not None:
+        return _ModelFile(source.name, Document(source.file, source.preset, {}), None, None)
+    from .schema import check
+
+    config = _parse_config(source)
+    if config is None:
+        from .yaml import parse_document
+
+        document = parse_document(source.content, source.file)
+    else:
+        from .huggingface import convert_config
+
+        title = "" if source.file == "<stdin>" else source.name
+        document = convert_config(config, source.file, title=title, assume_grouped=assume_grouped)
+    check(document)
+    return _ModelFile(source.name, document, config, source.folder)
+
+
+def _parse_config(source: _Source) -> dict[str, Any] | None:
+    """Return the fields of a config.json, or None for a model file of attncalc's own, in YAML or in JSON."""
+    if len(source.content) > LIMIT:
+        raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
+    if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return None
+    from .parse_json import parse_object
+
+    data = parse_object(source.content, source.file, _JSON_TIP)
+    is_model_file = "d_model" in data and "sources" in data and ("model_type" not in data or "title" in data)
+    return None if is_model_file else data
+
+
+def _locate(model: str) -> _Source:
+    """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
         if sys.stdin is None:
-            raise AttncalcError("no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        return Found("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
-    compiled = compiled_presets().get(model)
-    if compiled is not None:
-        return Found(model, f"{model}.yaml", compiled=compiled)
+            raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
+        return _Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
+    preset = compiled_preset(model)
+    if preset is not None:
+        return _Source(model, f"{model}.yaml", preset=preset)
     if model in preset_names():
-        return Found(model, f"{model}.yaml", preset_text(model).encode())
-    path, name = _file(model)
+        return _Source(model, f"{model}.yaml", preset_text(model).encode())
+    path, name = _path_and_name(model)
     try:
         with path.open("rb") as file:
             folder = path.parent if Path(model).is_dir() else None
-            return Found(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder)
+            return _Source(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder)
     except OSError as error:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
 
 
-def _document(found: Found, assume_grouped: bool) -> Document:
-    """The document that was found, of known keys and types. AttncalcError: it is not one."""
-    if found.compiled is not None:
-        return Document(found.file, found.compiled, {})
-    from .schema import check
-
-    config = _config(found)
-    if config is None:
-        from .yaml import read
-
-        document = read(found.content, found.file)
-    else:
-        from . import huggingface
-
-        document = huggingface.document(config, found.file, title=found.title, assume_grouped=assume_grouped)
-    check(document)
-    return document
-
-
-def _config(found: Found) -> dict[str, Any] | None:
-    """The fields of a config.json; None for a model file of attncalc's own, in YAML or in JSON."""
-    if len(found.content) > LIMIT:
-        raise AttncalcError(f"{found.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
-    if not found.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return None
-    from .huggingface.parse import fields
-
-    config = fields(found.content, found.file)
-    own = "d_model" in config and "sources" in config and ("model_type" not in config or "title" in config)
-    return None if own else config
-
-
-def _file(model: str) -> tuple[Path, str]:
-    """The file that `model` leads to, and the model's name. A folder leads to its config.json, or to the
-    one model file in it.
-    """
+def _path_and_name(model: str) -> tuple[Path, str]:
+    """Return the file that `model` leads to, and the model's name."""
     path = Path(model)
     try:
         if model and path.is_dir():
-            return _in_folder(path), path.resolve().name
+            return _model_file_in(path), path.resolve().name
         if model and path.exists():
             return path, path.resolve().parent.name if path.name == "config.json" else path.stem
     except PermissionError:
         raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
-    except (OSError, ValueError):  # a name too long, or with a NUL in it
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
         pass
     from .hub import config_file, is_repo
 
@@ -150,14 +189,15 @@ def _file(model: str) -> tuple[Path, str]:
     raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
 
 
-def _in_folder(folder: Path) -> Path:
+def _model_file_in(folder: Path) -> Path:
+    """Return a folder's config.json, or the only model file in it."""
     if (folder / "config.json").exists():
         return folder / "config.json"
-    found = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    if len(found) == 1:
-        return found[0]
-    several = f"{len(found)} model files" if found else "no config.json and no model file"
-    raise AttncalcError(f"{truncate(folder)}: a folder with {several} in it", "name a .yaml or config.json file")
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    if len(files) == 1:
+        return files[0]
+    contents = f"{len(files)} model files" if files else "no config.json and no model file"
+    raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
 
 
-__all__ = ["config_of", "load", "model_file", "preset_names", "preset_text"]
+__all__ = ["config_of", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]

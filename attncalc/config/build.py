@@ -1,4 +1,4 @@
-"""A checked document -> a ModelSpec: defaults filled in, patterns laid out, nothing ignored."""
+"""A checked document -> a ModelSpec: defaults filled in, the pattern of layers expanded, no key ignored."""
 
 from __future__ import annotations
 
@@ -10,33 +10,27 @@ from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, Stack
 from ..workload import Mask
-from .document import Document, Path
+from .document import Document, KeyPath
 from .keys import is_layer_key, is_stack_key, kind_keys
 
 NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
-"""Keys beside 'encoder' that say nothing of the encoder."""
+"""Keys of the decoder that the encoder does not inherit."""
 
 
-def build(document: Document, name: str) -> ModelSpec:
-    """The model that `document`, checked by its schema, describes.
+def build_model(document: Document, name: str) -> ModelSpec:
+    """Return the model called `name` that `document`, checked against its schema, describes.
 
-    AttncalcError: with the line of what is wrong.
+    Raises AttncalcError, with the line, if keys contradict each other or have no effect.
     """
     top = document.data
-    stacks = []
-    if "encoder" in top:
-        inherited = {k: v for k, v in top.items() if is_stack_key(k) and k not in NOT_INHERITED}
-        given = {**inherited, **top["encoder"]}
-        used = _Used(document, ("encoder",), top["encoder"])
-        stacks.append(_stack(used, "encoder", given, reads="source", mask="bidirectional"))
-    bidirectional = top.get("mask") == "bidirectional"
-    if bidirectional and "encoder" in top:
+    is_bidirectional = top.get("mask") == "bidirectional"
+    if is_bidirectional and "encoder" in top:
         raise document.error(("mask",), "a decoder cannot be bidirectional", "leave out 'mask', or 'encoder'")
-    used = _Used(document, (), top)
+    stacks = [_encoder(document)] if "encoder" in top else []
     stacks.append(
         _stack(
-            used,
-            "encoder" if bidirectional else "decoder",
+            _Section(document, (), top),
+            "encoder" if is_bidirectional else "decoder",
             top,
             mask=top.get("mask", "causal"),
             cross=bool(stacks),
@@ -65,170 +59,217 @@ def build(document: Document, name: str) -> ModelSpec:
     )
 
 
-class _Used:
-    """The layer keys of one section, and which of them a layer has taken: none is ignored in silence."""
+class _Section:
+    """A part of a document with keys of layers: the top, `encoder`, or one of `layer_kinds`.
 
-    def __init__(self, document: Document, path: Path, section: Mapping[str, Any]) -> None:
-        self.document, self.path, self.section = document, path, section
-        self.keys: set[str] = set()
+    It records which keys the layers use, so that a key without effect is an error.
+
+    Attributes:
+        document: The whole document, for errors.
+        path: Where the section is in it.
+        data: The keys of the section itself, without inherited ones.
+        used: The keys that a layer has used.
+    """
+
+    def __init__(self, document: Document, path: KeyPath, data: Mapping[str, Any]) -> None:
+        self.document, self.path, self.data = document, path, data
+        self.used: set[str] = set()
+
+    def inner(self, kind: str) -> _Section:
+        """Return the section of one of layer_kinds."""
+        return _Section(self.document, (*self.path, "layer_kinds", kind), self.data["layer_kinds"][kind])
 
     def error(self, key: str, message: str, tip: str) -> AttncalcError:
         return self.document.error((*self.path, key) if key else self.path, message, tip)
 
-    def refuse_unused(self, tip: str) -> None:
-        for key in self.section:
-            if is_layer_key(key) and key not in self.keys:
+    def check_unused(self, tip: str) -> None:
+        """Raise AttncalcError for the first key of a layer that no layer uses."""
+        for key in self.data:
+            if is_layer_key(key) and key not in self.used:
                 raise self.error(key, "has no effect on this model", tip)
 
 
+def _encoder(document: Document) -> Stack:
+    """Return the encoder of an encoder-decoder: its own keys, and the decoder's for what it leaves out."""
+    top = document.data
+    inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in NOT_INHERITED}
+    section = _Section(document, ("encoder",), top["encoder"])
+    return _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
+
+
 def _stack(
-    used: _Used, name: str, given: Mapping[str, Any], *, mask: Any, reads: Any = "target", cross: bool = False
+    section: _Section, name: str, keys: Mapping[str, Any], *, mask: Any, tokens: Any = "target", cross: bool = False
 ) -> Stack:
-    kinds: dict[str, Mapping[str, Any]] = {
-        kind: {**given, **keys} for kind, keys in given.get("layer_kinds", {}).items()
-    } or {"layers": given}
-    runs = _laid_out(used, given, kinds)
-    made = {}
-    for kind, keys in kinds.items():
-        where = used
-        if "layer_kinds" in given:
-            where = _Used(used.document, (*used.path, "layer_kinds", kind), given["layer_kinds"][kind])
-        made[kind] = _layers(where, kind, keys, cross)
-        overridden = set(where.section) if where is not used else set()
-        used.keys |= where.keys - overridden
-        if where is not used:
-            where.refuse_unused(f"it belongs to another kind of attention or MLP than '{kind}' has")
-    used.refuse_unused("it belongs to another kind of attention or MLP, or every layer kind overrides it")
+    """Return the stack that `keys`, those of `section` and inherited ones, describe."""
+    runs = _runs(section, keys)
+    fields = _fields_by_kind(section, keys, cross)
     return Stack(
         name,
-        tuple(Layers(**{**made[kind], "count": n}) for kind, n in runs),
-        given["d_model"],
-        norm=given["norm"],
-        input=reads,
+        tuple(Layers(**{**fields[kind], "count": count}) for kind, count in runs),
+        keys["d_model"],
+        norm=keys["norm"],
+        input=tokens,
         mask=Mask(mask),
-        learned_positions=given.get("learned_positions"),
-        relative_position_buckets=given.get("relative_position_buckets"),
-        embedding_norm=given.get("embedding_norm", False),
-        final_norm=given.get("final_norm", True),
-        max_context=given.get("max_context", given.get("learned_positions")),
+        learned_positions=keys.get("learned_positions"),
+        relative_position_buckets=keys.get("relative_position_buckets"),
+        embedding_norm=keys.get("embedding_norm", False),
+        final_norm=keys.get("final_norm", True),
+        max_context=keys.get("max_context", keys.get("learned_positions")),
     )
 
 
-def _laid_out(used: _Used, given: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """The runs of equal layers in order: [('local', 5), ('global', 1), ...]."""
-    left = given["n_layers"]
-    if "pattern" not in given and "layer_kinds" not in given:
-        return [("layers", left)]
-    if "pattern" not in given or "layer_kinds" not in given:
-        raise used.error("", "'pattern' and 'layer_kinds' come together", "give both, or neither")
-    period: list[tuple[str, int]] = []
-    for i, item in enumerate(given["pattern"]):
-        number, _, kind = item.rpartition(" ")
-        if kind not in kinds:
-            raise used.document.error(
-                (*used.path, "pattern", i),
-                f"'{kind}' is not one of layer_kinds",
-                f"{did_you_mean(kind, kinds)}layer_kinds has: {', '.join(kinds)}",
-            )
-        period.append((kind, int(number or 1)))
-    unused = [kind for kind in kinds if kind not in dict(period)]
-    if unused:
-        raise used.document.error(
-            (*used.path, "layer_kinds", unused[0]), "is not in the pattern", "name it there, or leave it out"
+def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> dict[str, dict[str, Any]]:
+    """Return {kind: the fields of its layers}; without layer_kinds all layers are of the kind 'layers'.
+
+    A key beside layer_kinds is used if some kind uses it and does not override it.
+    """
+    if "layer_kinds" not in keys:
+        fields = {"layers": _layers(section, "layers", keys, cross)}
+    else:
+        fields = {}
+        for kind, own_keys in keys["layer_kinds"].items():
+            inner = section.inner(kind)
+            fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
+            inner.check_unused(f"it belongs to another kind of attention or MLP than '{kind}' has")
+            section.used |= inner.used - set(own_keys)
+    section.check_unused("it belongs to another kind of attention or MLP, or every layer kind overrides it")
+    return fields
+
+
+def _runs(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the runs of equal layers in order: [('local', 5), ('global', 1), ('local', 2)]."""
+    n_layers = keys["n_layers"]
+    if "pattern" not in keys and "layer_kinds" not in keys:
+        return [("layers", n_layers)]
+    period = _period(section, keys)
+    if sum(count for _, count in period) > n_layers:
+        raise section.error(
+            "pattern", f"is longer than n_layers, {n_layers}", "a pattern is repeated until there are n_layers"
         )
-    if sum(n for _, n in period) > left:
-        raise used.error("pattern", f"is longer than n_layers, {left}", "a pattern repeats until n_layers are filled")
     runs: list[tuple[str, int]] = []
-    while left:
-        for kind, n in period:
-            taken = min(n, left)
-            left -= taken
+    remaining = n_layers
+    while remaining:
+        for kind, count in period:
+            taken = min(count, remaining)
+            remaining -= taken
             if taken:
                 runs.append((kind, taken))
     return runs
 
 
-def _layers(used: _Used, name: str, given: Mapping[str, Any], cross: bool) -> dict[str, Any]:
-    """The fields of one kind of layer."""
+def _period(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the pattern once: [('local', 5), ('global', 1)] for [5 local, 1 global].
+
+    Raises AttncalcError if pattern and layer_kinds do not name the same kinds.
+    """
+    if "pattern" not in keys or "layer_kinds" not in keys:
+        raise section.error("", "'pattern' and 'layer_kinds' must be given together", "give both, or neither")
+    kinds = keys["layer_kinds"]
+    period: list[tuple[str, int]] = []
+    for i, item in enumerate(keys["pattern"]):
+        count, _, kind = item.rpartition(" ")
+        if kind not in kinds:
+            raise section.document.error(
+                (*section.path, "pattern", i),
+                f"'{kind}' is not one of layer_kinds",
+                f"{did_you_mean(kind, kinds)}layer_kinds has: {', '.join(kinds)}",
+            )
+        period.append((kind, int(count or 1)))
+    missing = [kind for kind in kinds if kind not in dict(period)]
+    if missing:
+        raise section.document.error(
+            (*section.path, "layer_kinds", missing[0]), "is not in the pattern", "name it there, or leave it out"
+        )
+    return period
+
+
+def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) -> dict[str, Any]:
+    """Return the fields of one kind of layers, with the section's line in every error."""
     try:
-        attention = _attention(used, given)
-        mlp = _mlp(used, given)
+        attention = _attention(section, keys)
+        mlp = _mlp(section, keys)
     except AttncalcError as error:
-        if error.message.startswith(f"{used.document.file}:"):
+        if error.message.startswith(f"{section.document.file}:"):
             raise
         key, colon, rest = error.message.partition(": ")
         if not (colon and is_layer_key(key)):
             key, rest = "", error.message
-        raise used.error(key, rest, error.tip) from None
-    used.keys |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "shares_weights"}
+        raise section.error(key, rest, error.tip) from None
+    section.used |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "shares_weights"}
     if cross and not isinstance(attention, Grouped):
-        raise used.error("attention", "an encoder-decoder's cross-attention is grouped here", "leave out 'encoder'")
+        raise section.error("attention", "an encoder-decoder can only have grouped attention", "leave out 'encoder'")
     return {
         "name": name,
         "attention": attention,
         "cross": Cross(attention) if cross else None,
         "mlp": mlp,
-        "norms": given.get("norms_per_layer", 2) + int(cross),
-        "shares_weights": given.get("shares_weights", False),
+        "norms": keys.get("norms_per_layer", 2) + int(cross),
+        "shares_weights": keys.get("shares_weights", False),
         "extra": (
-            *shaped(given.get("extra_matrices", {}), "queries"),
-            *shaped(given.get("extra_vectors_per_layer", {})),
+            *shaped(keys.get("extra_matrices", {}), "queries"),
+            *shaped(keys.get("extra_vectors_per_layer", {})),
         ),
     }
 
 
-def _attention(used: _Used, given: Mapping[str, Any]) -> Any:
-    name = given.get("attention", "grouped")
-    used.keys |= {"attention", "window", "chunk", *kind_keys(name)}
-    taken = {key: given[key] for key in kind_keys(name) if key in given}
+def _attention(section: _Section, keys: Mapping[str, Any]) -> Any:
+    """Return the attention of layers with these keys. Raises AttncalcError if a required key is missing."""
+    name = keys.get("attention", "grouped")
+    section.used |= {"attention", "window", "chunk", *kind_keys(name)}
+    own_keys = {key: keys[key] for key in kind_keys(name) if key in keys}
     kind = KINDS[name]
     for key in kind.required():
-        if key not in taken:
+        if key not in own_keys:
             meaning = kind_keys(name)[key]["description"]
-            raise used.error("", f"'{key}' is missing", f"{key} is: {meaning}")
-    return kind.from_keys(taken, given["d_model"], _span(used, given))
+            raise section.error("", f"'{key}' is missing", f"meaning of '{key}': {meaning}")
+    return kind.from_keys(own_keys, keys["d_model"], _span(section, keys))
 
 
-def _span(used: _Used, given: Mapping[str, Any]) -> Span:
-    if "window" in given and "chunk" in given:
-        raise used.error("chunk", "a layer has a window or a chunk, not both", "leave out one of them")
-    if "window" in given:
-        return Sliding(given["window"])
-    return Chunked(given["chunk"]) if "chunk" in given else FULL
+def _span(section: _Section, keys: Mapping[str, Any]) -> Span:
+    """Return which earlier tokens the layers see."""
+    if "window" in keys and "chunk" in keys:
+        raise section.error("chunk", "a layer has a window or a chunk, not both", "leave out one of them")
+    if "window" in keys:
+        return Sliding(keys["window"])
+    return Chunked(keys["chunk"]) if "chunk" in keys else FULL
 
 
-def _mlp(used: _Used, given: Mapping[str, Any]) -> Mlp | None:
-    kind = given.get("mlp", "plain")
-    used.keys.add("mlp")
+def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
+    """Return the MLP of layers with these keys, or None for 'mlp: none'."""
+    kind = keys.get("mlp", "plain")
+    section.used.add("mlp")
     if kind == "none":
         return None
-    if "d_ff" not in given:
-        raise used.error("", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one")
-    keys = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
-    used.keys |= {*keys, "mlp_bias"}
-    if "n_experts" in given:
-        used.keys |= {"router_bias", "d_router", "d_latent"}
+    if "d_ff" not in keys:
+        raise section.error(
+            "", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one"
+        )
+    sizes = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
+    section.used |= {*sizes, "mlp_bias"}
+    if "n_experts" in keys:
+        section.used |= {"router_bias", "d_router", "d_latent"}
     for key in ("n_shared_experts", "d_ff_shared"):
-        if key in given and "n_experts" not in given:
-            raise used.error(key, "shared experts without n_experts", "give n_experts too")
+        if key in keys and "n_experts" not in keys:
+            raise section.error(key, "shared experts need n_experts", "give n_experts too")
     return Mlp(
-        **{key: given[key] for key in keys if key in given},
+        **{key: keys[key] for key in sizes if key in keys},
         gated=kind == "gated",
-        bias=given.get("mlp_bias", False),
-        router_bias=given.get("router_bias", False),
-        d_router=given.get("d_router"),
-        d_latent=given.get("d_latent"),
+        bias=keys.get("mlp_bias", False),
+        router_bias=keys.get("router_bias", False),
+        d_router=keys.get("d_router"),
+        d_latent=keys.get("d_latent"),
     )
 
 
 def _head(document: Document) -> Head | None:
+    """Return the output head, or None. Raises AttncalcError for keys that need a vocabulary or an lm head."""
     top = document.data
     for key in ("token_types", "d_embedding", "tied_embeddings", "head_bias"):
         if key in top and "vocab_size" not in top:
             raise document.error((key,), "has no effect without 'vocab_size'", "give vocab_size, or leave it out")
     kind = top.get("head", "lm" if "vocab_size" in top else "none")
     if kind == "lm" and "vocab_size" not in top:
-        raise document.error(("head",), "an lm head without 'vocab_size'", "give vocab_size, or 'head: none'")
+        raise document.error(("head",), "an lm head needs 'vocab_size'", "give vocab_size, or 'head: none'")
     for key in ("tied_embeddings", "head_bias"):
         if kind != "lm" and top.get(key):
             raise document.error((key,), "has no effect without an lm head", "leave it out")

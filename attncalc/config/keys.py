@@ -1,8 +1,8 @@
-"""The keys of a model file: one table, from which the JSON Schema is written and files are checked.
+"""The keys of a model file, as JSON Schema.
 
-`presets/model.schema.json` is this table in JSON, written by `attncalc presets schema`. The
-keys of attention are the fields of the attention kinds; those of all kinds are gathered only to check a
-file, since a preset that is read needs its own kinds' alone.
+`attncalc presets schema` writes them to `presets/model.schema.json`, which files are checked against. The keys of
+attention are the fields of the attention kinds. `schema` imports every kind, so that a command which loads one preset
+uses `kind_keys` of the preset's own kinds instead.
 """
 
 from __future__ import annotations
@@ -25,70 +25,81 @@ TEXT: Schema = {
     "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
     "$comment": "is not one line of text",
 }
-MOST_LAYERS = 10_000
-_YES: Schema = {"type": "boolean"}
+MAX_LAYERS = 10_000
+_BOOLEAN: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
 
 
-def _key(schema: Mapping[str, Any], meaning: str, left_out: str = "") -> Schema:
-    described = f"{meaning} (left out: {left_out})" if left_out else meaning
-    return {"description": described, **schema}
+def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
+    """Return the schema of a key with its description, which names the default."""
+    description = f"{meaning} (default: {default})" if default else meaning
+    return {"description": description, **schema}
 
 
-def _fields(spec: type, *only: str) -> dict[str, Schema]:
-    """The documented fields of a dataclass as keys: all, or `only` some."""
-    found = {
+def _fields(spec: type, *names: str) -> dict[str, Schema]:
+    """Return the documented fields of a dataclass as keys: those called `names`, or all."""
+    keys = {
         f.name: _key(f.metadata["schema"], f.metadata["meaning"], f.metadata["left_out"])
         for f in dataclasses.fields(spec)
         if "schema" in f.metadata
     }
-    return {name: found[name] for name in only or found}
+    return {name: keys[name] for name in names or keys}
 
 
-def _of_kinds(kinds: Mapping[str, dict[str, Schema]]) -> dict[str, Schema]:
-    """The keys of all kinds; one that means something else to another kind says both."""
-    found: dict[str, Schema] = {}
-    for name, keys in kinds.items():
+def _merge_kinds(keys_by_kind: Mapping[str, dict[str, Schema]]) -> dict[str, Schema]:
+    """Return the keys of all kinds of attention.
+
+    A key whose meaning differs between kinds lists each meaning with the kinds that have it:
+    "grouped, latent: width of a value head; delta: width of a value head and of its state".
+    """
+    merged: dict[str, Schema] = {}
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for kind, keys in keys_by_kind.items():
         for key, schema in keys.items():
-            known = found.get(key, schema)
-            if known == schema:
-                found[key] = schema
-                continue
-            if {**known, "description": ""} != {**schema, "description": ""}:
-                raise TypeError(f"'{key}' allows other values in {name} attention than in another kind")
-            first = next(n for n in kinds if key in kinds[n])
-            found[key] = {**schema, "description": f"{first}: {known['description']}; {name}: {schema['description']}"}
-    return found
+            if {**merged.setdefault(key, schema), "description": ""} != {**schema, "description": ""}:
+                raise TypeError(f"'{key}' allows other values in {kind} attention than in another kind")
+            meanings.setdefault(key, {}).setdefault(schema["description"], []).append(kind)
+    for key, kinds_by_meaning in meanings.items():
+        if len(kinds_by_meaning) > 1:
+            description = "; ".join(f"{', '.join(kinds)}: {meaning}" for meaning, kinds in kinds_by_meaning.items())
+            merged[key] = {**merged[key], "description": description}
+    return merged
 
 
 @cache
 def kind_keys(name: str) -> dict[str, Schema]:
-    """The keys of a kind of attention."""
+    """Return the keys of a kind of attention."""
     return _fields(KINDS[name])
 
 
-_OF_LAYERS: dict[str, Schema] = {
+_COMMON_LAYER_KEYS: dict[str, Schema] = {
     **_fields(Sliding),
     **_fields(Chunked),
-    "mlp": _key({"enum": ["plain", "gated", "none"]}, "plain = up and down, gated = gate, up and down", "plain"),
+    "mlp": _key(
+        {"enum": ["plain", "gated", "none"]},
+        "plain MLPs have two matrices, gated ones three",
+        "plain",
+    ),
     **_fields(Mlp),
-    "mlp_bias": _key(_YES, "biases in the MLP"),
-    "router_bias": _key(_YES, "one more value an expert in the router: a bias or a score correction"),
+    "mlp_bias": _key(_BOOLEAN, "whether the MLP has biases"),
+    "router_bias": _key(_BOOLEAN, "whether the router has one more value per expert: a bias or a score correction"),
     "extra_matrices": {
-        "description": "further matrices of a layer that multiply every token, by name: [rows, columns]",
+        "description": "further matrices of a layer that multiply every token: {name: [rows, columns]}",
         **SHAPES,
     },
     "extra_vectors_per_layer": {
-        "description": "further vectors of a layer, which multiply nothing, by name: their shape",
+        "description": "further parameters of a layer that take no part in a matmul: {name: shape}",
         **SHAPES,
     },
-    "shares_weights": _key(_YES, "the weights are those of layers that another kind counts (ALBERT, Zamba)"),
-    "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms of a layer, beside one for cross-attention", "2"),
+    "shares_weights": _key(
+        _BOOLEAN, "whether the weights belong to another kind of layers, which counts them (ALBERT)"
+    ),
+    "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms per layer, but for cross-attention", "2"),
 }
 
-_OF_STACKS: dict[str, Schema] = {
+_STACK_KEYS: dict[str, Schema] = {
     **_fields(Stack, "d_model"),
-    "n_layers": _key({"type": "integer", "minimum": 1, "maximum": MOST_LAYERS}, "layers"),
+    "n_layers": _key({"type": "integer", "minimum": 1, "maximum": MAX_LAYERS}, "number of layers"),
     "pattern": _key(
         {
             "type": "array",
@@ -96,107 +107,109 @@ _OF_STACKS: dict[str, Schema] = {
             "items": {
                 "type": "string",
                 "pattern": f"^([1-9][0-9]{{0,4}} )?{_NAME}$",
-                "$comment": "does not name a kind of layer, as 'local' or '5 local' does",
+                "$comment": "is not a kind of layer such as 'local' or '5 local'",
             },
         },
-        "kinds of layers in order, repeated until n_layers are filled; '5 local' is five in a row",
+        "kinds of layers in order, repeated until there are n_layers; '5 local' is five in a row",
     ),
-    "norm": _key({"enum": ["rmsnorm", "layernorm"]}, "rmsnorm = a gain, layernorm = a gain and a bias"),
-    "final_norm": _key(_YES, "a norm after the last layer", "true"),
-    "embedding_norm": _key(_YES, "a norm after the embedding", "false"),
+    "norm": _key({"enum": ["rmsnorm", "layernorm"]}, "rmsnorm has a gain, layernorm a gain and a bias"),
+    "final_norm": _key(_BOOLEAN, "whether a norm follows the last layer", "true"),
+    "embedding_norm": _key(_BOOLEAN, "whether a norm follows the embedding", "false"),
     **_fields(Stack, "learned_positions", "relative_position_buckets"),
-    "max_context": _key(COUNT, "the longest context the model was made for", "learned_positions"),
+    "max_context": _key(COUNT, "longest context that the model was made for, in tokens", "learned_positions"),
 }
 
-_OF_MODELS: dict[str, Schema] = {
-    "title": _key(TEXT, "the model's name as people write it"),
+_MODEL_KEYS: dict[str, Schema] = {
+    "title": _key(TEXT, "name of the model for people"),
     "sources": _key(
         {"type": "array", "minItems": 1, "items": TEXT},
-        "where its facts are from: a paper and its table, a config, a file of code",
+        "sources of the facts: a paper and its table, a config, a source file",
     ),
     "notes": _key(
         {"type": "array", "items": TEXT},
-        "what a reader of its figures must know: every screen prints it",
+        "what a reader of the figures must know; every screen prints it",
     ),
-    "assumed": _key(TEXT, "what every figure rests on that nobody has said: every screen starts with it"),
+    "assumed": _key(TEXT, "assumption behind every figure; every screen starts with it"),
     "model_type": _key(
         {
             "type": "string",
             "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            "$comment": "is no model_type, as 'llama' or 'gemma3_text' is",
+            "$comment": "is not a model_type such as 'llama' or 'gemma3_text'",
         },
-        "what its config.json calls it, where an engine decides by it (SGLang, of windows)",
+        "model_type of its config.json, which some engines decide by (SGLang: sliding windows)",
     ),
     "weights_dtype": _key(
         {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
-        "what its files keep the matrices of attention and MLPs in, where that is not dtype: fit takes it",
+        "dtype of the attention and MLP matrices in the checkpoint, if it differs from dtype; fit uses it",
     ),
     "experts_dtype": _key(
         {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
-        "what its files keep the matrices of routed experts in, where they alone are not in dtype: fit takes it",
+        "dtype of the routed experts' matrices in the checkpoint, if only theirs differs from dtype; fit uses it",
     ),
-    "mask": _key({"enum": ["causal", "bidirectional"]}, "bidirectional for an encoder", "causal"),
+    "mask": _key(
+        {"enum": ["causal", "bidirectional"]}, "which tokens see each other; encoders are bidirectional", "causal"
+    ),
     **_fields(ModelSpec),
-    "tied_embeddings": _key(_YES, "the lm head uses the embedding's matrix", "false"),
-    "head": _key({"enum": ["lm", "pooler", "none"]}, "what follows the last layer", "lm"),
-    "head_bias": _key(_YES, "a bias in the lm head"),
+    "tied_embeddings": _key(_BOOLEAN, "whether the lm head uses the embedding's matrix", "false"),
+    "head": _key({"enum": ["lm", "pooler", "none"]}, "output head after the last layer", "lm"),
+    "head_bias": _key(_BOOLEAN, "whether the lm head has a bias"),
     "extra_params": {
-        "description": "parameter tensors outside all of this, by name and shape",
+        "description": "further parameters outside the layers that take no part in a matmul: {name: shape}",
         "type": "object",
         "additionalProperties": {"type": "array", "minItems": 1, "items": dict(COUNT)},
     },
     "outside_matrices": {
         "description": "matrices outside the layers that multiply every token, counted with the head: "
-        "[rows, columns] by name",
+        "{name: [rows, columns]}",
         **SHAPES,
     },
     "first_matrices": {
-        "description": "matrices outside the layers that multiply one token a sequence (a classifier), counted "
-        "with the head: [rows, columns] by name",
+        "description": "matrices outside the layers that multiply one token per sequence (a classifier), counted "
+        "with the head: {name: [rows, columns]}",
         **SHAPES,
     },
-    "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype it is released in", "fp16"),
+    "dtype": _key({"enum": [d for d in DTYPES if DTYPES[d].group is None]}, "dtype of the released weights", "fp16"),
 }
 
 
 def is_stack_key(key: str) -> bool:
-    """A key that a decoder or an encoder may have, its layers' keys included."""
-    return key not in _OF_MODELS and key != "encoder"
+    """Return whether a decoder or an encoder may have the key; keys of layers are included."""
+    return key not in _MODEL_KEYS and key != "encoder"
 
 
 def is_layer_key(key: str) -> bool:
-    """A key that a layer may have: that of a kind of attention, or of its MLP and norms."""
-    return is_stack_key(key) and key not in _OF_STACKS and key != "layer_kinds"
+    """Return whether a layer may have the key: it belongs to a kind of attention, an MLP or the norms."""
+    return is_stack_key(key) and key not in _STACK_KEYS and key != "layer_kinds"
 
 
 def keys_of_layer(kind: str) -> tuple[str, ...]:
-    """The keys that a layer of that kind of attention may have, in the schema's order."""
-    return ("attention", *kind_keys(kind), *_OF_LAYERS)
+    """Return the keys that a layer with that kind of attention may have, in the schema's order."""
+    return ("attention", *kind_keys(kind), *_COMMON_LAYER_KEYS)
 
 
 @cache
 def layer_keys() -> dict[str, Schema]:
-    """The keys of layers of every kind."""
-    words = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0]}" for name, kind in KINDS.items())
+    """Return the keys of layers of every kind."""
+    kinds = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for name, kind in KINDS.items())
     return {
-        "attention": _key({"enum": list(KINDS)}, f"kind of attention. {words}", "grouped"),
-        **_of_kinds({name: kind_keys(name) for name in KINDS}),
-        **_OF_LAYERS,
+        "attention": _key({"enum": list(KINDS)}, f"kind of attention. {kinds}", "grouped"),
+        **_merge_kinds({name: kind_keys(name) for name in KINDS}),
+        **_COMMON_LAYER_KEYS,
     }
 
 
 @cache
 def schema() -> Schema:
-    """The whole of it, as JSON Schema."""
+    """Return the JSON Schema of a model file."""
     kinds = {
-        "description": "the kinds that the pattern names, each with the keys in which it differs",
+        "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }
-    of_stack = {**_OF_STACKS, "layer_kinds": kinds, **layer_keys()}
+    of_stack = {**_STACK_KEYS, "layer_kinds": kinds, **layer_keys()}
     encoder = {
-        "description": "makes it an encoder-decoder; the keys in which the encoder differs",
+        "description": "makes the model an encoder-decoder: the keys in which the encoder differs",
         "type": "object",
         "properties": of_stack,
         "additionalProperties": False,
@@ -204,9 +217,9 @@ def schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "attncalc model",
-        "description": "A model as attncalc reads it. Top-level keys are of the decoder, or the only stack.",
+        "description": "A model file of attncalc. Top-level keys describe the decoder, or the only stack.",
         "type": "object",
         "required": ["title", "sources", "d_model", "n_layers", "norm"],
         "additionalProperties": False,
-        "properties": {**_OF_MODELS, **of_stack, "encoder": encoder},
+        "properties": {**_MODEL_KEYS, **of_stack, "encoder": encoder},
     }

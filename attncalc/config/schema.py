@@ -1,4 +1,7 @@
-"""A document held against the schema: the first thing that is not allowed becomes one error with a tip."""
+"""Check a document against a JSON Schema, so that the first mistake becomes one error with a line and a tip.
+
+Only the keywords that attncalc's own schemas use are known; a property test compares the result with jsonschema's.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import Any
 
 from ..errors import did_you_mean
 from ..units import truncate
-from .document import Document, Path
-from .presets import presets_folder
+from .data_files import presets_folder
+from .document import Document, KeyPath
 
 Schema = dict[str, Any]
 
@@ -22,104 +25,98 @@ _TYPES: dict[str, tuple[type, str]] = {
     "array": (list, "a list"),
     "object": (dict, "a mapping of keys to values"),
 }
+_EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
 
 
-def check(document: Document, against: Schema | None = None) -> None:
-    """Raise AttncalcError, with its line and a tip, for the first thing the schema does not allow.
+def check(document: Document, schema: Schema | None = None) -> None:
+    """Raise AttncalcError, with its line and a tip, for the first thing that `schema` does not allow.
 
-    against: another schema than that of model files.
+    The default is the schema of model files.
     """
-    _check(document, (), document.data, _written() if against is None else against)
+    _check(document, (), document.data, _model_schema() if schema is None else schema)
 
 
 @cache
-def _written() -> Schema:
-    """The schema as it is written: to read it is quicker than to gather it from every kind of attention."""
-    schema: Schema = json.loads((presets_folder().parent / "model.schema.json").read_text(encoding="utf-8"))
+def _model_schema() -> Schema:
+    """Return the schema of model files, from the file: building it would import every kind of attention."""
+    schema: Schema = json.loads((presets_folder() / "model.schema.json").read_text(encoding="utf-8"))
     return schema
 
 
-def _check(document: Document, path: Path, value: Any, schema: Schema) -> None:
-    """The keywords that the schema uses, as JSON Schema defines them; a test holds the two together."""
+def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> None:
+    """Check one value and everything in it."""
     meaning = schema.get("description", "")
-    tip = f"it is: {meaning}" if meaning else "compare with 'attncalc presets show llama2-70b'"
+    tip = f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
     if "anyOf" in schema:
-        fitting = [s for s in schema["anyOf"] if _is(value, s["type"])]
+        fitting = [option for option in schema["anyOf"] if _has_type(value, option["type"])]
         if not fitting:
-            raise document.error(path, f"{_shown(value)} is not {_alternatives(schema['anyOf'])}", tip)
+            allowed = " or ".join(_TYPES[option["type"]][1] for option in schema["anyOf"])
+            raise document.error(path, f"{_as_written(value)} is not {allowed}", tip)
         schema = {**fitting[0], "description": meaning}
-    if "type" in schema and not _is(value, schema["type"]):
-        raise document.error(path, f"{_shown(value)} is not {_TYPES[schema['type']][1]}", tip)
+    if "type" in schema and not _has_type(value, schema["type"]):
+        raise document.error(path, f"{_as_written(value)} is not {_TYPES[schema['type']][1]}", tip)
     if "enum" in schema and (not isinstance(value, str) or value not in schema["enum"]):
         hint = did_you_mean(str(value), schema["enum"])
-        raise document.error(path, f"{_shown(value)} is not known", f"{hint}allowed: {', '.join(schema['enum'])}")
+        raise document.error(path, f"{_as_written(value)} is not known", f"{hint}known: {', '.join(schema['enum'])}")
     if isinstance(value, int):
         _check_number(document, path, value, schema, tip)
     elif isinstance(value, str):
-        _check_text(document, path, value, schema, tip)
+        if not re.search(schema.get("pattern", ""), value):
+            raise document.error(path, f"{_as_written(value)} {schema['$comment']}", tip)
     elif isinstance(value, list):
         _check_list(document, path, value, schema, tip)
     elif isinstance(value, dict):
         _check_mapping(document, path, value, schema)
 
 
-def _check_number(document: Document, path: Path, value: int, schema: Schema, tip: str) -> None:
+def _check_number(document: Document, path: KeyPath, value: int, schema: Schema, tip: str) -> None:
     if value < schema.get("minimum", value):
         raise document.error(path, f"{truncate(value)} is below {schema['minimum']}", tip)
     if value > schema.get("maximum", value):
         raise document.error(path, f"{truncate(value)} is above {schema['maximum']:,}", tip)
 
 
-def _check_text(document: Document, path: Path, value: str, schema: Schema, tip: str) -> None:
-    if not re.search(schema.get("pattern", ""), value):
-        raise document.error(path, f"{_shown(value)} {schema['$comment']}", tip)
-
-
-def _check_list(document: Document, path: Path, value: list[Any], schema: Schema, tip: str) -> None:
+def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Schema, tip: str) -> None:
     if len(value) < schema.get("minItems", 0):
         raise document.error(path, "empty", tip)
     for i, item in enumerate(value):
         _check(document, (*path, i), item, schema["items"])
     if schema.get("uniqueItems") and len(set(map(str, value))) < len(value):
-        raise document.error(path, "names one thing twice", tip)
+        raise document.error(path, "has an item twice", tip)
 
 
-def _check_mapping(document: Document, path: Path, value: dict[str, Any], schema: Schema) -> None:
+def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> None:
     properties = schema.get("properties", {})
-    others = schema.get("additionalProperties")
+    additional = schema.get("additionalProperties")
     for key, item in value.items():
         if key in properties:
             _check(document, (*path, key), item, properties[key])
-        elif not isinstance(others, dict):
-            example = schema.get("$comment", "'attncalc presets show llama2-70b' prints an example")
-            hint = did_you_mean(key, properties) or f"{example}; "
-            raise document.error((*path, key), "there is no such key", f"{hint}known here: {_some(properties)}")
+        elif not isinstance(additional, dict):
+            hint = did_you_mean(key, properties) or f"{schema.get('$comment', _EXAMPLE)}; "
+            raise document.error((*path, key), "there is no such key", f"{hint}known: {_first_keys(properties)}")
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
                 raise document.error(
                     (*path, key), "not a name", "a name is a small letter, then small letters, digits and _"
                 )
-            _check(document, (*path, key), item, others)
+            _check(document, (*path, key), item, additional)
     for key in schema.get("required", ()):
         if key not in value:
             meaning = properties[key].get("description", "")
-            raise document.error(path, f"'{key}' is missing", f"{key} is: {meaning}")
+            raise document.error(path, f"'{key}' is missing", f"meaning of '{key}': {meaning}")
 
 
-def _is(value: Any, kind: str) -> bool:
-    return isinstance(value, _TYPES[kind][0]) and (kind == "boolean" or not isinstance(value, bool))
+def _has_type(value: Any, name: str) -> bool:
+    """Return whether a value has a JSON type; true and false are no integers, unlike in Python."""
+    return isinstance(value, _TYPES[name][0]) and (name == "boolean" or not isinstance(value, bool))
 
 
-def _alternatives(schemas: list[Schema]) -> str:
-    return " or ".join(_TYPES[s["type"]][1] for s in schemas)
-
-
-def _shown(value: Any) -> str:
-    """A value as the file has it."""
+def _as_written(value: Any) -> str:
+    """Return a value as a file spells it."""
     if value is None:
         return "nothing"
     return str(value).lower() if isinstance(value, bool) else f"'{truncate(value)}'"
 
 
-def _some(keys: Mapping[str, Any]) -> str:
+def _first_keys(keys: Mapping[str, Any]) -> str:
     return ", ".join(list(keys)[:8]) + ", ..."

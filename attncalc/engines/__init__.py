@@ -1,8 +1,15 @@
-"""How each serving engine stores what a model's layers keep. A new engine is a file and a line here."""
+"""How each serving engine stores what a model's layers cache.
+
+An engine is one module (or package) of this package, and one line in ENGINES. Its module has:
+
+- NAME, its name on the command line, and DEFAULTS, an `EngineDefaults`;
+- layout(specs, args), which returns a `CacheLayout` and answers what fits (`attncalc fit`);
+- layer_bytes and token_bytes, only if its bytes can be computed layer by layer (`attncalc kv`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,65 +17,74 @@ from ..attention import CacheSpec
 from ..errors import AttncalcError, did_you_mean
 from ..units import DType, truncate
 from ..workload import Workload
-from . import ideal, transformers
 
 if TYPE_CHECKING:
     from .base import CacheLayout, EngineArgs
     from .defaults import EngineDefaults
     from .pipeline import LayerCacheSpec
 
+ENGINES = {
+    "vllm": ".vllm",
+    "sglang": ".sglang",
+    "llamacpp": ".llamacpp",
+    "transformers": ".transformers",
+    "ideal": ".ideal",
+}
+"""The engines by name, each with its module, which is imported on first use."""
+
 
 class Engine(Protocol):
-    """A module that turns what a layer keeps into bytes."""
+    """An engine whose bytes can be computed layer by layer."""
 
     NAME: str
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        """Bytes that one layer keeps of `cached` for the whole batch."""
+        """Return the bytes that one layer stores of `cached` for the whole batch."""
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        """Bytes that one more token of one sequence adds to what a layer keeps."""
-
-
-ENGINES: dict[str, Engine] = {"ideal": ideal, "transformers": transformers}
+        """Return the bytes that the next token of one sequence adds to one layer."""
 
 
 def engine(name: str) -> Engine:
-    """The engine of that name. AttncalcError: for a name that is not one."""
-    if name in SERVING and name not in ENGINES:
-        raise AttncalcError(
-            f"{name} sets memory aside by its own rules, not by layer", f"'attncalc fit --engine {name}' says what"
-        )
+    """Return the engine of that name, for bytes per layer.
+
+    Raises AttncalcError if there is no such engine, or if it has no bytes per layer.
+    """
     if name not in ENGINES:
-        hint = did_you_mean(name, ENGINES)
-        raise AttncalcError(f"there is no engine '{truncate(name)}' here", f"{hint}known: {', '.join(ENGINES)}")
-    return ENGINES[name]
+        raise _unknown(name, [known for known in ENGINES if hasattr(_module(known), "layer_bytes")])
+    module = _module(name)
+    if not hasattr(module, "layer_bytes"):
+        raise AttncalcError(
+            f"engine {name} allocates memory for all layers together, so it has no bytes per layer",
+            f"use 'attncalc fit --engine {name}'",
+        )
+    per_layer_engine: Engine = module
+    return per_layer_engine
 
 
-SERVING = {
-    "vllm": ".vllm",
-    "sglang": ".sglang",
-    "llamacpp": ".llamacpp",
-    "transformers": ".unpaged.transformers",
-    "ideal": ".unpaged.ideal",
-}
-"""The engines that say what fits, each a module with `layout` and `DEFAULTS`, imported when it is asked."""
+def layout(name: str, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> CacheLayout:
+    """Return how the engine of that name stores those layers.
 
-
-def layout(name: str, kept: Sequence[LayerCacheSpec], args: EngineArgs) -> CacheLayout:
-    """How the engine of that name stores those layers. AttncalcError: there is none, or it cannot store them."""
-    made: CacheLayout = _serving(name).layout(kept, args)
-    return made
+    Raises AttncalcError if there is no such engine, or if it does not support these layers or arguments.
+    """
+    cache_layout: CacheLayout = _module(name).layout(specs, args)
+    return cache_layout
 
 
 def engine_defaults(name: str) -> EngineDefaults:
-    """What the engine of that name does where nobody has said. AttncalcError: there is none."""
-    found: EngineDefaults = _serving(name).DEFAULTS
-    return found
+    """Return the defaults of the engine of that name. Raises AttncalcError if there is no such engine."""
+    defaults: EngineDefaults = _module(name).DEFAULTS
+    return defaults
 
 
-def _serving(name: str) -> Any:
-    if name not in SERVING:
-        hint = did_you_mean(name, SERVING)
-        raise AttncalcError(f"there is no engine '{truncate(name)}' here", f"{hint}known: {', '.join(SERVING)}")
-    return import_module(SERVING[name], __name__)
+def _module(name: str) -> Any:
+    if name not in ENGINES:
+        raise _unknown(name, ENGINES)
+    return import_module(ENGINES[name], __name__)
+
+
+def _unknown(name: str, known: Iterable[str]) -> AttncalcError:
+    known = list(known)
+    return AttncalcError(
+        f"there is no engine '{truncate(name)}' here", f"{did_you_mean(name, known)}known: {', '.join(known)}"
+    )

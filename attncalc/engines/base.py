@@ -1,8 +1,8 @@
-"""What an engine is told, and what it answers: the layout of a model's caches on one device.
+"""The arguments of an engine, and its answer: the layout of a model's caches on one device.
 
-An engine's `layout` takes what the layers keep, in the model's order, and its args. The layout then
-says what a memory holds, and what memory a number of sequences needs. Both work on plain ints, for
-searches, and on Quantities, for formulas.
+Each engine has a function `layout(specs, args)`. It takes what the model's layers cache, in order, and the engine's
+arguments. The layout that it returns answers two questions: how much does a memory hold, and how much memory do
+so many sequences need. It computes plain ints from plain ints (for searches), and formulas from Quantities.
 """
 
 from __future__ import annotations
@@ -13,27 +13,53 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from ..errors import AttncalcError
-from ..quantity import Quantity, Ratio
+from ..quantity import Quantity, Ratio, symbol
 from ..units import DType
 
 Bound = Literal["lower", "reserved"]
-"""What an engine's bytes are: those that a later token needs at the least, or those it sets aside."""
+"""Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
+NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that grows with the context")
 
 
 @dataclass(frozen=True)
 class EngineArgs:
-    """What an engine is told, each field named as its own option; None where it takes its default.
+    """The arguments of an engine, named as its own options. None means the engine's default.
 
-    kv_dtype: of the cache, for K and V alike; kv_dtype_k, kv_dtype_v: where they differ (llama.cpp).
-    dtype: of the model. mamba_ssm_cache_dtype: of recurrent states. tp, pp, dcp: tensor-, pipeline- and
-    decode-context-parallel devices. block_size: tokens of a block (SGLang's page). max_num_batched_tokens,
-    max_num_seqs: of one scheduler step (vLLM's). speculative_tokens, speculative_layers: of a drafter, whose
-    layers are counted as the model's last attention layer. sequences, ubatch, kv_unified, swa_full: llama.cpp's
-    -np, -ub, -kvu, --swa-full. disable_hybrid_swa_memory: SGLang's: windows are kept like full attention.
-    source: tokens of an encoder's side. swap_space: bytes of host memory for blocks (vLLM's V0). device_memory,
-    device: of one GPU and its name, which engines' defaults depend on. gpus: alike, over which llama.cpp
-    spreads whole layers. n_kv_heads: of the whole model; model_type: as its config.json says; attentions: the
-    labels of its layers' ('MLA', 'KDA'): where an engine decides by them.
+    Attributes:
+        kv_dtype: dtype of the cache, for K and V.
+        dtype: dtype of the model.
+        kv_dtype_k: dtype of K if it differs from V's (llama.cpp).
+        kv_dtype_v: dtype of V if it differs from K's (llama.cpp).
+        mamba_ssm_cache_dtype: dtype of recurrent states.
+        engine_version: version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp.
+        tp: tensor-parallel devices.
+        pp: pipeline stages.
+        dcp: decode-context-parallel devices, which are among the tensor-parallel ones (vLLM).
+        block_size: tokens per block (SGLang: per page).
+        max_num_batched_tokens: tokens of one scheduler step (vLLM).
+        max_num_seqs: sequences of one scheduler step (vLLM).
+        max_running_requests: concurrent requests (SGLang).
+        speculative_tokens: tokens that a drafter proposes per step.
+        speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
+        prefix_caching: whether prefixes are cached (SGLang: the radix cache).
+        disable_hybrid_kv_cache_manager: store sliding windows like full attention (vLLM).
+        disable_hybrid_swa_memory: store sliding windows like full attention (SGLang).
+        swa_full_tokens_ratio: tokens of SGLang's sliding-window pool per token of its full pool, a decimal.
+        mamba_full_memory_ratio: bytes of SGLang's state pool per byte of its token pools, a decimal.
+        sequences: slots of the server (llama.cpp's -np).
+        ubatch: tokens of a micro-batch (llama.cpp's -ub).
+        kv_unified: all sequences share one buffer (llama.cpp's -kvu).
+        swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
+        cache_implementation: dynamic, static or quantized (transformers).
+        residual_length: tokens that a quantized cache keeps unquantized (transformers).
+        source: tokens of the encoder's side.
+        swap_space: bytes of host memory for blocks (vLLM before V1).
+        device_memory: bytes of one GPU, which decide some defaults.
+        device: name of the GPU, which decides some defaults.
+        n_kv_heads: KV heads of the whole model, before tensor parallelism.
+        gpus: identical GPUs over which llama.cpp distributes whole layers.
+        model_type: the model_type of the model's config.json.
+        attentions: labels of the model's kinds of attention ("MLA", "KDA").
     """
 
     kv_dtype: DType
@@ -73,30 +99,34 @@ class EngineArgs:
 
     @property
     def given(self) -> frozenset[str]:
-        """The optional fields that differ from their defaults."""
+        """The names of the optional fields that differ from their defaults."""
         optional = (f for f in dataclasses.fields(self) if f.default is not dataclasses.MISSING)
         return frozenset(f.name for f in optional if getattr(self, f.name) != f.default)
 
-    def only(self, engine: str, understood: frozenset[str]) -> None:
-        """AttncalcError: a setting was given that `engine` does not have.
-
-        tp, the source, the device and the model are every engine's.
-        """
-        strange = sorted(self.given - understood - _FOUND)
-        if strange:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in strange)
+    def check_options(self, engine: str, supported: frozenset[str]) -> None:
+        """Raise AttncalcError if an option was given that `engine` does not have."""
+        unknown = sorted(self.given - supported - _NOT_OPTIONS)
+        if unknown:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
             raise AttncalcError(
-                f"{options} {'have' if len(strange) > 1 else 'has'} no effect on engine {engine}",
-                "leave it out, or choose the engine that has it with --engine",
+                f"{options} {'have' if len(unknown) > 1 else 'has'} no effect on engine {engine}",
+                "leave it out, or choose an engine that has it with --engine",
             )
 
 
-_FOUND = frozenset({"tp", "source", "device_memory", "device", "n_kv_heads", "model_type", "attentions"})
-"""What every engine finds, and nobody tells it."""
+_NOT_OPTIONS = frozenset({"tp", "source", "device_memory", "device", "n_kv_heads", "model_type", "attentions"})
+"""Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""
 
 
 class Detail(NamedTuple):
-    """A figure on the way to an engine's answer: its name in JSON, its label, the figure and its unit."""
+    """An intermediate figure of an engine's answer.
+
+    Attributes:
+        name: its name in JSON.
+        label: its label on screens.
+        quantity: the figure with its formula.
+        unit: its unit, as in units.py.
+    """
 
     name: str
     label: str
@@ -105,11 +135,14 @@ class Detail(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """What a memory holds, for sequences of one context.
+    """How much a memory holds, for sequences of one context length.
 
-    blocks: of all layers together; None for an engine without blocks. tokens: as the engine counts and
-    prints them. concurrency: how many such sequences, as the engine prints it. details: the figures on the
-    way. log_lines: the lines of the engine's own log that say so.
+    Attributes:
+        blocks: blocks, each shared by all layers; None for an engine without blocks.
+        tokens: tokens, counted as the engine counts and prints them.
+        concurrency: sequences of that context length that fit, as the engine prints it.
+        details: intermediate figures.
+        log_lines: the lines that the engine would print in its own log.
     """
 
     blocks: Quantity | None
@@ -120,38 +153,38 @@ class Pool(NamedTuple):
 
 
 class CacheLayout(Protocol):
-    """How an engine stores one model's caches on one device (of several, the one with the least room)."""
+    """How an engine stores one model's caches on one device (if devices differ: the one with the least room)."""
 
     @property
     def bound(self) -> Bound:
-        """What its bytes are."""
+        """Whether its bytes are a lower bound, or the bytes that the engine reserves."""
 
     @property
     def version(self) -> str | None:
-        """The engine's version that it is of; None for an engine without versions."""
+        """The version of the engine; None for an engine without versions."""
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The settings it uses, defaults too, in the engine's words: 'block size 16', 'version 0.33.0'."""
+        """The settings in use, defaults included, in the engine's words: 'block size 16', 'version 0.33.0'."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know: where it was not told and assumes, what it does not count."""
+        """Assumptions, and what is not counted: one sentence each."""
 
     @property
     def source(self) -> str:
-        """The engine's files that its formulas are from."""
+        """The files of the engine's source that the formulas come from."""
 
     @property
-    def most(self) -> int | None:
-        """Sequences that it runs at once at the most, whatever the memory; None where nothing says so."""
+    def max_sequences(self) -> int | None:
+        """The most sequences that the engine runs concurrently, whatever the memory; None without such a limit."""
 
     @property
     def parts(self) -> Sequence[CacheLayout]:
-        """The layout of each GPU, or each pipeline stage, with layers of its own; () where one stands for all."""
+        """The layout of each GPU or pipeline stage if they hold different layers; () if one layout is for all."""
 
     def needed(self, batch: int, context: int) -> int:
-        """Bytes in which `batch` sequences of `context` tokens each fit at once, on one device."""
+        """Return the bytes, on one device, that `batch` concurrent sequences of `context` tokens need."""
 
     def pool(self, memory: int, context: int) -> Pool:
-        """What `memory` bytes of one device hold, for sequences of `context` tokens."""
+        """Return what `memory` bytes of one device hold, for sequences of `context` tokens."""

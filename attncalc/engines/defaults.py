@@ -1,49 +1,66 @@
-"""What an engine does where nobody has said: its share of a GPU, tokens of a pass, dtypes, how it splits a model."""
+"""What an engine does by default: its share of a GPU's memory, tokens per pass, dtypes, layers per pipeline stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..units import GIB
-from .base import EngineArgs
 from .pipeline import stage_sizes
+
+if TYPE_CHECKING:
+    from .base import EngineArgs
 
 
 class Limits(NamedTuple):
-    """Tokens of one forward pass, and sequences whose logits it makes at once."""
+    """The limits of one forward pass.
+
+    Attributes:
+        tokens: tokens of one pass.
+        sequences: sequences whose logits one pass computes.
+    """
 
     tokens: int
     sequences: int
 
 
-def all_of_it(args: EngineArgs, devices: int) -> str:
-    """The share of an engine that takes all there is."""
+def whole_memory(args: EngineArgs, devices: int) -> str:
+    """Return the share of an engine that uses the whole GPU: '1'."""
     return "1"
 
 
-def by_memory(memory: int | None, steps: tuple[tuple[int, int], ...], most: int) -> int:
-    """The value of the first step, in GiB, that `memory` is below."""
-    return next((value for gib, value in steps if memory is not None and memory < gib * GIB), most)
+def by_device_memory(memory: int | None, steps: tuple[tuple[int, int], ...], largest: int) -> int:
+    """Return the value of the first step (GiB, value) whose GiB are more than `memory` bytes, else `largest`.
+
+    With steps (20, 2048), (60, 4096): 2048 below 20 GiB, 4096 below 60 GiB. An unknown memory gives `largest`.
+    """
+    return next((value for gib, value in steps if memory is not None and memory < gib * GIB), largest)
 
 
 class EngineDefaults(NamedTuple):
-    """One engine's.
+    """The defaults of one engine.
 
-    title: as people write it. limits: of one forward pass. share:
-    what it takes of a GPU's memory, as a decimal, with so many devices that hold the model once; share_option:
-    what it calls that. keeps_back: what is left free of it beside weights and cache: the tensors of a pass and
-    a constant, the constant alone, or nothing. cache_dtype: of its cache, whatever the model's. narrower,
-    narrower_weights: dtypes for less memory of cache and weights, the widest first. most_slots: how many
-    sequences it can be started for, where each has a slot. spreads: each GPU has whole layers of its own.
-    stage_sizes: layers of each pipeline stage, of so many layers over so many stages. must_fit_one: it does not
-    start where one request of the whole context does not fit. whole_prompts: a forward pass takes all tokens of
-    all its sequences at once, and has no limits of its own.
+    Attributes:
+        title: the engine's name as people write it.
+        limits: returns the limits of one forward pass.
+        share: returns the share of a GPU's memory that the engine uses, a decimal as text; its second argument is
+            the number of devices that hold the model once.
+        share_option: the engine's option for that share.
+        keeps_back: what of that share is reserved besides weights and cache: the tensors of a forward pass and
+            a constant, the constant only, or nothing.
+        cache_dtype: default dtype of the cache, if it is not the model's.
+        narrower: cache dtypes to suggest for less memory, the widest first.
+        narrower_weights: weight dtypes to suggest for less memory, the widest first.
+        most_slots: the most sequences that it can be started for, if each sequence has a slot.
+        spreads: whether it gives each GPU whole layers instead of splitting every layer.
+        stage_sizes: returns the layers of each pipeline stage, for a number of layers and of stages.
+        must_fit_one: whether it refuses to start if one request of the whole context does not fit.
+        whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
     """
 
     title: str
     limits: Callable[[EngineArgs], Limits]
-    share: Callable[[EngineArgs, int], str] = all_of_it
+    share: Callable[[EngineArgs, int], str] = whole_memory
     share_option: str = "--gpu-memory-utilization"
     keeps_back: Literal["tensors", "constant", "nothing"] = "tensors"
     cache_dtype: str | None = None

@@ -1,40 +1,64 @@
-"""The ideal engine: the tokens that a layer's span can reach, and nothing else.
+"""The ideal engine: the tokens that each layer can still attend to, and nothing else.
 
-No pages, no padding: min(T, W) tokens of a window or a chunk, true lengths in a ragged batch. Every
-real engine keeps at least about this much (transformers' own cache one token less of a window).
+It has no pages and no padding: min(T, W) tokens of a sliding window or a chunk, and true lengths in a ragged batch.
+It is a lower bound for real engines (except that transformers stores one token less of a window).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
+from .defaults import EngineDefaults, Limits
+from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
+
+if TYPE_CHECKING:
+    from .base import EngineArgs
+    from .unpaged import UnpagedLayout
 
 NAME = "ideal"
+DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), keeps_back="nothing")
 
 
 def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Bytes that one layer keeps of `cached` for the whole batch."""
-    row = _token(cached, kv_dtype)
+    """Return the bytes that one layer stores of `cached` for the whole batch."""
+    row_bytes = _row_bytes(cached, kv_dtype)
     if cached.scales_with == "never":
-        return workload.batch * row
+        return workload.batch * row_bytes
     if cached.scales_with == "source":
-        return workload.batch * (workload.source or 0) * row
-    kept = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
-    return (kept[0] if len(kept) == 1 else total(kept)) * row
+        return workload.batch * (workload.source or 0) * row_bytes
+    tokens = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
+    return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
 
 
 def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Bytes that one more token of one sequence adds to what a layer keeps; 0 once its span is full."""
+    """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
     now, then = int(workload.context), int(workload.context) + 1
     if cached.scales_with != "context" or cached.span.cached_tokens(then) <= cached.span.cached_tokens(now):
         return quantity(0)
-    return _token(cached, kv_dtype)
+    return _row_bytes(cached, kv_dtype)
 
 
-def _token(cached: CacheSpec, kv_dtype: DType) -> int:
-    """Bytes of one token's rows, or of a state."""
+def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
+    """Return the ideal layout of those layers.
+
+    Raises AttncalcError if an option belongs to another engine, or if no layer has a cache.
+    """
+    # imported here because `attncalc kv` needs only layer_bytes and should start fast
+    from .unpaged import UnpagedLayout, check_specs
+
+    args.check_options(NAME, frozenset({"pp"}))
+    check_specs(specs, args)
+    stages = tuple(merge_equal(stage) for stage in cut_into_stages(specs, args.pp))
+    return UnpagedLayout(stages, args.kv_dtype, args.source, layer_bytes, "the tokens that a layer's span can reach")
+
+
+def _row_bytes(cached: CacheSpec, kv_dtype: DType) -> int:
+    """Return the bytes of all rows of one token, or of a state."""
     if cached.dtype:
         return cached.rows * dtype(cached.dtype).row_bytes(cached.width, "state_bytes")
     return cached.rows * kv_dtype.row_bytes(cached.width)

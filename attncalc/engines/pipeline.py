@@ -1,20 +1,25 @@
-"""What a model's layers keep, in its order: what an engine is given, and how it sums over it."""
+"""What a model's layers cache, in order; layers cut into pipeline stages; bytes summed over layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..attention import CacheSpec
 from ..errors import AttncalcError
-from ..quantity import Quantity, named, symbol
+from ..quantity import symbol_like
+
+Layer = TypeVar("Layer")
 
 
 class LayerCacheSpec(NamedTuple):
-    """`layers` equal layers in a row that each keep `cached`; () for layers that keep nothing.
+    """What each of several equal, consecutive layers caches.
 
-    label: what their attention calls itself ('GQA', 'GDN'), where an engine treats kinds of states apart.
+    Attributes:
+        layers: how many layers.
+        cached: what each of them caches; () for layers without a cache.
+        label: the label of their attention ('GQA', 'GDN'), because engines treat some recurrent states differently.
     """
 
     layers: int
@@ -22,65 +27,94 @@ class LayerCacheSpec(NamedTuple):
     label: str = ""
 
 
-def stages(
-    kept: Sequence[LayerCacheSpec], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None
-) -> list[list[LayerCacheSpec]]:
-    """The layers of each of `pp` pipeline stages, in order, as `sizes` cuts them: `stage_sizes` unless said.
+def layer_by_layer(specs: Sequence[LayerCacheSpec]) -> list[LayerCacheSpec]:
+    """Return one entry per layer: 3 equal layers become 3 entries."""
+    return [spec._replace(layers=1) for spec in specs for _ in range(spec.layers)]
 
-    AttncalcError: fewer layers than stages.
+
+def cut(layers: Sequence[Layer], sizes: Sequence[int]) -> list[Sequence[Layer]]:
+    """Return `layers` cut into consecutive parts of those sizes, for pipeline stages or GPUs."""
+    return [layers[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def cut_into_stages(
+    specs: Sequence[LayerCacheSpec], pp: int, sizes: Callable[[int, int], Sequence[int]] | None = None
+) -> list[list[LayerCacheSpec]]:
+    """Return the layers of each of `pp` pipeline stages, in order.
+
+    Args:
+        specs: the layers of the whole model.
+        pp: how many stages.
+        sizes: returns the layers of each stage for (layers, pp); `stage_sizes` by default.
+
+    Raises AttncalcError if there are fewer layers than stages.
     """
-    layers = [run._replace(layers=1) for run in kept for _ in range(run.layers)]
-    ends = list(accumulate((sizes or stage_sizes)(len(layers), pp), initial=0))
-    cut = [layers[start:end] for start, end in pairwise(ends)]
-    return [[one._replace(layers=len(list(same))) for one, same in groupby(stage)] for stage in cut]
+    layers = layer_by_layer(specs)
+    stages = cut(layers, (sizes or stage_sizes)(len(layers), pp))
+    return [[spec._replace(layers=len(list(equal))) for spec, equal in groupby(stage)] for stage in stages]
+
+
+def check_stages(layers: int, pp: int) -> None:
+    """Raise AttncalcError if there are fewer layers than pipeline stages."""
+    if pp > layers:
+        raise AttncalcError(f"--pp {pp} is more than the number of layers ({layers})", f"use at most --pp {layers}")
 
 
 def stage_sizes(layers: int, pp: int) -> list[int]:
-    """How many of `layers` each of `pp` pipeline stages has.
+    """Return how many of `layers` each of `pp` pipeline stages has.
 
-    Layers that do not divide go to the stages before the last, from the back, and to the first last of
-    all. Source: vLLM's get_pp_indices (vllm/distributed/utils.py). AttncalcError: fewer layers than stages.
+    If the layers do not divide evenly, the stages before the last get one more each, from the back, and the first
+    stage gets one last: 10 layers in 4 stages are 2, 3, 3, 2.
+
+    Source: vLLM's get_pp_indices (vllm/distributed/utils.py). Raises AttncalcError if there are fewer layers than
+    stages.
     """
-    if pp > layers:
-        raise AttncalcError(f"--pp {pp}: there are {layers} layers", "give each stage at least one layer")
+    check_stages(layers, pp)
     sizes = [layers // pp] * pp
     for i in range(2, layers % pp + 2):
         sizes[-i] += 1
     return sizes
 
 
-def gathered(kept: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
-    """Equal layers in one run, in the order of their first; layers that keep nothing left out."""
+def merge_equal(specs: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
+    """Return one entry per distinct cache, in the order of first appearance, without layers that cache nothing."""
     counts: dict[tuple[CacheSpec, ...], int] = {}
-    for run in kept:
-        if run.cached:
-            counts[run.cached] = counts.get(run.cached, 0) + run.layers
+    for spec in specs:
+        if spec.cached:
+            counts[spec.cached] = counts.get(spec.cached, 0) + spec.layers
     return tuple(LayerCacheSpec(layers, cached) for cached, layers in counts.items())
 
 
-def summed(runs: Sequence[LayerCacheSpec], one: Callable[[LayerCacheSpec], int], name: str, meaning: str) -> int:
-    """What `one` says of a layer of each run, times the layers, over all runs.
+def sum_over_layers(
+    specs: Sequence[LayerCacheSpec], bytes_per_layer: Callable[[LayerCacheSpec], int], name: str, meaning: str
+) -> int:
+    """Return the sum of layers times `bytes_per_layer` over all entries.
 
-    One run's formula stays as it is; of several, which may use a symbol for different numbers, each sum is
-    named: `name`_1, `name`_2. Plain where `one` answers in plain ints.
+    Two entries may use one symbol for different numbers (d_head 128 and 256). A formula with several entries
+    therefore shows each product under a name of its own: `name`_1 + `name`_2.
     """
-    found = []
-    for run in runs:
-        each = one(run)
-        shown = isinstance(each, Quantity)
-        found.append((run, (symbol("L", run.layers, "layers") if shown else run.layers) * each))
-    found = [(run, part) for run, part in found if part]
-    if len(found) < 2 or not any(isinstance(part, Quantity) for _, part in found):
-        return sum(part for _, part in found)
+    products = []
+    for spec in specs:
+        layer_bytes = bytes_per_layer(spec)
+        product = symbol_like(layer_bytes, "L", spec.layers, "layers") * layer_bytes
+        if product:
+            products.append((spec, product))
+    total_bytes = sum(product for _, product in products)
+    if len(products) < 2:
+        return total_bytes
     return sum(
-        named(part, f"{name}_{i}", f"{meaning}, {run.layers} layer{'s'[: run.layers != 1]} that keep {words(run)}")
-        for i, (run, part) in enumerate(found, start=1)
+        symbol_like(total_bytes, f"{name}_{i}", product, f"{meaning}, {_layers(spec.layers)} with {describe(spec)}")
+        for i, (spec, product) in enumerate(products, start=1)
     )
 
 
-def words(run: LayerCacheSpec) -> str:
-    """What one of its layers keeps, for people: 'K and V (window 1,024)'."""
+def describe(spec: LayerCacheSpec) -> str:
+    """Return what one layer caches, for people: 'K and V (window 1,024)'."""
     spans = (
-        f" ({c.span.label})" if c.scales_with == "context" and c.span.reach is not None else "" for c in run.cached
+        f" ({c.span.label})" if c.scales_with == "context" and c.span.reach is not None else "" for c in spec.cached
     )
-    return " and ".join(f"{c.name}{span}" for c, span in zip(run.cached, spans, strict=True))
+    return " and ".join(f"{c.name}{span}" for c, span in zip(spec.cached, spans, strict=True))
+
+
+def _layers(number: int) -> str:
+    return f"{number} layer{'s'[: number != 1]}"

@@ -1,38 +1,182 @@
-"""The cache of Hugging Face transformers 5: one token less of a window than a query can see.
+"""The caches of Hugging Face transformers 5.23.0: dynamic, static and quantized (cache_utils.py).
 
-`DynamicSlidingWindowLayer` (cache_utils.py) keeps the last W - 1 tokens, since the next token makes
-the W-th; a chunk is kept like a window. Everything else is the ideal: no pages, no padding; true
-lengths of a ragged batch are padded to the longest.
+DynamicSlidingWindowLayer stores the last W - 1 tokens of a window, because the next token makes the W-th: with a
+window of 4 and 10 tokens it stores tokens 8, 9 and 10. It treats a chunk like a window. A static cache is allocated
+for the whole context at the start. A quantized cache keeps its newest tokens unquantized. Everything else is as in
+the ideal engine, except that a ragged batch is padded to its longest sequence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..attention import FULL, CacheSpec
-from ..quantity import minimum, quantity
-from ..units import DType
+from ..errors import AttncalcError, did_you_mean
+from ..quantity import ceil_div, minimum, quantity, symbol_like
+from ..units import DType, truncate
 from ..workload import Workload
 from . import ideal
+from .base import EngineArgs
+from .defaults import EngineDefaults, Limits
+from .pipeline import LayerCacheSpec, describe, merge_equal
+from .unpaged import UnpagedLayout, check_specs
 
 NAME = "transformers"
+DEFAULTS = EngineDefaults("transformers", lambda args: Limits(1, 1), whole_prompts=True)
+VERSION = "5.23.0"
+GROUP, BITS, RESIDUAL = 64, 4, 128
+"""Defaults of QuantizedLayer: elements that share a scale, bits per element, residual_length."""
+_QUANTIZED_ROLES = ("kv", "k", "v", "latent")
 
 
 def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Bytes that one layer keeps of `cached` for the whole batch."""
-    cached = stored(cached)
+    """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
+    cached = _repeat_heads(cached)
     if cached.scales_with != "context" or cached.span.reach is None:
         return ideal.layer_bytes(cached, workload, kv_dtype)
-    one = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
-    return workload.batch * minimum(workload.context, cached.span.reach - 1) * one
+    row_bytes = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+    return workload.batch * minimum(workload.context, cached.span.reach - 1) * row_bytes
 
 
 def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Bytes that one more token of one sequence adds to what a layer keeps."""
-    cached = stored(cached)
+    """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
+    cached = _repeat_heads(cached)
     if cached.scales_with == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
         return quantity(0)
     return ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
 
 
-def stored(cached: CacheSpec) -> CacheSpec:
-    """What the class itself stores: Falcon's repeats K and V for every query head."""
+def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
+    """Return the layout of the cache that `args.cache_implementation` names, dynamic by default.
+
+    Its dtype is the model's own. fp8 selects the fp8 backend of the quantized cache.
+
+    Raises AttncalcError if the cache or the version is not supported, or cannot store these layers.
+    """
+    args.check_options(NAME, frozenset({"cache_implementation", "residual_length", "engine_version"}))
+    if args.engine_version not in (None, VERSION):
+        raise AttncalcError(
+            f"--engine-version {truncate(args.engine_version)}: only transformers {VERSION} is supported",
+            "leave --engine-version out",
+        )
+    check_specs(specs, args)
+    name = args.cache_implementation or "dynamic"
+    if name not in _IMPLEMENTATIONS:
+        raise AttncalcError(
+            f"--cache-implementation {truncate(name)} is not supported",
+            f"{did_you_mean(name, _IMPLEMENTATIONS)}known: {', '.join(_IMPLEMENTATIONS)}",
+        )
+    if args.residual_length is not None and (name != "quantized" or args.kv_dtype.name == "fp8"):
+        raise AttncalcError(
+            "--residual-length needs the 4-bit quantized cache", "add --cache-implementation quantized, without fp8"
+        )
+    return _IMPLEMENTATIONS[name](merge_equal(specs), args)
+
+
+def _dynamic(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+    _check_plain_dtype(args)
+    return UnpagedLayout(
+        (specs,),
+        args.kv_dtype,
+        args.source,
+        layer_bytes,
+        "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
+        version=VERSION,
+        facts=(f"version {VERSION}", "DynamicCache"),
+        notes=("Each step copies K and V of one layer at a time (torch.cat); the copy is not counted.",),
+    )
+
+
+def _static(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+    _check_plain_dtype(args)
+    for spec in specs:
+        if any(cached.role == "other" and cached.scales_with == "context" for cached in spec.cached):
+            raise AttncalcError(
+                f"StaticCache does not support layers that cache {describe(spec)}",
+                "leave --cache-implementation static out",
+            )
+    return UnpagedLayout(
+        (specs,),
+        args.kv_dtype,
+        args.source,
+        lambda cached, workload, kv_dtype: ideal.layer_bytes(_repeat_heads(cached), workload, kv_dtype),
+        "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
+        "reserved",
+        (f"version {VERSION}", "StaticCache, max_cache_len the context"),
+        version=VERSION,
+    )
+
+
+def _quantized(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+    for spec in specs:
+        if any(
+            c.scales_with != "context" or c.span.reach is not None or c.role not in _QUANTIZED_ROLES
+            for c in spec.cached
+        ):
+            raise AttncalcError(
+                f"QuantizedCache supports only full attention; this model has layers that cache {describe(spec)}",
+                "leave --cache-implementation quantized out",
+            )
+    source = "transformers, cache_utils.py: QuantizedCache, "
+    dequantized = "Each step dequantizes K and V of one layer at a time; that copy is not counted."
+    if args.kv_dtype.name == "fp8":
+        return UnpagedLayout(
+            (specs,),
+            args.kv_dtype,
+            args.source,
+            layer_bytes,
+            source + "Fp8QuantizedLayer",
+            version=VERSION,
+            facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
+            notes=(dequantized, "Two fp32 scales per layer, 8 B, are not counted."),
+        )
+    _check_plain_dtype(args)
+    residual = RESIDUAL if args.residual_length is None else args.residual_length
+    return UnpagedLayout(
+        (specs,),
+        args.kv_dtype,
+        args.source,
+        lambda cached, workload, kv_dtype: _quantized_bytes(cached, workload, kv_dtype, residual),
+        source + "QuantizedLayer (backends quanto and hqq)",
+        version=VERSION,
+        facts=(f"version {VERSION}", f"QuantizedCache, {BITS} bits in groups of {GROUP}, residual {residual}"),
+        notes=(
+            dequantized,
+            "The residual is counted at its longest: when it is full, it is quantized with all tokens before it.",
+        ),
+    )
+
+
+_IMPLEMENTATIONS = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}
+
+
+def _check_plain_dtype(args: EngineArgs) -> None:
+    """Raise AttncalcError if the dtype is not one that a model's own K and V can have."""
+    if args.kv_dtype.group is not None or args.kv_dtype.name == "fp8":
+        raise AttncalcError(
+            f"--kv-dtype {args.kv_dtype.name}: this cache has the dtype of the model",
+            "leave it out; --cache-implementation quantized stores 4 bits, and with --kv-dtype fp8 8 bits",
+        )
+
+
+def _repeat_heads(cached: CacheSpec) -> CacheSpec:
+    """Return `cached` as transformers' own class stores it: Falcon repeats K and V for every query head."""
     return cached._replace(rows=cached.rows * cached.repeated, repeated=1) if cached.repeated != 1 else cached
+
+
+def _quantized_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType, residual_length: int) -> int:
+    """Return the bytes that one layer of a 4-bit QuantizedCache stores, with the residual at its longest.
+
+    The tokens of the first call are quantized at once. Later tokens wait unquantized; when there are
+    `residual_length` of them, all tokens are quantized. So with residual_length 128 at most 127 tokens wait.
+    """
+    cached = _repeat_heads(cached)
+    length = symbol_like(
+        workload.context, "residual_length", residual_length, "tokens at which the residual is quantized"
+    )
+    waiting = minimum(workload.context - 1, length - 1)
+    elements = workload.batch * (workload.context - waiting) * cached.rows * cached.width
+    # quanto and hqq store a scale and a zero point per group, in the model's dtype.
+    scale_bytes = 2 * (kv_dtype.bits // 8)
+    quantized = ceil_div(elements * BITS, 8) + ceil_div(elements, GROUP) * scale_bytes
+    return quantized + workload.batch * waiting * cached.rows * kv_dtype.row_bytes(cached.width)

@@ -198,7 +198,7 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 def verdict(result: FitResult) -> str:
     """Return 'FITS: ...' or 'DOES NOT FIT: ...', on one line."""
-    workload, budget, limit = result.resolved.workload, result.budget, result.layout.most
+    workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
     if result.fits:
         maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..engines import SERVING, engine_defaults
+from ..engines import ENGINES, engine_defaults
 from ..errors import AttncalcError
 from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.suggestions import suggestions
@@ -52,7 +52,7 @@ def fit_all_report(request: FitRequest) -> Report:
     """
     answers: list[Answer] = []
     errors: dict[str, AttncalcError] = {}
-    requests = [request.for_engine(name) for name in SERVING]
+    requests = [request.for_engine(name) for name in ENGINES]
     for engine_request in requests:
         try:
             answers.append(_answer(engine_request))
@@ -72,7 +72,7 @@ def fit_all_report(request: FitRequest) -> Report:
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*answers[0].figures, *bounds.figures),
-        tuple(layers[name] for name in SERVING),
+        tuple(layers[name] for name in ENGINES),
         (verdict_table(verdict), _table(answers), *bounds.tables),
         tuple(dict.fromkeys((*_notes(answers, errors), *bounds.notes))),
         (*term_figures(first), *bounds.terms),

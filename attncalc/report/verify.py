@@ -1,11 +1,11 @@
-"""The report of `attncalc verify`: predicted beside measured, check by check, or a line a model."""
+"""The report of `attncalc verify`: predicted and measured figures check by check, or one line per model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..check import Check, Verified
+from ..check import Check, ScalingRow, VerifyResult
 from ..model import ModelSpec, plural
 from ..quantity import Quantity
 from ..units import BYTES, column, count
@@ -14,164 +14,179 @@ from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, workload_facts
 
-Device = Mapping[str, Any]
+DeviceFacts = Mapping[str, Any]
 """The device as plain data."""
 SECTIONS = (
     "parameters",
-    "each rank",
+    "per rank",
     "cache",
     "FLOPs",
     "peak memory",
-    "layer",
-    "kernel = reference",
-    "pairs that change an output",
-    "weights of a query sum to 1",
+    "layer behaviour",
+    "kernels vs reference",
+    "mask effect, pairs",
+    "softmax sum error",
     "model",
 )
-"""In the order of the screen."""
+"""The sections of checks, in the order of the screen."""
+UNITS = {"cache": "bytes", "peak memory": "bytes"}
+"""Units that the screen shows next to the name of a section."""
 OK, NOT_OK = "ok", "NO"
-LONGEST = 14
+MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""
+MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 4, 2
+"""Tensors that are named for each peak, of one layer or of several: their longer labels leave less room."""
 
 
-class Run(NamedTuple):
-    """A model, the sizes it was run at, the kernels that were asked for, and what was found."""
+class VerifiedModel(NamedTuple):
+    """A model and how it was verified.
+
+    Attributes:
+        model: the model.
+        workload: the sizes that were run.
+        kernels: the attention kernels that were requested; none for `--against`.
+        result: the checks.
+    """
 
     model: ModelSpec
     workload: Workload
     kernels: tuple[str, ...]
-    found: Verified
+    result: VerifyResult
 
 
-def verify_report(run: Run, device: Device, tp: int = 1) -> Report:
-    """One model: every check, and how long its layers take."""
-    model, found = run.model, run.found
-    groups = list(dict.fromkeys(check.of for check in found.checks if check.of))
-    figures = _figures(run)
+def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1) -> Report:
+    """Return the report of one model: every check, and the times of its layers."""
+    model, result = verified.model, verified.result
+    groups = list(dict.fromkeys(check.of for check in result.checks if check.of))
+    figures = _figures(verified)
     return Report(
         "verify",
-        heading(model, *_asked(run, device), f"split over {tp} processes" if tp > 1 else ""),
+        heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
         model.facts(),
-        workload_facts(model, run.workload),
+        workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
-        tuple(({"name": of}, tuple(f for f in figures if f.of == of)) for of in groups),
-        tuple(_tables(found, groups)),
-        _notes(run),
-        extra={
-            "checks": [check.facts() for check in found.checks],
-            "device": dict(device),
-            "times": [timing.facts() for timing in found.times],
-            "scaling": [row.facts() for row in found.scaled],
-        },
-        checks=found.checks,
+        tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
+        tuple(_tables(result, groups)),
+        _notes(verified),
+        extra=_facts(result, device),
+        checks=result.checks,
     )
 
 
-def catalogue_report(runs: Sequence[Run], device: Device) -> Report:
-    """Every model there is, one line each; what disagrees is named."""
-    rows = tuple(_line(run) for run in runs)
-    checks = tuple(c._replace(of=f"{run.model.name} {c.of}".strip()) for run in runs for c in run.found.checks)
+def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts) -> Report:
+    """Return the report of several models: one line each, and what disagrees."""
+    rows = tuple(map(_model_row, verified))
+    checks = tuple(
+        check._replace(of=" ".join(filter(None, (v.model.name, check.of))))
+        for v in verified
+        for check in v.result.checks
+    )
     columns = (
-        LABEL,
+        Column("model", "left"),
         Column("attention", "left"),
         Column("context"),
         Column("dtype"),
         Column("checks"),
-        Column("peaks off by\nat most, %"),
-        Column("", "left"),
+        Column("largest error\nof a peak, %"),
+        LABEL,
     )
+    facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
     return Report(
         "verify",
-        (f"{plural(len(runs), 'preset')}  one real layer of each kind of attention in it", _place(device)),
-        {"name": "catalogue", "models": [run.model.name for run in runs]},
-        workload_facts(runs[0].model, runs[0].workload),
+        (f"{plural(len(verified), 'preset')}, one real layer per kind of attention", _device_name(device)),
+        {"name": "catalogue", "models": [v.model.name for v in verified]},
+        workload_facts(verified[0].model, verified[0].workload),
         (),
-        tuple(({"name": run.model.name, "ok": run.found.ok, "checks": len(run.found.checks)}, ()) for run in runs),
+        tuple((fact, ()) for fact in facts),
         (Table(columns, rows),),
-        (_verdict(checks), *_failures(checks), *_unchecked(runs)),
-        extra={"checks": [check.facts() for check in checks], "device": dict(device), "times": [], "scaling": []},
+        (_verdict(checks), *_failures(checks), *_unverified(verified)),
+        extra=_facts(VerifyResult(checks), device),
         checks=checks,
     )
 
 
-def _asked(run: Run, device: Device) -> tuple[str, ...]:
-    workload = run.workload
+def _facts(result: VerifyResult, device: DeviceFacts) -> dict[str, Any]:
+    """Return what JSON contains for this command only."""
+    return {
+        "checks": [check.facts() for check in result.checks],
+        "device": dict(device),
+        "times": [timing.facts() for timing in result.times],
+        "scaling": [row.facts() for row in result.scaling],
+    }
+
+
+def _conditions(verified: VerifiedModel, device: DeviceFacts) -> tuple[str, ...]:
+    """Return the facts of the heading: device, dtype and sizes."""
+    workload = verified.workload
     return (
-        _place(device),
+        _device_name(device),
         f"{workload.dtype}",
         f"batch {count(workload.batch)}",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
-        "built whole, without weights" if device["type"] == "meta" else "one real layer of each kind",
+        "the whole model without weights" if device["type"] == "meta" else "one real layer per kind",
     )
 
 
-def _place(device: Device) -> str:
+def _device_name(device: DeviceFacts) -> str:
     return f"{device['name']}, torch {device['torch']}"
 
 
-def _figures(run: Run) -> list[Figure]:
-    """What was predicted with a formula."""
-    source = attention_source(run.model)
+def _figures(verified: VerifiedModel) -> list[Figure]:
+    """Return the predictions that have a formula."""
+    source = attention_source(verified.model)
     return [
         Figure(check.name, f"{check.label} ({check.section})", check.predicted, check.unit, source, check.of)
-        for check in run.found.checks
+        for check in verified.result.checks
         if isinstance(check.predicted, Quantity)
     ]
 
 
-def _tables(found: Verified, groups: Sequence[str]) -> Iterator[Table]:
-    for of in (*groups, ""):
-        checks = [check for check in found.checks if check.of == of]
+def _tables(result: VerifyResult, groups: Sequence[str]) -> Iterator[Table]:
+    for group in (*groups, ""):
+        checks = [check for check in result.checks if check.of == group]
         if checks:
-            yield _check_table(of, checks)
-    if found.scaled:
-        yield from _scaling_tables(found)
-    alive = [check for check in found.checks if check.section == "peak memory" and not found.scaled]
-    if alive:
-        yield _alive_table(alive)
-    if found.times:
-        yield _time_table(found)
+            yield _check_table(group, checks)
+    if result.scaling:
+        yield from _scaling_tables(result.scaling)
+    peaks = [check for check in result.checks if check.section == "peak memory" and not result.scaling]
+    if peaks:
+        yield _peak_table(peaks)
+    if result.times:
+        yield _time_table(result)
 
 
-def _check_table(of: str, checks: Sequence[Check]) -> Table:
-    names = ("predicted", "measured", "off by", "within")
-    header = (Column(of or "the whole model", "left"), *map(Column, names), LABEL)
+def _check_table(group: str, checks: Sequence[Check]) -> Table:
+    names = ("predicted", "measured", "diff", "tolerance")
+    header = (Column(group or "the whole model", "left"), *map(Column, names), LABEL)
     rows: list[tuple[str, ...]] = []
     strong = set()
     for section in sorted({check.section for check in checks}, key=SECTIONS.index):
-        if of:
-            unit = {"cache": ", bytes", "peak memory": ", bytes"}.get(section, "")
-            rows.append((section + unit, "", "", "", "", ""))
+        if group:
+            title = f"{section}, {UNITS[section]}" if section in UNITS else section
+            rows.append((title, "", "", "", "", ""))
         for check in (c for c in checks if c.section == section):
             if not check.ok:
                 strong.add(len(rows))
-            rows.append(_check_row(check, "  " if of else ""))
+            rows.append(_check_row(check, "  " if group else ""))
     return Table(header, tuple(rows), strong=frozenset(strong))
 
 
 def _check_row(check: Check, indent: str) -> tuple[str, ...]:
-    shown = (_number(check.predicted), _number(check.measured), _off_by(check), _within(check))
-    return (indent + check.label, *shown, OK if check.ok else NOT_OK)
+    numbers = (_number(check.predicted), _number(check.measured), _difference(check), _tolerance(check))
+    return (indent + check.label, *numbers, OK if check.ok else NOT_OK)
 
 
-def _off_by(check: Check) -> str:
-    """The difference; of a peak in percent; nothing where what is measured is a difference itself."""
+def _difference(check: Check) -> str:
+    """The difference, for a peak in percent; empty if the measured figure is a difference itself."""
     if not check.predicted:
         return ""
     if check.unit == BYTES and check.tolerance:
         return f"{100 * check.difference / check.predicted:.2f} %"
-    return _number(check.difference)
+    return _number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
 
 
-def _number(value: float) -> str:
-    if isinstance(value, int):
-        text = count(value)
-        return text if len(text) <= LONGEST else f"{int(value):.7e}"
-    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:.4g}"
-
-
-def _within(check: Check) -> str:
+def _tolerance(check: Check) -> str:
     if not check.tolerance:
         return "0"
     if check.unit == BYTES:
@@ -179,49 +194,57 @@ def _within(check: Check) -> str:
     return f"{check.tolerance:.1g}"
 
 
-def _alive_table(checks: Sequence[Check]) -> Table:
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        text = count(value)
+        return text if len(text) <= MAX_DIGITS else f"{int(value):.7e}"
+    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:.4g}"
+
+
+def _peak_table(checks: Sequence[Check]) -> Table:
+    """When each peak occurs, and the largest tensors that are held then."""
     several = len({check.of for check in checks}) > 1
     rows = []
     for check in checks:
         label = f"{check.of}, {check.label}" if several else check.label
-        when, _, names = check.note.partition(": ")
-        rows.append((label, when, _folded(names)))
-    return Table((Column("alive at the peak", "left"), LABEL, LABEL), tuple(rows))
+        moment, _, tensors = check.note.partition(": ")
+        rows.append((label, moment, _first(tensors.split(", "), MAX_TENSORS_OF_SEVERAL if several else MAX_TENSORS)))
+    columns = (Column("tensors at the peak", "left"), Column("peak during", "left"), Column("largest tensors", "left"))
+    return Table(columns, tuple(rows))
 
 
-def _folded(names: str, most: int = 4) -> str:
-    """The largest few of a list."""
-    found = names.split(", ")
-    return ", ".join(found[:most]) + (", ..." if len(found) > most else "")
+def _first(names: Sequence[str], limit: int) -> str:
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
 
 
-def _time_table(found: Verified) -> Table:
-    several = len({timing.of for timing in found.times}) > 1
+def _time_table(result: VerifyResult) -> Table:
+    several = len({timing.of for timing in result.times}) > 1
     rows = []
-    for t in found.times:
+    for t in result.times:
         label = f"{t.phase}, {t.kernel}"
-        per_second = t.flop / t.ms / 1e6, t.bytes / t.ms / 1e6
+        rates = t.flop / t.ms / 1e6, t.bytes / t.ms / 1e6
         rows.append(
             (
                 f"{t.of}, {label}" if several else label,
                 f"{t.ms:,.3f}",
-                *(f"{value:,.1f}" for value in per_second),
+                *(f"{rate:,.1f}" for rate in rates),
                 f"{t.least_ms:,.3f}",
                 f"{t.least_ms / t.ms:.0%}" if t.least_ms <= t.ms else "cached",
             )
         )
-    header = ("time of one layer", "ms", "GFLOP/s", "GB/s", "bound, ms", "reached")
-    return Table((Column(header[0], "left"), *map(Column, header[1:])), tuple(rows))
+    names = ("ms", "GFLOP/s", "GB/s", "bound, ms", "bound / time")
+    return Table((Column("time per layer", "left"), *map(Column, names)), tuple(rows))
 
 
-def _scaling_tables(found: Verified) -> Iterator[Table]:
-    """Each doubling beside the one before: its time and its peak, and what the formulas say of both."""
-    for of in dict.fromkeys(row.of for row in found.scaled):
-        rows: list[tuple[str, ...]] = []
-        mine = [row for row in found.scaled if row.of == of]
-        unit, peaks = column([row.peak or 0 for row in mine], BYTES)
-        for i, row in enumerate(mine):
-            before = mine[i - 1] if i and mine[i - 1].kernel == row.kernel else None
+def _scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
+    """Yield one table per layer: time and peak at each context, and their ratios to the context before."""
+    names = ("tokens", "ms", "time\nx", "FLOP\nx")
+    for group in dict.fromkeys(row.of for row in scaling):
+        table_rows: list[tuple[str, ...]] = []
+        group_rows = [row for row in scaling if row.of == group]
+        unit, peaks = column([row.peak or 0 for row in group_rows], BYTES)
+        for i, row in enumerate(group_rows):
+            before = group_rows[i - 1] if i and group_rows[i - 1].kernel == row.kernel else None
             ratios = ("", "", "", "")
             if before:
                 ratios = (
@@ -232,52 +255,57 @@ def _scaling_tables(found: Verified) -> Iterator[Table]:
                 )
             label = row.kernel if before is None else ""
             peak = peaks[i] if row.peak is not None else "-"
-            rows.append((label, count(row.context), f"{row.ms:,.2f}", *ratios[:2], peak, *ratios[2:]))
-        header = ("tokens", "ms", "time\nx", "FLOP\nx", f"peak\n{unit}", "measured\nx", "predicted\nx")
-        yield Table((Column(of, "left"), *map(Column, header)), tuple(rows))
+            table_rows.append((label, count(row.context), f"{row.ms:,.2f}", *ratios[:2], peak, *ratios[2:]))
+        header = (*names, f"peak\n{unit}", "measured\nx", "predicted\nx")
+        yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows))
 
 
-def _line(run: Run) -> tuple[str, ...]:
-    found = run.found
-    tags = "/".join(dict.fromkeys(kind.tag for _, group in run.model.groups() for kind in group.attentions))
-    peaks = [abs(c.difference) / max(1, c.predicted) for c in found.checks if c.section == "peak memory"]
+def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
+    """One line of the catalogue."""
+    model, result = verified.model, verified.result
+    tags = "/".join(dict.fromkeys(kind.tag for _, group in model.groups() for kind in group.attentions))
+    peaks = [abs(c.difference) / max(1, c.predicted) for c in result.checks if c.section == "peak memory"]
     return (
-        run.model.name,
+        model.name,
         tags,
-        count(found.context),
-        str(run.workload.dtype),
-        f"{sum(c.ok for c in found.checks)} of {len(found.checks)}",
+        count(result.context),
+        str(verified.workload.dtype),
+        f"{sum(c.ok for c in result.checks)} of {len(result.checks)}",
         f"{100 * max(peaks):.2f}" if peaks else "-",
-        OK if found.ok else NOT_OK if found.checks else "not checked",
+        OK if result.ok else NOT_OK if result.checks else "not verified",
     )
 
 
-def _notes(run: Run) -> tuple[str, ...]:
-    found = run.found
-    notes = [_verdict(found.checks), *_failures(found.checks), *found.skipped]
-    if any("*" in check.label for check in found.checks):
+def _notes(verified: VerifiedModel) -> tuple[str, ...]:
+    model, result = verified.model, verified.result
+    notes = [_verdict(result.checks), *_failures(result.checks), *result.skipped]
+    if any("*" in check.label for check in result.checks):
         notes.append(
-            "* Projections alone: torch counts 0 FLOP for its fused attention on a CPU (pytorch#195460). "
-            "Other FLOPs of a prefill are dense: torch counts masked pairs too."
+            "* Projections only: torch counts 0 FLOP for its fused attention on a CPU (pytorch#195460). "
+            "Other prefill FLOPs are dense: torch counts masked pairs too."
         )
-    if run.kernels and any(kind.facts().get("sinks") for _, group in run.model.groups() for kind in group.attentions):
-        notes.append("Torch's attention has no sinks: FLOPs, peaks and times are without them, numerics with.")
-    if found.times:
+    has_sinks = any(kind.facts().get("sinks") for _, group in model.groups() for kind in group.attentions)
+    if verified.kernels and has_sinks:
+        notes.append("Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without.")
+    if result.times:
         notes.append(
-            "Bound: what this device's own large matmul or copy would need for the FLOP that the mask allows, or for "
-            "the weights, tokens and cache, whichever is longer; cached: faster than that copy, as it fits in a "
-            "cache. For information: no time is checked."
+            "Bound: the time that this device's own large matmul or copy takes for the FLOP of visible pairs, or for "
+            "the weights, tokens and cache, whichever is longer. 'cached': faster than that copy, because the data "
+            "fits in a processor cache. Times are not checked."
         )
-    if found.scaled:
-        notes.append("FLOP x is what the formula says of the time, were it bound by FLOP alone; no time is checked.")
-    return (*notes, *context_notes(run.model, run.workload), *model_notes(run.model))
+    if result.scaling:
+        notes.append(
+            "x: ratio to the context before. The time would grow as FLOP does if it were compute-bound; it "
+            "is not checked."
+        )
+    return (*notes, *context_notes(model, verified.workload), *model_notes(model))
 
 
-def _unchecked(runs: Sequence[Run]) -> Iterator[str]:
-    """Why a model could not be checked at all."""
-    for run in runs:
-        if not run.found.checks:
-            yield from (f"{WARNING}not checked: {note}" for note in run.found.skipped)
+def _unverified(verified: Sequence[VerifiedModel]) -> Iterator[str]:
+    """Note why a model could not be verified at all."""
+    for model in verified:
+        if not model.result.checks:
+            yield from (f"{WARNING}not verified: {note}" for note in model.result.skipped)
 
 
 def _verdict(checks: Sequence[Check]) -> str:
@@ -290,8 +318,8 @@ def _verdict(checks: Sequence[Check]) -> str:
 def _failures(checks: Sequence[Check]) -> Iterator[str]:
     for check in checks:
         if not check.ok:
-            of = f"{check.of}, " if check.of else ""
+            group = f"{check.of}, " if check.of else ""
             yield (
-                f"{WARNING}{of}{check.section}, {check.label}: predicted {_number(check.predicted)}, measured "
-                f"{_number(check.measured)} ({check.note}). It means: {check.failure}."
+                f"{WARNING}{group}{check.section}, {check.label}: predicted {_number(check.predicted)}, measured "
+                f"{_number(check.measured)} ({check.note}). Meaning: {check.failure}."
             )

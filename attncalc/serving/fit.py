@@ -178,7 +178,7 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
 
 def _all_have_room(devices: Sequence[_Device], batch: int, context: int) -> bool:
     """Return whether every device has room for the sequences, and the engine runs so many."""
-    limit = devices[0].layout.most
+    limit = devices[0].layout.max_sequences
     return (limit is None or batch <= limit) and all(device.slack(batch, context) >= 0 for device in devices)
 
 
@@ -197,7 +197,7 @@ def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quant
     batch = _largest(lambda sequences: _all_have_room(devices, sequences, context))
     if not batch:
         return None if batch is None else Quantity(0)
-    if batch == devices[0].layout.most:
+    if batch == devices[0].layout.max_sequences:
         return symbol("max_sequences", batch, "concurrent sequences that the engine runs")
     limiting = min(devices, key=lambda device: (device.slack(batch + 1, context), device is not main))
     needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")

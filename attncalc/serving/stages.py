@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
 
-from ..engines.llamacpp.split import layers_of_gpus
-from ..engines.pipeline import stage_sizes
+from ..engines.llamacpp import layers_per_gpu
+from ..engines.pipeline import cut, stage_sizes
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec
 
@@ -42,21 +41,20 @@ def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
     The embedding and other tables stay in host memory. The last GPU has the head; a tied one is a copy there.
     Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
     """
-    parts = _cut(model, layers_of_gpus(model.main.n_layers, gpus))
+    parts = _cut(model, layers_per_gpu(model.main.n_layers, gpus))
     models = [_part(model, layers, first=False, last=i == gpus - 1) for i, layers in enumerate(parts)]
     models[-1] = dataclasses.replace(models[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
     return models
 
 
-def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[tuple[Layers, ...]]:
+def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[Sequence[Layers]]:
     """Return the model's layers, one entry per layer, cut into consecutive parts of those sizes."""
-    layers = tuple(dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count))
-    return [layers[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+    return cut([dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)], sizes)
 
 
-def _part(model: ModelSpec, layers: tuple[Layers, ...], *, first: bool, last: bool) -> ModelSpec:
+def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool) -> ModelSpec:
     """Return the model with these layers; `first` has the embedding and other tables, `last` norm and head."""
-    stack = dataclasses.replace(model.main, layers=layers)
+    stack = dataclasses.replace(model.main, layers=tuple(layers))
     stack = dataclasses.replace(stack, layers=stack.distinct(), final_norm=last and stack.final_norm)
     head = model.head if last else None
     if not first:

@@ -1,7 +1,16 @@
-"""Real attention layers on the device at hand, measured beside what the formulas predict.
+"""Real attention layers on a device, measured and compared with the formulas. The only package that imports torch.
 
-The only package that imports torch. `run.verify_model` checks one model; `need_torch` comes before
-anything else here is imported.
+    options.py, request.py      what to verify with: as given, and complete
+    device.py                   where to run
+    cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with random weights
+    layers/                     the torch layers, one class per attention kind
+    kernels.py, masks.py        torch's attention backends, and their masks
+    plan.py, passes.py          what fits in memory; the ways to run a layer
+    checks/, timing.py          what is compared and measured
+    programs/                   what the command runs: each layer, --scaling, --tp
+    transformers/               --against transformers
+
+`need_torch` comes before the import of any of these.
 """
 
 from __future__ import annotations
@@ -13,27 +22,27 @@ from ..errors import CannotCheckError
 
 INSTALL = "pip install torch"
 INSTALL_BOTH = "pip install 'transformers>=5.23' torch"
-OLDEST = (5, 23)
-"""The transformers whose caches and classes the figures are held against."""
+MIN_TRANSFORMERS = (5, 23)
+"""The oldest transformers whose classes and caches the figures were compared with."""
 
 
 def need_torch() -> str:
-    """The version of torch that is here. CannotCheckError: none is."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its stages to standard error
+    """Return the version of torch. Raises CannotCheckError if torch is not installed."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write its stages to standard error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that it finds no NumPy, which nothing here needs
+            warnings.simplefilter("ignore")  # torch warns if NumPy is missing, which is not needed here
             import torch
             import torch.utils.flop_counter
     except ImportError as error:
-        missing = "torch is not here" if error.name == "torch" else f"torch cannot be imported: {error}"
-        raise CannotCheckError(f"verify runs real torch layers, and {missing}", INSTALL) from None
+        reason = "torch is not installed" if error.name == "torch" else f"torch cannot be imported: {error}"
+        raise CannotCheckError(f"verify runs real torch layers, and {reason}", INSTALL) from None
     return str(torch.__version__)
 
 
 def need_transformers() -> str:
-    """The version of transformers that is here. CannotCheckError: none is, none that is new enough, or no torch."""
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before it is imported: nothing is ever downloaded
+    """Return the version of transformers. Raises CannotCheckError if it or torch is not installed, or it is too old."""
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import, so that nothing is downloaded
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         need_torch()
@@ -43,10 +52,12 @@ def need_transformers() -> str:
     except CannotCheckError as error:
         raise CannotCheckError(error.message, INSTALL_BOTH) from None
     except ImportError as error:
-        missing = "is not here" if error.name == "transformers" else f"cannot be imported: {error}"
-        raise CannotCheckError(f"--against transformers builds its classes, and it {missing}", INSTALL_BOTH) from None
+        reason = "is not installed" if error.name == "transformers" else f"cannot be imported: {error}"
+        raise CannotCheckError(f"--against transformers needs transformers, which {reason}", INSTALL_BOTH) from None
     version = str(transformers.__version__)
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        needed = ".".join(map(str, OLDEST))
-        raise CannotCheckError(f"--against transformers needs {needed} or later, and {version} is here", INSTALL_BOTH)
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_TRANSFORMERS:
+        needed = ".".join(map(str, MIN_TRANSFORMERS))
+        raise CannotCheckError(
+            f"--against transformers needs transformers {needed} or later; {version} is installed", INSTALL_BOTH
+        )
     return version

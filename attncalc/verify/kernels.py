@@ -1,4 +1,4 @@
-"""The kernels: torch's scaled_dot_product_attention by backend, and the definition written out."""
+"""The attention kernels: the backends of torch's scaled_dot_product_attention, and a reference written out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .masks import Seen
+from .masks import KernelMask
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -17,72 +17,75 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-
-
-REFUSALS = ("No available kernel", "No viable backend", "cuDNN", "cudnn", "not implemented for")
-"""What torch says where a backend does not take these heads, this dtype or this mask."""
+REFERENCE = "reference"
+"""Name of `reference` among the kernels."""
+UNSUPPORTED_MESSAGES = ("No available kernel", "No viable backend", "cuDNN", "cudnn", "not implemented for")
+"""Parts of torch's error messages when a backend does not support the heads, the dtype or the mask."""
 
 
 class CannotRunError(Exception):
-    """A kernel that refuses these shapes, this dtype, this mask or this device."""
+    """A kernel does not support these shapes, this dtype, this mask or this device."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """(B, n_heads, S, T): every query with every key of its group, scaled."""
-    return q @ _shared(q, k).transpose(-1, -2) * scale
+    """Return the scaled scores, (B, n_heads, S, T), of every query with every key of its group."""
+    return q @ _repeat_kv(q, k).transpose(-1, -2) * scale
 
 
-def weights(q: Tensor, k: Tensor, seen: Seen, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """(B, n_heads, S, T): softmax of the scores over the keys that are seen, and over the head's sink."""
-    found = scores(q, k, scale)
-    matrix = _matrix(seen, found)
+def weights(q: Tensor, k: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None) -> Tensor:
+    """Return the attention weights, (B, n_heads, S, T): softmax over the visible keys and the head's sink."""
+    logits = scores(q, k, scale)
+    matrix = _matrix(mask, logits)
     if matrix is not None:
-        found = found.masked_fill(~matrix, -torch.inf)
+        logits = logits.masked_fill(~matrix, -torch.inf)
     if sinks is None:
-        return found.softmax(-1)
-    sink = sinks.to(found.dtype).view(1, -1, 1, 1).expand(*found.shape[:-1], 1)
-    return torch.cat((found, sink), -1).softmax(-1)[..., :-1]
+        return logits.softmax(-1)
+    sink = sinks.to(logits.dtype).view(1, -1, 1, 1).expand(*logits.shape[:-1], 1)
+    return torch.cat((logits, sink), -1).softmax(-1)[..., :-1]
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """softmax(Q K^T * scale) V as it stands in the paper; (B, heads, tokens, width) in and out."""
-    return weights(q, k, seen, scale, sinks) @ _shared(q, v)
+def reference(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None) -> Tensor:
+    """Return softmax(Q K^T * scale) V, as the paper defines it; (B, heads, tokens, width) in and out."""
+    return weights(q, k, mask, scale, sinks) @ _repeat_kv(q, v)
 
 
-def _shared(q: Tensor, k: Tensor) -> Tensor:
-    """K or V with a head for every query head."""
+def _repeat_kv(q: Tensor, k: Tensor) -> Tensor:
+    """Repeat K or V so that there is one head per query head."""
     return k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
 
 
-def _matrix(seen: Seen, found: Tensor) -> Tensor | None:
-    if seen.causal:
-        return torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
-    return seen.matrix
+def _matrix(mask: KernelMask, scores_like: Tensor) -> Tensor | None:
+    if mask.causal:
+        return torch.ones(scores_like.shape[-2:], dtype=torch.bool, device=scores_like.device).tril()
+    return mask.matrix
 
 
-def sdpa(kernel: str, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float, sinks: Tensor | None = None) -> Tensor:
-    """The same through torch, by one backend alone.
+def sdpa(
+    kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+) -> Tensor:
+    """Return what `reference` does, computed by one backend of torch.
 
-    torch's has no sinks: a key of zeros stands for them, whose bias is the sink. Its efficient kernel
-    takes no fewer KV heads than query heads: they are repeated. CannotRunError: the backend refuses.
+    torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. The efficient
+    backend needs as many KV heads as query heads, so they are repeated. Raises CannotRunError if the backend does
+    not support these inputs.
     """
     grouped = q.shape[1] != k.shape[1]
     if grouped and kernel == "efficient":
-        k, v, grouped = _shared(q, k), _shared(q, v), False
-    mask, causal = seen.matrix, seen.causal
+        k, v, grouped = _repeat_kv(q, k), _repeat_kv(q, v), False
+    attn_mask, causal = mask.matrix, mask.causal
     if sinks is not None:
-        matrix = _matrix(seen, q.new_empty(q.shape[2], k.shape[2]))
-        k, v, mask, causal = _with_sinks(q, k, v, matrix, sinks)
+        matrix = _matrix(mask, q.new_empty(q.shape[2], k.shape[2]))
+        k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)
     with only(kernel):
         return nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+            q, k, v, attn_mask=attn_mask, is_causal=causal, scale=scale, enable_gqa=grouped
         )
 
 
 def _with_sinks(
     q: Tensor, k: Tensor, v: Tensor, matrix: Tensor | None, sinks: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """K and V with a key of zeros after the last, and a bias that holds each head's sink there."""
+    """Return K and V with a key of zeros appended, and a bias that holds each head's sink there."""
     bias = q.new_zeros(q.shape[0], q.shape[1], q.shape[2], k.shape[2] + 1)
     if matrix is not None:
         bias[..., :-1].masked_fill_(~matrix, -torch.inf)
@@ -92,11 +95,11 @@ def _with_sinks(
 
 @contextmanager
 def only(kernel: str) -> Iterator[None]:
-    """torch's attention by this backend or not at all."""
+    """Let torch's attention use this backend only."""
     try:
         with sdpa_kernel(BACKENDS[kernel]):
             yield
     except RuntimeError as error:
-        if any(words in str(error) for words in REFUSALS):
+        if any(part in str(error) for part in UNSUPPORTED_MESSAGES):
             raise CannotRunError(kernel) from None
         raise

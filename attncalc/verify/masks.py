@@ -1,4 +1,4 @@
-"""Which query sees which key, as the boolean matrix that a kernel is given."""
+"""Which query sees which key: the mask that a kernel is given."""
 
 from __future__ import annotations
 
@@ -7,70 +7,71 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..attention import Span
-from ..attention.span import Chunked, Sliding
+from ..attention import Chunked, Sliding, Span
 from ..workload import Mask
 
 BLOCK = 1024
-"""Queries whose positions are compared at once: the comparison takes 8 bytes a pair, the mask one."""
+"""Queries per step of `mask_matrix`: comparing positions takes 8 bytes per pair, the mask itself one."""
 
 
-class Seen(NamedTuple):
-    """What a kernel is told: nothing (every key is seen), the causal flag, or a matrix.
+class KernelMask(NamedTuple):
+    """The mask as a kernel takes it: nothing (all keys are visible), the causal flag, or a matrix.
 
-    matrix: (S, T), or (B, 1, S, T) for a padded batch; True where the query sees the key.
+    Attributes:
+        causal: whether the kernel's causal flag is set.
+        matrix: (S, T), or (B, 1, S, T) for a padded batch; True where the query sees the key.
     """
 
     causal: bool = False
     matrix: Tensor | None = None
 
 
-EVERY_KEY = Seen()
+NO_MASK = KernelMask()
 
 
-def allowed(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> Tensor:
-    """(S, T): whether the query at position queries[i] sees the key at keys[j].
+def mask_matrix(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> Tensor:
+    """Return (S, T), True where the query at position queries[i] sees the key at position keys[j].
 
-    The definition, position by position: what the closed forms of `attention/span.py` count.
+    This is the definition, position by position; `attention/span.py` counts the same pairs in closed form.
     """
     matrix = torch.empty(len(queries), len(keys), dtype=torch.bool, device=keys.device)
     for start in range(0, len(queries), BLOCK):
         rows = slice(start, start + BLOCK)
-        matrix[rows] = _allowed(span, mask, queries[rows, None], keys[None, :])
+        matrix[rows] = _visible(span, mask, queries[rows, None], keys[None, :])
     return matrix
 
 
-def _allowed(span: Span, mask: Mask, i: Tensor, j: Tensor) -> Tensor:
-    seen = j <= i
+def _visible(span: Span, mask: Mask, i: Tensor, j: Tensor) -> Tensor:
+    visible = j <= i
     if mask.kind == "bidirectional":
-        seen = torch.ones_like(seen)
+        visible = torch.ones_like(visible)
     elif mask.prefix:
-        seen |= (i < mask.prefix) & (j < mask.prefix)
+        visible |= (i < mask.prefix) & (j < mask.prefix)
     if isinstance(span, Sliding):
-        seen &= (i - j).abs() < span.window
+        visible &= (i - j).abs() < span.window
     elif isinstance(span, Chunked):
-        seen &= i // span.chunk == j // span.chunk
-    return seen
+        visible &= i // span.chunk == j // span.chunk
+    return visible
 
 
-def seen_by(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> Seen:
-    """The shortest way to tell a kernel the same."""
-    whole = len(queries) == len(keys) > 1 and span.visible(len(keys)) == len(keys)
-    if whole and mask.kind == "causal":
-        return Seen(causal=True)
-    if whole and mask.kind == "bidirectional":
-        return EVERY_KEY
-    matrix = allowed(span, mask, queries, keys)
-    return EVERY_KEY if bool(matrix.all()) else Seen(matrix=matrix)
+def kernel_mask(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> KernelMask:
+    """Return the cheapest form of the mask: nothing or the causal flag where that is enough, else the matrix."""
+    full_prefill = len(queries) == len(keys) > 1 and span.visible(len(keys)) == len(keys)
+    if full_prefill and mask.kind == "causal":
+        return KernelMask(causal=True)
+    if full_prefill and mask.kind == "bidirectional":
+        return NO_MASK
+    matrix = mask_matrix(span, mask, queries, keys)
+    return NO_MASK if bool(matrix.all()) else KernelMask(matrix=matrix)
 
 
-def padded(seen: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """(B, 1, S, T): the matrix for a batch in which a sequence has as many real tokens as `lengths` says.
+def padded(matrix: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """Return (B, 1, S, T): `matrix` for a batch whose sequences have `lengths` real tokens, then padding.
 
-    A query in the padding, whose output nobody reads, sees the keys in its place, so that its softmax
-    is one of something.
+    A query in the padding keeps its unpadded row of the mask, so that its softmax is not over nothing. Nobody reads
+    its output.
     """
-    here = seen.device
-    real = torch.arange(seen.shape[-1], device=here)[None, :] < torch.tensor(lengths, device=here)[:, None]
-    both = real[:, None, None, :] & seen
-    return torch.where(both.any(-1, keepdim=True), both, seen)
+    device = matrix.device
+    real = torch.arange(matrix.shape[-1], device=device)[None, :] < torch.tensor(lengths, device=device)[:, None]
+    both = real[:, None, None, :] & matrix
+    return torch.where(both.any(-1, keepdim=True), both, matrix)

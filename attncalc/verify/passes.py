@@ -1,66 +1,75 @@
-"""The ways in which a layer is run: a prefill and a decode step, by each kernel that runs."""
+"""The ways to run a layer: a prefill and a decode step with each kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from .caches import Cache
-from .masks import EVERY_KEY, Seen
-from .plan import Plan
-from .subject import RECURRENCE, REFERENCE, Layer, attend_by
+from .kernels import REFERENCE
+from .layers.cache import Cache
+from .masks import NO_MASK, KernelMask
+from .plan import RECURRENCE, Plan
+from .real_layer import RealLayer, attend_with
 
-NO_KERNEL = attend_by(REFERENCE, EVERY_KEY)
-"""For a recurrent layer, which asks for none."""
+UNUSED_KERNEL = attend_with(REFERENCE, NO_MASK)
+"""The kernel argument for a recurrent layer, which calls no kernel."""
+
+Phase = Literal["prefill", "decode"]
 
 
 class Pass(NamedTuple):
-    """One way to run a layer, which can be run again and again.
+    """One way to run a layer. It can be repeated, and leaves out sinks, which torch's kernels do not support.
 
-    Without the layer's sinks, which torch's kernels have none of. tokens: new ones; keys: that each of
-    them could see, were there no mask.
+    Attributes:
+        phase: 'prefill' or 'decode'.
+        kernel: the backend of torch's attention, or RECURRENCE.
+        tokens: new tokens.
+        keys: keys per query, masked ones included.
+        run: runs the layer once and returns its output.
     """
 
-    phase: str
+    phase: Phase
     kernel: str
     tokens: int
     keys: int
     run: Callable[[], Tensor]
 
 
-def passes(layer: Layer, plan: Plan) -> Iterator[Pass]:
-    """Every pass of the plan over this layer: first the prefills, then the decode steps."""
+def passes(layer: RealLayer, plan: Plan) -> Iterator[Pass]:
+    """Yield every pass of the plan over this layer: first the prefills, then the decode steps."""
     tokens = layer.x.shape[1]
-    if layer.steps:
-        yield Pass("prefill", RECURRENCE, tokens, tokens, partial(layer.prefill, tokens, NO_KERNEL))
-        state = layer.kept()
-        layer.prefill(1, NO_KERNEL, state)
-        yield Pass("decode", RECURRENCE, 1, 1, partial(layer.step, tokens - 1, NO_KERNEL, state))
+    if layer.is_recurrent:
+        yield Pass("prefill", RECURRENCE, tokens, tokens, partial(layer.prefill, tokens, UNUSED_KERNEL))
+        state = layer.new_state()
+        layer.prefill(1, UNUSED_KERNEL, state)
+        yield Pass("decode", RECURRENCE, 1, 1, partial(layer.step, tokens - 1, UNUSED_KERNEL, state))
         return
-    for kernel in plan.of(layer.subject, "prefill"):
+    for kernel in plan.kernels_of(layer.case, "prefill"):
         keys = tokens if layer.source is None else layer.source.shape[1]
-        yield Pass("prefill", kernel, tokens, keys, partial(_prefill, layer, tokens, kernel, layer.seen(tokens)))
-    for kernel in plan.of(layer.subject, "decode"):
-        cache = layer.full_cache(plan.asked.context)
-        seen, keys = layer.seen_by_next(cache), cache.kept if layer.source is not None else cache.held(cache.seen + 1)
-        yield Pass("decode", kernel, 1, keys, partial(_step, layer, plan.asked.context - 1, kernel, seen, cache))
+        mask = layer.prefill_mask(tokens)
+        yield Pass("prefill", kernel, tokens, keys, partial(_prefill, layer, tokens, kernel, mask))
+    for kernel in plan.kernels_of(layer.case, "decode"):
+        cache = layer.full_cache(plan.request.context)
+        keys = cache.length if layer.source is not None else cache.length_after(cache.tokens_seen + 1)
+        mask, last = layer.decode_mask(cache), plan.request.context - 1
+        yield Pass("decode", kernel, 1, keys, partial(_step, layer, last, kernel, mask, cache))
 
 
-def _prefill(layer: Layer, tokens: int, kernel: str, seen: Seen) -> Tensor:
-    return layer.prefill(tokens, attend_by(kernel, _fresh(seen), with_sinks=False))
+def _prefill(layer: RealLayer, tokens: int, kernel: str, mask: KernelMask) -> Tensor:
+    return layer.prefill(tokens, attend_with(kernel, _copied(mask), with_sinks=False))
 
 
-def _step(layer: Layer, at: int, kernel: str, seen: Seen, cache: Cache) -> Tensor:
-    """The last token, after which the cache is as before."""
-    out = layer.step(at, attend_by(kernel, _fresh(seen), with_sinks=False), cache)
+def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache: Cache) -> Tensor:
+    """Decode the last token, and restore the cache."""
+    out = layer.step(position, attend_with(kernel, _copied(mask), with_sinks=False), cache)
     if layer.source is None:
         cache.rewind(1)
     return out
 
 
-def _fresh(seen: Seen) -> Seen:
-    """The mask made anew, as a caller would make it: it is a part of what is alive."""
-    return seen if seen.matrix is None else Seen(matrix=seen.matrix.clone())
+def _copied(mask: KernelMask) -> KernelMask:
+    """Copy the mask within the pass, because the predicted peak includes the caller's mask."""
+    return mask if mask.matrix is None else KernelMask(matrix=mask.matrix.clone())

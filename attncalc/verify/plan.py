@@ -1,4 +1,4 @@
-"""What a verification will need, before it allocates anything: it never runs a machine out of memory."""
+"""What a verification needs, worked out before it allocates anything, so that it never runs out of memory."""
 
 from __future__ import annotations
 
@@ -15,191 +15,189 @@ from ..errors import CannotCheckError
 from ..model import ModelSpec
 from ..units import BYTES, count, human
 from ..workload import Run, Workload
+from .cases import Case, cases
 from .device import Device
 from .kernels import CannotRunError, sdpa
-from .masks import EVERY_KEY, Seen
-from .subject import RECURRENCE, Asked, Subject, subjects
+from .masks import NO_MASK, KernelMask
+from .request import MIN_CONTEXT, VerifyRequest
 
-STEPS = 2
-"""Decode steps that are taken after a prefill."""
-LEAST = STEPS + 2
-"""The shortest context that has a prefill and those steps."""
-SHARE = 0.8
-"""No more than this share of what is free is taken."""
-AROUND = 256 * 2**20
-"""Bytes for what has no formula: the layer in small, libraries' workspaces."""
+RECURRENCE = "recurrence"
+"""Name in place of a kernel, for a recurrent layer: it calls none."""
+USABLE_SHARE = 0.8
+"""Share of the free memory that a verification may use."""
+OVERHEAD = 256 * 2**20
+"""Bytes for what has no formula: the small layers of the behaviour checks, and libraries' workspaces."""
+UNSUPPORTED = "does not support its heads, its mask or its dtype"
 
-
-WHAT = "its heads, its mask or its dtype"
+CasePhase = tuple[str, str]
+"""Name of a case, and a phase."""
+KernelBytes = dict[CasePhase, dict[str, int]]
+"""Bytes by case, phase and kernel."""
 
 
 class Plan(NamedTuple):
-    """What will be run: the sizes that fit, and for each subject's name and phase the kernels that run.
+    """What will be run.
 
-    shrunk: that the context had to be cut; skipped: kernels that were left out, and why.
+    Attributes:
+        request: the request, with a context that fits.
+        kernels: the kernels that run, by case and phase.
+        shortened: a note if the context was shortened.
+        skipped: notes on kernels that are left out.
     """
 
-    asked: Asked
-    kernels: dict[tuple[str, str], tuple[str, ...]]
-    shrunk: tuple[str, ...]
+    request: VerifyRequest
+    kernels: dict[CasePhase, tuple[str, ...]]
+    shortened: tuple[str, ...]
     skipped: tuple[str, ...]
 
-    def of(self, subject: Subject, phase: str) -> tuple[str, ...]:
-        """The kernels that run in this phase; none in one that the subject does not have."""
-        return self.kernels.get((subject.name, phase), ())
+    def kernels_of(self, case: Case, phase: str) -> tuple[str, ...]:
+        """Return the kernels that run in this phase; () if the case does not have the phase."""
+        return self.kernels.get((case.name, phase), ())
 
-    def leanest(self, subject: Subject, phase: str) -> str:
-        """Of those, the one that takes the least memory."""
-        able = self.of(subject, phase)
-        return next((k for k in ("flash", "cudnn", "efficient") if k in able), able[0])
-
-
-def prefill(asked: Asked) -> Workload:
-    """The first pass of a verification, as the cost functions are asked about it."""
-    return asked.workload(asked.context)
+    def leanest_kernel(self, case: Case, phase: str) -> str:
+        """Return the kernel that needs the least memory."""
+        kernels = self.kernels_of(case, phase)
+        return next((k for k in ("flash", "cudnn", "efficient") if k in kernels), kernels[0])
 
 
-def decode(asked: Asked, context: int) -> Workload:
-    """The decode step of a token that attends to `context`, itself included."""
-    return Workload.decode(asked.batch, context, source=asked.source, dtype=asked.dtype)
+def make_plan(
+    model: ModelSpec, request: VerifyRequest, device: Device, *, processes: int = 1, weight_copies: int = 1
+) -> Plan:
+    """Return what fits in the device's free memory, at the requested context or at a half, a quarter, ... of it.
 
+    Raises CannotCheckError if not even MIN_CONTEXT fits, or if no kernel supports a layer.
 
-def planned(model: ModelSpec, asked: Asked, device: Device, *, processes: int = 1, copies: int = 1) -> Plan:
-    """What of the question fits in what is free, at the context asked for or halved until it does.
-
-    processes: that share the device. copies: of the weights that each of them holds.
-    CannotCheckError: not even the shortest context fits, or none of the kernels runs.
+    Args:
+        processes: processes that share the device.
+        weight_copies: copies of a layer's weights that each process holds.
     """
-    room = int(device.free() * SHARE / processes)
-    wanted = asked.context
-    shrunk: tuple[str, ...] = ()
+    available = int(device.free() * USABLE_SHARE / processes)
+    requested = request.context
     while True:
-        found = _kernels(model, asked, device, room, copies)
-        lacking = [of for of, able in found.kernels.items() if not able]
-        if not lacking:
+        choice = _choose_kernels(model, request, device, available, weight_copies)
+        without = [case_phase for case_phase, kernels in choice.kernels.items() if not kernels]
+        if not without:
             break
-        if asked.context == LEAST or lacking[0] not in found.too_large:
-            raise _cannot(model, asked, device, room, lacking[0], found.too_large)
-        asked = asked._replace(context=max(LEAST, asked.context // 2))
-    if asked.context != wanted:
-        shrunk = (f"Context {count(wanted)} does not fit in {human(room, BYTES)}: {count(asked.context)} was taken.",)
-    large = [
-        f"{name}, {phase}: {kernel} needs {human(needed, BYTES)} and was left out."
-        for (name, phase), needs in found.too_large.items()
-        for kernel, needed in needs.items()
+        if request.context == MIN_CONTEXT or without[0] not in choice.too_large:
+            raise _cannot_check(model, request, device, available, without[0], choice.too_large)
+        request = request._replace(context=max(MIN_CONTEXT, request.context // 2))
+    shortened: tuple[str, ...] = ()
+    if request.context != requested:
+        memory = human(available, BYTES)
+        shortened = (f"Context {count(requested)} does not fit in {memory}: shortened to {count(request.context)}.",)
+    too_large = [
+        f"{name}, {phase}: {kernel} is left out, as it needs {human(needed, BYTES)}."
+        for (name, phase), by_kernel in choice.too_large.items()
+        for kernel, needed in by_kernel.items()
     ]
-    return Plan(asked, found.kernels, shrunk, (*large, *found.refused))
+    return Plan(request, choice.kernels, shortened, (*too_large, *choice.unsupported))
 
 
-Of = tuple[str, str]
-"""A subject's name and a phase."""
-Needs = dict[Of, dict[str, int]]
-"""Bytes by subject, phase and kernel."""
+class _Choice(NamedTuple):
+    """The kernels that run and fit, those that do not fit, and notes on those that do not support a layer."""
+
+    kernels: dict[CasePhase, tuple[str, ...]]
+    too_large: KernelBytes
+    unsupported: list[str]
 
 
-class Able(NamedTuple):
-    """The kernels that run and fit, those that do not fit, and in words those that refuse."""
-
-    kernels: dict[Of, tuple[str, ...]]
-    too_large: Needs
-    refused: list[str]
-
-
-def _kernels(model: ModelSpec, asked: Asked, device: Device, room: int, copies: int) -> Able:
-    needed = needs(model, asked, copies)
-    kernels: dict[Of, tuple[str, ...]] = {}
-    too_large: Needs = {}
-    refused: dict[str, list[str]] = {}
-    for subject in subjects(model):
-        for phase in ("prefill", "decode") if subject.decodes else ("prefill",):
-            of = (subject.name, phase)
-            if isinstance(subject.kind, Recurrent):
-                kernels[of] = (RECURRENCE,) if needed[of][RECURRENCE] <= room else ()
-                too_large.update({} if kernels[of] else {of: needed[of]})
-                continue
-            able = tuple(k for k in asked.kernels if runs(k, subject, phase, asked, device))
-            kernels[of] = tuple(k for k in able if needed[of][k] <= room)
-            left_out = {k: needed[of][k] for k in able if needed[of][k] > room}
+def _choose_kernels(
+    model: ModelSpec, request: VerifyRequest, device: Device, available: int, weight_copies: int
+) -> _Choice:
+    required = required_bytes(model, request, weight_copies)
+    kernels: dict[CasePhase, tuple[str, ...]] = {}
+    too_large: KernelBytes = {}
+    unsupported: dict[str, list[str]] = {}
+    for case in cases(model):
+        for phase in ("prefill", "decode") if case.decodes else ("prefill",):
+            key = (case.name, phase)
+            if isinstance(case.kind, Recurrent):
+                supported: tuple[str, ...] = (RECURRENCE,)
+            else:
+                supported = tuple(k for k in request.kernels if supports(k, case, phase, request, device))
+                for kernel in request.kernels:
+                    if kernel not in supported:
+                        unsupported.setdefault(f"{case.name}: {kernel} {UNSUPPORTED}", []).append(phase)
+            kernels[key] = tuple(k for k in supported if required[key][k] <= available)
+            left_out = {k: required[key][k] for k in supported if required[key][k] > available}
             if left_out:
-                too_large[of] = left_out
-            for k in asked.kernels:
-                if k not in able:
-                    refused.setdefault(f"{subject.name}: {k} does not take {WHAT}", []).append(phase)
-    words = [f"{what} ({' and '.join(phases)})." for what, phases in refused.items()]
-    return Able(kernels, too_large, words)
+                too_large[key] = left_out
+    notes = [f"{what} ({' and '.join(phases)})." for what, phases in unsupported.items()]
+    return _Choice(kernels, too_large, notes)
 
 
-def _cannot(model: ModelSpec, asked: Asked, device: Device, room: int, of: Of, too_large: Needs) -> CannotCheckError:
-    if of in too_large:
-        least = min(too_large[of].values())
+def _cannot_check(
+    model: ModelSpec, request: VerifyRequest, device: Device, available: int, key: CasePhase, too_large: KernelBytes
+) -> CannotCheckError:
+    if key in too_large:
+        least = human(min(too_large[key].values()), BYTES)
         return CannotCheckError(
-            f"{model.name}, {of[0]}: one layer needs {human(least, BYTES)}, and {human(room, BYTES)} may be taken "
-            f"on {device.name}",
-            "a smaller --batch, --dtype bf16 or another device",
+            f"{model.name}, {key[0]}: one layer needs {least}, and {device.name} has {human(available, BYTES)} for it",
+            "give a smaller --batch, --dtype bf16 or another --device",
         )
     return CannotCheckError(
-        f"{model.name}, {of[0]}: {' or '.join(asked.kernels)} does not take {WHAT} on {device.name} in {asked.dtype}",
-        "leave out --kernel: what runs is found",
+        f"{model.name}, {key[0]}: {' or '.join(request.kernels)} {UNSUPPORTED} on {device.name} in {request.dtype}",
+        "leave out --kernel to use every kernel that runs",
     )
 
 
-def needs(model: ModelSpec, asked: Asked, copies: int = 1) -> Needs:
-    """Bytes that each subject takes in each phase, by kernel.
+def required_bytes(model: ModelSpec, request: VerifyRequest, weight_copies: int = 1) -> KernelBytes:
+    """Return the bytes that each case needs in each phase, by kernel.
 
-    Its weights, tokens in and out, its cache twice (it is compared with another), the kernel's peak, and
-    the caller's mask, which is there besides the one that the kernel is given.
+    They are its weights, its input and output, two caches (one is compared with the other), the kernel's peak, and the
+    caller's mask besides the copy that the kernel is given.
     """
-    size = asked.torch_dtype.itemsize
-    weights = {g.group: copies * int(g.attention_one_layer) * size for g in params(model).groups}
-    kept = {g.group: int(g.one_layer) for g in kv_cache(model, decode(asked, asked.context)).groups}
-    found: Needs = {}
-    for phase, workload in (("prefill", prefill(asked)), ("decode", decode(asked, asked.context))):
+    size = request.torch_dtype.itemsize
+    weights = {g.group: weight_copies * int(g.attention_one_layer) * size for g in params(model).groups}
+    cached = {g.group: int(g.one_layer) for g in kv_cache(model, request.decode()).groups}
+    required: KernelBytes = {}
+    for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):
         if phase == "decode" and not model.main.has_cache:
             continue
         layers = {layer.name: layer for layer in activations(model, workload)}
-        for subject in subjects(model):
-            layer = layers.get(subject.layer_name)
-            if isinstance(subject.kind, Recurrent):
-                found[subject.name, phase] = {RECURRENCE: weights[subject.group] + 2 * kept[subject.group] + AROUND}
-                found[subject.name, phase][RECURRENCE] += _of_tokens(subject, workload)
+        for case in cases(model):
+            fixed = weights[case.group] + 2 * cached[case.group] + OVERHEAD
+            if isinstance(case.kind, Recurrent):
+                required[case.name, phase] = {RECURRENCE: fixed + _recurrent_bytes(case, workload)}
                 continue
-            if layer is None:  # an encoder, which takes no decode step
+            layer = layers.get(case.cost_name)
+            if layer is None:  # an encoder has no decode step
                 continue
             _, _, S, T = layer.score_shape
-            tokens = asked.batch * (asked.context + (asked.source or 0)) * int(subject.stack.d_model) * size
-            mask = 2 * S * T if subject.kind.span != FULL else 0
-            resting = weights[subject.group] + 4 * tokens + 2 * kept[subject.group] + mask + AROUND
-            found[subject.name, phase] = {kernel: resting + moment.size for kernel, moment in layer.peaks.items()}
-    return found
+            tokens = request.batch * (request.context + (request.source or 0)) * int(case.stack.d_model) * size
+            mask = 2 * S * T if case.kind.span != FULL else 0
+            by_kernel = {kernel: fixed + 4 * tokens + mask + moment.size for kernel, moment in layer.peaks.items()}
+            required[case.name, phase] = by_kernel
+    return required
 
 
-def _of_tokens(subject: Subject, workload: Workload) -> int:
-    """Bytes of a recurrent layer's tokens on their way: in fp32 four times what its widest projection makes of them."""
-    d_model = int(subject.stack.d_model)
-    widest = max(int(m.cols) for m in subject.kind.matrices(d_model, d_model) if m.applied_to)
+def _recurrent_bytes(case: Case, workload: Workload) -> int:
+    """Bytes of a recurrent layer's tokens in fp32: the input, and four times the output of its widest projection."""
+    d_model = int(case.stack.d_model)
+    widest = max(int(m.cols) for m in case.kind.matrices(d_model, d_model) if m.applied_to)
     return workload.batch * workload.new * (d_model + 4 * widest) * 4
 
 
-def runs(kernel: str, subject: Subject, phase: str, asked: Asked, device: Device) -> bool:
-    """Whether the kernel takes these heads, this dtype and such a mask: tried on a few tokens."""
+def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device: Device) -> bool:
+    """Whether the kernel supports the case's heads, dtype and form of mask. A few tokens are tried."""
     new, keys = (1, 16) if phase == "decode" else (16, 16)
-    around = subject.kind.widths(Run(1, new, keys))
-    q = torch.zeros(1, around.n_heads, new, around.d_qk, dtype=asked.torch_dtype, device=device.torch)
-    k = q.new_zeros(1, around.n_kv_heads, keys, around.d_qk)
-    v = q.new_zeros(1, around.n_kv_heads, keys, around.d_v)
+    widths = case.kind.widths(Run(1, new, keys))
+    q = torch.zeros(1, widths.n_heads, new, widths.d_qk, dtype=request.torch_dtype, device=device.torch)
+    k = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_qk)
+    v = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_v)
     try:
-        sdpa(kernel, q, k, v, _such_a_mask(subject, phase, asked.context, q), 1.0)
+        sdpa(kernel, q, k, v, _mask_of_same_form(case, phase, request.context, q), 1.0)
     except CannotRunError:
         return False
     return True
 
 
-def _such_a_mask(subject: Subject, phase: str, context: int, q: torch.Tensor) -> Seen:
-    """On few tokens what the context's mask is: a flag, a matrix, or nothing."""
-    span = subject.kind.span
-    if subject.crosses or (phase == "decode" and span.cached_tokens(context) == span.visible(context)):
-        return EVERY_KEY
+def _mask_of_same_form(case: Case, phase: str, context: int, q: torch.Tensor) -> KernelMask:
+    """Return a small mask of the form that the true context needs: none, the causal flag, or a matrix."""
+    span = case.kind.span
+    if case.crosses or (phase == "decode" and span.cached_tokens(context) == span.visible(context)):
+        return NO_MASK
     narrowed = span.visible(context) < (context if phase == "prefill" else span.cached_tokens(context))
-    if not narrowed and subject.mask.kind != "prefix":
-        return Seen(causal=subject.mask.kind == "causal")
-    return Seen(matrix=torch.ones(q.shape[2], 16, dtype=torch.bool, device=q.device).tril())
+    if not narrowed and case.mask.kind != "prefix":
+        return KernelMask(causal=case.mask.kind == "causal")
+    return KernelMask(matrix=torch.ones(q.shape[2], 16, dtype=torch.bool, device=q.device).tril())

@@ -1,4 +1,4 @@
-"""How long a layer takes, beside what the device's own matmul and copy would need. For information."""
+"""How long a layer takes, next to a lower bound from the device's own matmul and copy. No time is checked."""
 
 from __future__ import annotations
 
@@ -12,78 +12,79 @@ from torch import Tensor, nn
 
 from ..check import Timing
 from ..workload import Run
-from .counts import projections
+from .checks.counts import projection_flops
 from .device import Device
 from .passes import Pass
-from .subject import Layer
+from .real_layer import RealLayer
 
-SIDE = {"cpu": 1024, "mps": 4096, "cuda": 8192}
-"""Rows of the square matrices whose product and copy are the ceilings."""
-RUNS, ENOUGH = 10, 0.2
-"""So many runs, but no more once so many seconds are spent; the fastest counts."""
+MATRIX_SIZE = {"cpu": 1024, "mps": 4096, "cuda": 8192}
+"""Rows of the square matrices whose product and copy give the device's ceiling."""
+MAX_RUNS, MAX_SECONDS = 10, 0.2
+"""A run is repeated until one of these is reached; the fastest repetition counts."""
 
 
 class Ceiling(NamedTuple):
-    """What the device reaches on one large product, and on one large copy."""
+    """The throughput that the device reaches on one large matmul, and on one large copy."""
 
     flop_per_s: float
     bytes_per_s: float
 
     def or_higher(self, other: Ceiling) -> Ceiling:
-        """The higher of both: a device that was busy shows less than it can."""
+        """Return the higher of both throughputs: a busy device shows less than it can reach."""
         return Ceiling(max(self.flop_per_s, other.flop_per_s), max(self.bytes_per_s, other.bytes_per_s))
 
-    def least(self, flop: int, moved: int) -> float:
-        """Seconds below which so many FLOP and bytes cannot be."""
-        return max(flop / self.flop_per_s, moved / self.bytes_per_s)
+    def lower_bound(self, flop: int, moved_bytes: int) -> float:
+        """Return the seconds that this work takes at least."""
+        return max(flop / self.flop_per_s, moved_bytes / self.bytes_per_s)
 
 
-def ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
-    """Measure both, in this dtype."""
-    n = SIDE[device.kind]
+def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
+    """Measure a matmul and a copy in this dtype."""
+    n = MATRIX_SIZE[device.type]
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
     b, out = a.clone(), a.clone()
-    product = fastest(device, partial(nn.functional.linear, a, b))
-    copy = fastest(device, partial(out.copy_, a))
-    return Ceiling(2 * n**3 / product, 2 * a.numel() * a.itemsize / copy)
+    matmul_s = fastest(device, partial(nn.functional.linear, a, b))
+    copy_s = fastest(device, partial(out.copy_, a))
+    return Ceiling(2 * n**3 / matmul_s, 2 * a.numel() * a.itemsize / copy_s)
 
 
-def bounded(times: list[Timing], most: Ceiling) -> list[Timing]:
-    """The same times with their bounds by this ceiling."""
-    return [t._replace(least_ms=most.least(t.flop, t.bytes) * 1e3) for t in times]
+def with_bound(times: list[Timing], ceiling: Ceiling) -> list[Timing]:
+    """Return the same times with lower bounds from this ceiling."""
+    return [t._replace(least_ms=ceiling.lower_bound(t.flop, t.bytes) * 1e3) for t in times]
 
 
 def fastest(device: Device, run: Callable[[], Tensor]) -> float:
-    """Seconds of the fastest of a few runs, after one to warm up."""
+    """Return the seconds of the fastest of several runs, after one warm-up run."""
     run()
     best, spent, runs = float("inf"), 0.0, 0
-    while runs < RUNS and spent < ENOUGH:
-        device.finish()
+    while runs < MAX_RUNS and spent < MAX_SECONDS:
+        device.synchronize()
         start = time.perf_counter()
         run()
-        device.finish()
-        took = time.perf_counter() - start
-        best, spent, runs = min(best, took), spent + took, runs + 1
+        device.synchronize()
+        seconds = time.perf_counter() - start
+        best, spent, runs = min(best, seconds), spent + seconds, runs + 1
     return best
 
 
-def timed(one: Pass, layer: Layer, device: Device, most: Ceiling) -> Timing:
-    """The time of one pass.
+def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ceiling) -> Timing:
+    """Time one pass.
 
-    FLOP are those the mask allows, bytes the weights, the tokens in and out and, in decode, the cache: what
-    a perfect kernel would do.
+    Its FLOP and bytes are those of a perfect kernel: the FLOP of visible pairs; the weights, the tokens in and out
+    and, in decode, the cache.
     """
-    seconds = fastest(device, one.run)
+    seconds = fastest(device, layer_pass.run)
     moved = sum(p.numel() for p in layer.module.parameters()) * layer.x.itemsize
-    moved += layer.cached_bytes(one.keys) if one.phase == "decode" else 2 * layer.x.nbytes
-    flop = flop_of(one, layer)
-    return Timing(layer.subject.name, one.phase, one.kernel, seconds * 1e3, flop, moved, most.least(flop, moved) * 1e3)
+    moved += layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
+    flop = exact_flop(layer_pass, layer)
+    least_ms = ceiling.lower_bound(flop, moved) * 1e3
+    return Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, seconds * 1e3, flop, moved, least_ms)
 
 
-def flop_of(one: Pass, layer: Layer) -> int:
-    """FLOPs of one pass, scores exact for the mask."""
-    decodes, crosses = one.phase == "decode", layer.source is not None
-    keys = 0 if decodes and crosses else one.keys if crosses else one.tokens
-    mask = None if decodes or crosses else layer.subject.mask
-    scores = layer.subject.kind.score_flops(Run(1, one.tokens, one.keys), mask)
-    return layer.asked.batch * (projections(layer.subject, one.tokens, keys) + scores)
+def exact_flop(layer_pass: Pass, layer: RealLayer) -> int:
+    """Return the FLOP of one pass; of the scores, those of visible pairs only."""
+    decodes, crosses = layer_pass.phase == "decode", layer.source is not None
+    keys = 0 if decodes and crosses else layer_pass.keys if crosses else layer_pass.tokens
+    mask = None if decodes or crosses else layer.case.mask
+    scores = layer.case.kind.score_flops(Run(1, layer_pass.tokens, layer_pass.keys), mask)
+    return layer.request.batch * (projection_flops(layer.case, layer_pass.tokens, keys) + scores)

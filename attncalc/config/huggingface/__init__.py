@@ -1,9 +1,17 @@
-"""A model's own config.json -> a Document of attncalc's keys, by the rules of its model_type."""
+"""A model's own config.json -> a Document of attncalc's keys, by the rules of its model_type's family.
+
+- family.py: which family's rules a config is read by (families/*.yaml)
+- fields.py: a config's fields under the names and with the defaults of their class (classes.json)
+- formulas.py: a rule -> its value
+- layers.py: the keys of each layer -> the shortest pattern of kinds of layers
+- read.py: all of it -> the Document: keys of the model and its stacks, notes
+- unused_fields.py: the fields that may matter and that no rule uses
+"""
 
 from __future__ import annotations
 
-from .families import families, read_families, refused
-from .fields import version
-from .read import document
+from .family import supported_model_types, unsupported_model_types
+from .fields import transformers_version
+from .read import convert_config
 
-__all__ = ["document", "families", "read_families", "refused", "version"]
+__all__ = ["convert_config", "supported_model_types", "transformers_version", "unsupported_model_types"]

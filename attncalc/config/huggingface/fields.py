@@ -1,10 +1,11 @@
-"""A config's fields under the names its class gives them, with the class's defaults."""
+"""A config's fields under the names and with the defaults of transformers' config class."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,87 +14,175 @@ from ...units import truncate
 
 
 class ConfigClass(NamedTuple):
-    """What transformers' config class of a model_type says: its fields' defaults, which name stands for
-    which, and the model_types of the configs inside it. language: it is a language model's, whole. fixed:
-    those inside it that are of that model_type whatever they say.
+    """What transformers' config class of a model_type declares; the field names are transformers' own.
+
+    Attributes:
+        defaults: {field: default}.
+        attribute_map: {other name of a field: its own name}, such as {"n_embd": "hidden_size"}.
+        sub_configs: {field with a config inside: the model_type of that config}.
+        is_language_model: Whether it is a whole language model, and not only a part of one.
+        fixed_sub_configs: The sub_configs whose model_type is the class's, whatever a config.json has there.
     """
 
     defaults: Mapping[str, Any]
-    synonyms: Mapping[str, str]
-    inside: Mapping[str, str]
-    language: bool
-    fixed: Sequence[str] = ()
+    attribute_map: Mapping[str, str]
+    sub_configs: Mapping[str, str]
+    is_language_model: bool
+    fixed_sub_configs: Sequence[str] = ()
+
+
+UNKNOWN_CLASS = ConfigClass({}, {}, {}, True)
+"""For model_types that transformers has no class of."""
+
+
+@cache
+def config_class(model_type: str) -> ConfigClass | None:
+    """Return transformers' config class of a model_type, or None if it has none."""
+    name = f"\n{json.dumps(model_type)}:"
+    start = _classes_json().find(name)
+    if start < 0:
+        return None
+    end = _classes_json().index("\n", start + 1)
+    return _to_class(json.loads(_classes_json()[start + len(name) : end].rstrip(",")))
 
 
 @cache
 def config_classes() -> dict[str, ConfigClass]:
-    """{model_type: ConfigClass} of every config class of transformers (tools/config_classes.py writes it)."""
-    return {
-        name: ConfigClass({synonyms.get(k, k): v for k, v in defaults.items()}, synonyms, *rest)
-        for name, (defaults, synonyms, *rest) in _content()["classes"].items()
-    }
+    """Return {model_type: ConfigClass} of all config classes of transformers."""
+    return {name: _to_class(content) for name, content in json.loads(_classes_json())["classes"].items()}
 
 
-def version() -> str:
-    """The transformers whose classes these are."""
-    return ".".join(_content()["transformers"].split(".")[:2])
+def transformers_version() -> str:
+    """Return the version of transformers that the classes are from."""
+    first_line, _, _ = _classes_json().partition("\n")  # {"transformers":"5.23.0","classes":{
+    version: str = json.loads(first_line + "}}")["transformers"]
+    return ".".join(version.split(".")[:2])
+
+
+def _to_class(content: Sequence[Any]) -> ConfigClass:
+    """Return the ConfigClass of one item of classes.json, with the fields' own names."""
+    defaults, attribute_map, *others = content
+    return ConfigClass({attribute_map.get(name, name): v for name, v in defaults.items()}, attribute_map, *others)
 
 
 @cache
-def _content() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("classes.json").read_text(encoding="utf-8"))
-    return content
+def _classes_json() -> str:
+    """Return the text of classes.json, which tools/config_classes.py writes.
+
+    It has one line per class, so that one class can be read without parsing all of them, which takes 3 ms.
+    """
+    return Path(__file__).with_name("classes.json").read_text(encoding="utf-8")
 
 
 class Fields(Mapping[str, Any]):
-    """The fields of `given` and, where it leaves one out, its class's default; None where there is neither.
+    """The fields of a config, with the class's default for a field that it omits, and None without a default.
 
-    around: the fields of the config that this one is inside of. layer: those of one layer, where
-    `per_layer_config` gives it others.
+    A field can be looked up by any of its names: `fields["n_embd"]` is `fields["hidden_size"]` for GPT-2.
+
+    Attributes:
+        given: The fields of the config itself, under their own names.
+        outer: The fields of the config that contains this one, for a text_config; else None.
     """
 
-    def __init__(self, given: Mapping[str, Any], kind: ConfigClass, around: Fields | None = None) -> None:
-        self._kind = kind
+    def __init__(self, given: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
+        """Raise AttncalcError if two names of one field have different values."""
+        self._class = config_class
         self.given: dict[str, Any] = {}
         written: dict[str, str] = {}
         for name, value in given.items():
-            own = kind.synonyms.get(name, name)
-            if own in self.given and self.given[own] != value:
-                said = f"{written[own]} {truncate(repr(self.given[own]))} and {name} {truncate(repr(value))}"
-                raise AttncalcError(f"{said} contradict each other", "keep one of them")
-            self.given[own] = value
-            written[own] = name
-        self.around = around
+            own_name = self.own_name(name)
+            if own_name in self.given and self.given[own_name] != value:
+                first = f"{written[own_name]} {truncate(repr(self.given[own_name]))}"
+                raise AttncalcError(
+                    f"{first} and {name} {truncate(repr(value))} contradict each other", "keep one of them"
+                )
+            self.given[own_name] = value
+            written[own_name] = name
+        self.outer = outer
 
-    def own(self, name: str) -> str:
-        """The name its class has for `name`."""
-        return self._kind.synonyms.get(name, name)
+    @property
+    def outer_or_self(self) -> Fields:
+        """The fields around a text_config, where a model's dtype and architectures are; else the fields themselves."""
+        return self.outer or self
 
-    def layer(self, i: int) -> Fields:
-        """The fields of layer i, from 0: per_layer_config says which differ, as {"5": {...}} or {"05": {...}}."""
-        apart = self.given.get("per_layer_config")
-        own = {int(key): value for key, value in apart.items()}.get(i) if apart else None
-        return Fields({**self.given, **own}, self._kind, self.around) if own else self
+    def own_name(self, name: str) -> str:
+        """Return the name that the class has for `name`."""
+        return self._class.attribute_map.get(name, name)
+
+    def of_layer(self, i: int) -> Fields:
+        """Return the fields of layer i, counted from 0: `per_layer_config` may change some for one layer.
+
+        Its keys are layer numbers, with or without leading zeros: {"5": {...}} or {"05": {...}}.
+        """
+        per_layer = self.given.get("per_layer_config")
+        changes = {int(key): value for key, value in per_layer.items()}.get(i) if per_layer else None
+        return Fields({**self.given, **changes}, self._class, self.outer) if changes else self
 
     def __getitem__(self, name: str) -> Any:
-        own = self.own(name)
-        return self.given[own] if own in self.given else self._kind.defaults.get(own)
+        own_name = self.own_name(name)
+        return self.given[own_name] if own_name in self.given else self._class.defaults.get(own_name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._kind.defaults, **self.given})
+        return iter({**self._class.defaults, **self.given})
 
     def __len__(self) -> int:
-        return len({**self._kind.defaults, **self.given})
+        return len({**self._class.defaults, **self.given})
 
     def default(self, name: str) -> Any:
-        """What the class says where the config says nothing."""
-        return self._kind.defaults.get(name)
+        """Return the class's default of a field, or None."""
+        return self._class.defaults.get(name)
 
     def is_default(self, name: str) -> bool:
-        """The config says what the class says anyway; null, false, 0 and none of a list are alike."""
+        """Return whether the config gives the default; null, false, 0 and an empty list count as equal."""
         given, default = self.given.get(name), self.default(name)
         return bool(given == default or not (given or default))
 
     def is_of_class(self, name: str) -> bool:
-        """The class has a field of that name."""
-        return name in self._kind.defaults
+        """Return whether the class has a field of that name."""
+        return name in self._class.defaults
+
+
+_PER_LAYER_LISTS = ("layer_types", "mlp_layer_types")
+
+
+def check_values(fields: Fields, names: Collection[str]) -> None:
+    """Raise AttncalcError if one of the fields `names` cannot have its value.
+
+    A value must have the type of the class's default, a number must be a possible size, and a list with one entry per
+    layer must be as long as there are layers.
+    """
+    for name in sorted(map(fields.own_name, names)):
+        value, default = fields.given.get(name), fields.default(name)
+        if value is not None and not _is_possible(value, default):
+            raise AttncalcError(
+                f"{name} {truncate(repr(value))} is not {_TYPE_NAMES.get(type(default), 'a size')}",
+                "correct the config",
+            )
+    n_layers, mtp_layers = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
+    if type(n_layers) is not int or type(mtp_layers) is not int:  # the rules that use them raise the error
+        return
+    for name in _PER_LAYER_LISTS:
+        value = fields.given.get(name)
+        # Some lists go on with the layers of multi-token prediction, which no figure counts.
+        if name in names and isinstance(value, list) and len(value) not in (n_layers, n_layers + mtp_layers):
+            raise AttncalcError(
+                f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
+            )
+
+
+_TYPE_NAMES: dict[type, str] = {int: "a whole number", bool: "true or false", str: "a word", list: "a list"}
+
+
+def _is_possible(value: Any, default: Any) -> bool:
+    """Return whether a field with this default may have the value."""
+    if isinstance(value, float) and not isfinite(value):
+        return False
+    if type(value) is int and value < -1:  # some configs write -1 for "none"
+        return False
+    if type(default) is int:
+        return type(value) is int or isinstance(value, list)  # a list has one value per layer
+    if type(default) is bool:
+        return type(value) is bool
+    if isinstance(default, (str, list)):
+        return isinstance(value, (type(default), int, float, list))
+    return True

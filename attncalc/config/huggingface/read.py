@@ -1,4 +1,4 @@
-"""config.json -> Document: find the family, evaluate its rules layer by layer, refuse what they do not cover."""
+"""config.json -> Document: the values of its family's rules, and an error for what they do not cover."""
 
 from __future__ import annotations
 
@@ -6,288 +6,279 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...attention import KINDS
-from ...attention.recurrent import Recurrent
 from ...errors import AttncalcError
 from ...units import truncate
 from ..document import Document
-from ..keys import MOST_LAYERS, is_layer_key, is_stack_key, keys_of_layer
-from .families import TIP, Family, architecture, family_of, listed
-from .fields import Fields, version
-from .layers import Layer, laid_out
-from .rules import kinds_of, names_in, value_of
-from .unused_fields import unread
-from .validate import refuse_odd
+from ..keys import is_stack_key
+from .family import RULE_KEYS, Family, architecture, as_list, family_of
+from .fields import Fields, check_values, transformers_version
+from .formulas import names_in, value_of
+from .layers import is_rule_of_layer, pattern_of_layers
+from .unused_fields import unused_fields
 
-NOT_KEYS = (
-    "like",
-    "kind",
-    "kinds",
-    "require",
-    "text",
-    "text_defaults",
-    "flat",
-    "heads",
-    "variants",
-    "encoder",
-    "note",
-    "inert",
-    "refused",
-    "part",
-    "fields",
-)
-"""What a family says beside the keys of a model file."""
+_FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
+
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
-"""How the classes of language models with a head are called."""
+"""Endings of the names of classes with a language model's head."""
 
 
-def document(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:
-    """The model file that says what `config` says.
+def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:
+    """Return the model file that describes the same model as a config.json.
 
-    title: what the model is called if the config does not say. assume_grouped: an unknown model_type is
-    read as plain grouped attention. AttncalcError: its model_type is not known; a field is missing, is
-    contradicted by another, or changes the figures in a way that is not modelled here. The message names
-    the field and its value.
+    Args:
+        config: The fields of the config.json.
+        file: What errors call it.
+        title: What the model is called if the config does not name it.
+        assume_grouped: Read an unknown model_type as plain grouped attention.
+
+    Raises AttncalcError, with the field and its value, if the model_type is not supported, a field is missing or
+    contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
         family = family_of(config, assume_grouped)
-        data = {"title": _title(family, title), **_data(family)}
+        data = {"title": _title(family, title), **_model_keys(family)}
         if not family.assumed:
             data["model_type"] = str(config["model_type"])
-        if packed := _released(family.fields):
-            data[packed.key] = packed.dtype
-        left = list(unread(family.rules, family.fields, data["n_layers"]))
-        if family.source:
-            left += unread(family.rules, family.source, data["encoder"]["n_layers"])
+        if released := _released_dtype(family.fields):
+            data[released.key] = released.dtype
+        unused = _unused_fields(family, data)
         if family.assumed:
-            return Document(file, {**data, **_assumption(family, left)}, {})
-        for key in left:
-            holder = family.fields if key in family.fields.given else family.source or family.fields
-            value = truncate(repr(holder.given[key]))
-            raise AttncalcError(f"{key} {value}: not modelled for {family.name}", TIP)
+            data["assumed"] = _assumption(family, unused)
+        elif unused:
+            raise AttncalcError(
+                f"{unused[0]} {_value(family, unused[0])} is not supported for {family.name}", _FIELD_TIP
+            )
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
     return Document(file, data, {})
 
 
-def _assumption(family: Family, unread: Sequence[str]) -> dict[str, Any]:
-    """The keys that mark every figure as resting on an assumption, and what was not looked at."""
-    assumed = f"model_type '{truncate(family.name)}' read as plain grouped attention"
-    left = f" Not looked at: {truncate(', '.join(unread), 300)}." if unread else ""
-    return {"assumed": assumed + "." + left}
+def _title(family: Family, title: str) -> str:
+    """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
+    name = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
+    is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
+    return truncate(name) if is_repo else title or family.name
 
 
-def _data(family: Family) -> dict[str, Any]:
-    """The keys of the model file. AttncalcError: what the fields say cannot be, or is not modelled."""
-    name, rules, fields = family.name, family.rules, family.fields
-    refuse_odd(fields, names_in(rules))
-    for requirement in rules.get("require", ()):
-        if not value_of(requirement, fields):
-            around = re.findall(r'top\["(\w+)"\]', requirement)
-            said = {
-                **{key: fields[key] for key in names_in(requirement)},
-                **{key: (fields.around or fields)[key] for key in around},
-            }
-            read = ", ".join(f"{key} {truncate(repr(value))}" for key, value in said.items())
-            raise AttncalcError(f"{read}: not modelled for {name}", TIP)
-    top = {key: value_of(rule, fields) for key, rule in rules.items() if key not in NOT_KEYS and not _of_layer(key)}
-    for key, value in _head(rules, fields).items():
-        both = isinstance(value, Mapping) and isinstance(top.get(key), Mapping)
-        top[key] = {**top[key], **value} if both else value
+def _unused_fields(family: Family, data: Mapping[str, Any]) -> list[str]:
+    """Return the fields of the language model, and of the encoder, that may matter and that no rule uses."""
+    unused = list(unused_fields(family.rules, family.fields, data["n_layers"]))
+    if family.encoder_fields:
+        unused += unused_fields(family.rules, family.encoder_fields, data["encoder"]["n_layers"])
+    return unused
+
+
+def _value(family: Family, name: str) -> str:
+    """Return the value that a field has in the config, or in the encoder's own config."""
+    fields = family.fields if name in family.fields.given else family.encoder_fields or family.fields
+    return truncate(repr(fields.given[name]))
+
+
+def _assumption(family: Family, unused: Sequence[str]) -> str:
+    """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
+    ignored = f" Ignored fields: {truncate(', '.join(unused), 300)}." if unused else ""
+    return f"model_type '{truncate(family.name)}' read as plain grouped attention.{ignored}"
+
+
+def _model_keys(family: Family) -> dict[str, Any]:
+    """Return the keys of the model file, but for the title and what is read from `quantization_config`."""
+    rules, fields = family.rules, family.fields
+    check_values(fields, names_in(rules))
+    _check_requirements(family)
+    values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
         "sources": [_source(family)],
-        **{key: value for key, value in top.items() if value is not None and _of_stack(key)},
+        **{key: value for key, value in values.items() if value is not None and is_stack_key(key)},
+        **pattern_of_layers(rules, fields, values["n_layers"]),
     }
-    data.update(_layers(rules, fields, _n_layers(top["n_layers"])))
     if "encoder" in rules:
-        data["encoder"], extra = _encoder(rules, fields, family.source)
-        _keep_apart(data, data["encoder"])
-        top["extra_params"] = {**(top.get("extra_params") or {}), **extra}
-    data.update({key: _filled(value) for key, value in top.items() if not _of_stack(key)})
-    notes = [str(value_of(note, fields)) for note in listed(rules.get("note")) if value_of(note, fields)]
-    data["notes"] = [*notes, *_remarks(rules, fields)]
+        data["encoder"] = _encoder_keys(rules, fields, family.encoder_fields)
+        _move_to_layer_kinds(data, data["encoder"])
+        values["extra_params"] = {**(values.get("extra_params") or {}), **_encoder_params(family)}
+    data.update({key: _without_null_items(value) for key, value in values.items() if not is_stack_key(key)})
+    data["notes"] = [*_family_notes(rules, fields), *_general_notes(rules, fields)]
     data["dtype"] = _dtype(fields)
     return {key: value for key, value in data.items() if value not in (None, [], {})}
 
 
-def _encoder(rules: Mapping[str, Any], fields: Fields, source: Fields | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of the encoder: its rules on the same fields, or all rules on its own; and its tensors outside."""
-    inner = {**rules, **rules["encoder"]}
-    said, fields = (inner, source) if source else (rules["encoder"], fields)
-    if source:
-        refuse_odd(source, names_in(rules))
-    own = {k: value_of(r, fields) for k, r in said.items() if _of_stack(k) and not _of_layer(k)}
-    layers = _layers(inner, fields, _n_layers(own["n_layers"]))
-    extra = value_of(rules["encoder"].get("extra_params", {}), fields)
-    return {**{key: value for key, value in own.items() if value is not None}, **layers}, extra
+def _check_requirements(family: Family) -> None:
+    """Raise AttncalcError, with the fields' values, if one of the family's `require` formulas does not hold."""
+    fields = family.fields
+    for formula in family.rules.get("require", ()):
+        if value_of(formula, fields):
+            continue
+        values = {name: fields[name] for name in names_in(formula)}
+        values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
+        shown = ", ".join(f"{name} {truncate(repr(value))}" for name, value in values.items())
+        subject = shown if len(values) == 1 else f"the combination of {shown}"
+        raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 
-def _keep_apart(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
-    """Say of the decoder's layers alone what does not hold for all of the encoder's, which inherits the rest."""
-    kinds = encoder.get("layer_kinds", {}).values()
-    alone = [
-        key
-        for key in decoder
-        if _of_layer(key) and key not in encoder and not (kinds and all(key in kind for kind in kinds))
-    ]
-    if alone:
-        decoder.setdefault("pattern", ["layers"])
-        own = {key: decoder.pop(key) for key in alone}
-        decoder["layer_kinds"] = {
-            kind: {**own, **keys} for kind, keys in decoder.get("layer_kinds", {"layers": {}}).items()
-        }
-
-
-def _of_stack(key: str) -> bool:
-    return key not in NOT_KEYS and is_stack_key(key)
-
-
-def _of_layer(key: str) -> bool:
-    return key not in NOT_KEYS and is_layer_key(key)
-
-
-def _title(family: Family, title: str) -> str:
-    """What the file calls itself, where that is org/name and not a path on somebody's machine."""
-    said = str((family.fields.around or family.fields).given.get("_name_or_path") or "")
-    named = said.count("/") == 1 and not said.startswith((".", "/"))
-    return truncate(said) if named else title or family.name
+def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """Return the values of all rules but those of layers, as the class in `architectures` changes them."""
+    values = {
+        key: value_of(rule, fields) for key, rule in rules.items() if key not in RULE_KEYS and not is_rule_of_layer(key)
+    }
+    for key, value in _head_values(rules, fields).items():
+        is_table = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = {**values[key], **value} if is_table else value
+    return values
 
 
 def _source(family: Family) -> str:
     if family.assumed:
         return f"its config.json, whose model_type '{truncate(family.name)}' is not known"
-    return f"its config.json, read as transformers {version()}'s {family.name}"
+    return f"its config.json, read as transformers {transformers_version()}'s {family.name}"
 
 
-def _n_layers(value: Any) -> int:
-    if type(value) is not int or not 1 <= value <= MOST_LAYERS:
-        raise AttncalcError(
-            f"{truncate(repr(value))} layers", f"the number of layers is a whole number from 1 to {MOST_LAYERS:,}"
-        )
-    return value
+def _without_null_items(value: Any) -> Any:
+    """Return a table of tensors without those that the config leaves out; other values as they are."""
+    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
-def _head(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """What the class named by `architectures` has after the last layer, where that changes it."""
-    named = architecture((fields.around or fields).given)
+# Encoders
+
+
+def _encoder_keys(rules: Mapping[str, Any], fields: Fields, own_fields: Fields | None) -> dict[str, Any]:
+    """Return the keys of the encoder.
+
+    An encoder with a config of its own has all rules applied to it. Otherwise the rules under `encoder` give what
+    differs from the decoder.
+    """
+    all_rules = {**rules, **rules["encoder"]}
+    if own_fields:
+        check_values(own_fields, names_in(rules))
+        stack_rules, fields = all_rules, own_fields
+    else:
+        stack_rules = rules["encoder"]
+    values = {
+        key: value_of(rule, fields)
+        for key, rule in stack_rules.items()
+        if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key)
+    }
+    return {
+        **{key: value for key, value in values.items() if value is not None},
+        **pattern_of_layers(all_rules, fields, values["n_layers"]),
+    }
+
+
+def _encoder_params(family: Family) -> dict[str, Any]:
+    """Return the encoder's own parameters outside its layers."""
+    params: dict[str, Any] = value_of(
+        family.rules["encoder"].get("extra_params", {}), family.encoder_fields or family.fields
+    )
+    return params
+
+
+def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
+    """Move the decoder's keys of layers that the encoder must not inherit into the decoder's layer_kinds.
+
+    An encoder inherits every key that it does not give itself, but for layer_kinds.
+    """
+    encoder_kinds = encoder.get("layer_kinds", {}).values()
+    inherited = [
+        key
+        for key in decoder
+        if is_rule_of_layer(key)
+        and key not in encoder
+        and not (encoder_kinds and all(key in kind for kind in encoder_kinds))
+    ]
+    if inherited:
+        decoder.setdefault("pattern", ["layers"])
+        moved = {key: decoder.pop(key) for key in inherited}
+        kinds = decoder.get("layer_kinds", {"layers": {}})
+        decoder["layer_kinds"] = {kind: {**moved, **keys} for kind, keys in kinds.items()}
+
+
+# Heads
+
+
+def _head_values(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """Return the keys that the class in `architectures` changes, because it has another head or none."""
+    class_name = architecture(fields.outer_or_self.given)
     for ending, keys in rules.get("heads", {}).items():
-        if named.endswith(ending):
+        if class_name.endswith(ending):
             return {key: value_of(rule, fields) for key, rule in keys.items()}
-    headless = named.endswith("Model") and not named.endswith(LM_HEADS) and rules.get("head") != "pooler"
-    if headless or _is_other_head(rules, named):
+    headless = class_name.endswith("Model") and not class_name.endswith(LM_HEADS) and rules.get("head") != "pooler"
+    if headless or _has_unknown_head(rules, class_name):
         return {"head": "none", "tied_embeddings": None, "head_bias": None}
     return {}
 
 
-def _is_other_head(rules: Mapping[str, Any], named: str) -> bool:
-    """The class has a head that is neither a language model's nor among the family's heads."""
-    base = named.endswith("Model") and not re.search("For[A-Z]", named)
-    return bool(named) and not base and not named.endswith((*rules.get("heads", ()), *LM_HEADS))
+def _has_unknown_head(rules: Mapping[str, Any], class_name: str) -> bool:
+    """Return whether a class has a head that is neither a language model's nor one of the family's `heads`."""
+    is_base = class_name.endswith("Model") and not re.search("For[A-Z]", class_name)
+    return bool(class_name) and not is_base and not class_name.endswith((*rules.get("heads", ()), *LM_HEADS))
 
 
-def _filled(value: Any) -> Any:
-    """A table of tensors without those that the config leaves out."""
-    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
-
-
-def _layers(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
-    """The keys of the layers: of all alike, or a pattern and its kinds."""
-    made: list[Layer] = []
-    for i in range(n_layers):
-        own = fields.layer(i)
-        names = kinds_of(rules, own, i)
-        overlaid: dict[str, Any] = {key: rule for key, rule in rules.items() if _of_layer(key)}
-        for kind in names:
-            if kind not in rules["kinds"]:
-                allowed = ", ".join(rules["kinds"])
-                raise AttncalcError(
-                    f"layer {i}: '{truncate(kind)}' is not a layer that is modelled", f"known: {allowed}"
-                )
-            overlaid.update(rules["kinds"][kind] or {})
-        values = {key: value_of(overlaid[key], own, i=i) for key in _relevant(overlaid, own, i)}
-        for key in ("window", "chunk"):
-            if key in values and values[key] is None:
-                raise AttncalcError(
-                    f"layer {i}: {names[0]} without a {key}", "the config lacks a field, or switches it off"
-                )
-        made.append((tuple(name.removesuffix("_attention") for name in names), _said(values)))
-    return laid_out(made)
-
-
-def _relevant(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
-    """The keys that the layer's kind of attention and MLP has, in the table's order."""
-    attention, mlp, experts = (value_of(rules.get(key), fields, i=i) for key in ("attention", "mlp", "n_experts"))
-    drop = set()
-    if issubclass(KINDS[attention], Recurrent):
-        drop |= {"window", "chunk"}
-    if mlp == "none":
-        drop |= {"d_ff", "mlp_bias"}
-    if mlp == "none" or not experts:
-        drop |= {
-            "n_experts",
-            "n_experts_per_token",
-            "n_shared_experts",
-            "d_ff_shared",
-            "router_bias",
-            "d_router",
-            "d_latent",
-        }
-    return [key for key in keys_of_layer(attention) if key in rules and key not in drop]
-
-
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what a model file says by leaving it out."""
-    return {key: value for key, value in values.items() if value is not None and value != [] and value is not False}
+# Dtypes
 
 
 def _dtype(fields: Fields) -> str:
-    outer = fields.around or fields
-    name = next((f.given[key] for f in (outer, fields) for key in DTYPE_FIELDS if f.given.get(key)), None)
+    """Return the dtype of the released weights; bf16 if the config names none. Raises AttncalcError for others."""
+    name = _named_dtype(fields)
     name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
     known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
     if name not in known:
-        raise AttncalcError(f"dtype '{truncate(name)}' is not modelled", f"known: {', '.join(known)}")
+        raise AttncalcError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
     return known[name]
 
 
-class _Released(NamedTuple):
-    """What matrices are kept in, and the key of a model file that says so."""
+def _named_dtype(fields: Fields) -> Any:
+    """Return the dtype that a config names, or None; a wrapper's goes before its text_config's."""
+    configs = (fields.outer_or_self.given, fields.given)
+    return next((given[key] for given in configs for key in DTYPE_FIELDS if given.get(key)), None)
+
+
+class _ReleasedDtype(NamedTuple):
+    """The dtype of quantised matrices, and the key of a model file for it: weights_dtype or experts_dtype."""
 
     key: str
     dtype: str
 
 
-def _released(fields: Fields) -> _Released | None:
-    """What quantization_config says the matrices are in; None for a scheme that is not that simple."""
-    said = (fields.around or fields).given.get("quantization_config")
-    if not isinstance(said, Mapping):
+def _released_dtype(fields: Fields) -> _ReleasedDtype | None:
+    """Return the dtype in quantization_config, or None for schemes that one dtype cannot describe."""
+    scheme = fields.outer_or_self.given.get("quantization_config")
+    if not isinstance(scheme, Mapping):
         return None
-    method, bits, group = said.get("quant_method"), said.get("bits"), said.get("group_size")
-    if method == "mxfp4":  # transformers' Mxfp4HfQuantizer exchanges GptOssExperts alone
-        return _Released("experts_dtype", "mxfp4")
+    method, bits, group_size = scheme.get("quant_method"), scheme.get("bits"), scheme.get("group_size")
+    if method == "mxfp4":  # transformers' Mxfp4HfQuantizer replaces only GptOssExperts
+        return _ReleasedDtype("experts_dtype", "mxfp4")
     if method == "fp8":
-        return _Released("weights_dtype", "fp8")
-    return _Released("weights_dtype", "int4") if method in ("awq", "gptq") and bits == 4 and group == 128 else None
+        return _ReleasedDtype("weights_dtype", "fp8")
+    is_int4 = method in ("awq", "gptq") and bits == 4 and group_size == 128
+    return _ReleasedDtype("weights_dtype", "int4") if is_int4 else None
 
 
-def _remarks(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """What a reader must know whatever the family."""
-    outer = fields.around or fields
-    if not any(f.given.get(key) for f in (outer, fields) for key in DTYPE_FIELDS):
-        yield "The config names no dtype: bf16 is taken."
-    if further := fields.given.get("num_nextn_predict_layers"):
-        yield f"Layers that predict further tokens ({truncate(further)}, MTP) are not counted."
-    if outer.given.get("quantization_config"):
-        packed = _released(fields)
-        what = "Experts" if packed and packed.key == "experts_dtype" else "Weights"
-        how = f"in {packed.dtype}" if packed else "quantised"
-        yield f"{what} are released {how}; their bytes are counted in the dtype that stands beside them."
-    named = architecture(outer.given)
-    if rules.get("mask") == "bidirectional" and not named:
-        yield "The config names no class (architectures): the base model is counted, without a task's head."
-    if _is_other_head(rules, named):
-        yield f"The head of {truncate(named)} is not counted."
-    towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if outer.given.get(key)]
+# Notes
+
+
+def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+    """Yield the notes of the family's rules."""
+    for note in as_list(rules.get("note")):
+        if text := value_of(note, fields):
+            yield str(text)
+
+
+def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+    """Yield the notes that do not depend on the family."""
+    given = fields.outer_or_self.given
+    if not _named_dtype(fields):
+        yield "The config names no dtype; bf16 is assumed."
+    if mtp_layers := fields.given.get("num_nextn_predict_layers"):
+        yield f"Multi-token prediction layers ({truncate(mtp_layers)}) are not counted."
+    if given.get("quantization_config"):
+        released = _released_dtype(fields)
+        subject = "Experts" if released and released.key == "experts_dtype" else "Weights"
+        form = f"in {released.dtype}" if released else "quantised"
+        yield f"{subject} are released {form}; weight sizes assume the dtype shown."
+    class_name = architecture(given)
+    if rules.get("mask") == "bidirectional" and not class_name:
+        yield "The config names no class in architectures; the model without a task head is counted."
+    if _has_unknown_head(rules, class_name):
+        yield f"The head of {truncate(class_name)} is not counted."
+    towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if given.get(key)]
     if towers:
         yield f"The {' and '.join(towers)} tower is not counted."

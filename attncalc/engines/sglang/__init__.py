@@ -1,246 +1,208 @@
-"""SGLang: one pool of token slots, and with it a pool of windows or of recurrent states.
+"""SGLang: a pool of token rows, and beside it a pool for sliding windows, or one for recurrent states.
 
-The memory that SGLang has for its pools is divided by the bytes of a token in all layers. A token of a
-pool has a row in each of its layers, whole pages of them, and a page more that is never given out. For
-hybrids a fixed ratio decides what each pool gets.
+The memory for pools is divided by the bytes of a token in all layers. A token has a row in each layer of its pool.
+Rows come in whole pages, and each pool has one page more, which is never given out. In hybrid models a fixed ratio
+divides the memory between the pools.
+
+Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
+speculative_hook.py, mamba_hook.py); further files are named in pools.py, layout.py and defaults.py.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
-from ...quantity import Quantity, Ratio, ceil_div, maximum, minimum, named, quantity, ratio, symbol
-from ...units import BYTES, GIB, TOKENS
-from ..base import Bound, Detail, EngineArgs, Pool
+from ...attention import Chunked, Sliding
+from ...errors import AttncalcError
+from ...units import parse_decimal, truncate
+from ..base import EngineArgs
 from ..pipeline import LayerCacheSpec
-from .args import DEFAULTS as DEFAULTS
-from .args import SETTINGS, facts, notes, understood
-from .pools import Pools, Stage, read
-from .states import States
+from .defaults import DEFAULTS as DEFAULTS
+from .layout import SGLangLayout, StatePool
+from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
 
 NAME = "sglang"
-EVICTION = 128
-"""Tokens that may have left a window before SGLang frees them (SGLANG_SWA_EVICTION_INTERVAL)."""
-TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn", "fp4": "float4_e2m1fn_x2"}
+VERSION = "0.5.23"
+MAX_SEQUENCES_DRAFTING = 48
+"""Concurrent sequences with a drafter, unless --max-running-requests is given."""
+_TORCH_NAMES = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "fp4": "float4_e2m1fn_x2",
+}
+_OPTIONS = frozenset(
+    {
+        "pp",
+        "block_size",
+        "swa_full_tokens_ratio",
+        "mamba_full_memory_ratio",
+        "mamba_ssm_cache_dtype",
+        "max_running_requests",
+        "speculative_layers",
+        "speculative_tokens",
+        "prefix_caching",
+        "disable_hybrid_swa_memory",
+        "engine_version",
+    }
+)
 
 
-@dataclass(frozen=True)
-class SGLang:
-    """The pools of one model. share: tokens of the windows' pool for each of the full one's.
+def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> SGLangLayout:
+    """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
+    args.check_options(NAME, _OPTIONS)
+    pools = model_pools(specs, args)
+    resolved = _resolve(pools, args)
+    return SGLangLayout(
+        pools=pools,
+        states=resolved.states,
+        page=resolved.page,
+        swa_ratio=resolved.swa_ratio,
+        drafter_layers=args.speculative_layers,
+        drafted_tokens=args.speculative_tokens,
+        max_sequences=resolved.max_sequences,
+        dtype=_TORCH_NAMES[args.kv_dtype.name],
+        version=resolved.version,
+        facts=tuple(_facts(pools, resolved)),
+        notes=tuple(_notes(specs, pools, args, resolved)),
+    )
 
-    draft: layers of the drafter, which have rows of the full pool. ahead: tokens that it proposes.
-    most: sequences that run at once at the most; None where nothing was said. parts: none, since all stages
-    have the memory of the GPU with the least (_profile_available_bytes) and the tokens of the fullest
-    (_apply_token_constraints).
+
+class ResolvedArgs(NamedTuple):
+    """The arguments with SGLang's defaults filled in.
+
+    Attributes:
+        version: SGLang's version.
+        page: tokens of a page.
+        swa_ratio: tokens of the sliding-window pool per token of the full pool.
+        states: the pool of recurrent states; None without such layers.
+        max_sequences: concurrent sequences; None without a limit.
     """
 
-    pools: Pools
-    states: States | None
-    page: int
-    share: Fraction
-    draft: int
-    ahead: int
-    most: int | None
-    dtype: str
     version: str
-    facts: tuple[str, ...]
-    notes: tuple[str, ...]
-    parts: tuple[SGLang, ...] = ()
-    bound: Bound = "reserved"
-    source: str = (
-        "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
+    page: int
+    swa_ratio: Fraction
+    states: StatePool | None
+    max_sequences: int | None
+
+
+def _resolve(pools: ModelPools, args: EngineArgs) -> ResolvedArgs:
+    """Return the arguments with defaults. Raises AttncalcError if one is invalid, or invalid for these pools."""
+    version = _version(args.engine_version)
+    drafting = bool(args.speculative_layers or args.speculative_tokens)
+    max_sequences = args.max_running_requests or (MAX_SEQUENCES_DRAFTING if drafting else None)
+    if pools.swa and args.prefix_caching is False and args.max_running_requests:
+        raise AttncalcError(
+            "SGLang without its radix cache sizes the sliding-window pool by --max-running-requests and the prefill "
+            "chunk, which is not supported",
+            "leave --max-running-requests out, or add --disable-hybrid-swa-memory",
+        )
+    page = _page(pools, args)
+    swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
+    states = _state_pool(pools, args, max_sequences) if pools.states else None
+    return ResolvedArgs(version, page, Fraction(*swa_ratio), states, max_sequences)
+
+
+def _version(given: str | None) -> str:
+    """Return the version, without a leading v. Raises AttncalcError if it is none, or older than VERSION."""
+    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", given or VERSION)
+    if not match:
+        raise AttncalcError(f"SGLang has no version '{truncate(given)}'", f"write it as {VERSION}")
+    if tuple(int(part or 0) for part in match.groups()) < tuple(map(int, VERSION.split("."))):
+        raise AttncalcError(
+            f"SGLang {truncate(given)} is not supported", f"{VERSION} is the oldest supported version, and the default"
+        )
+    return (given or VERSION).removeprefix("v")
+
+
+def _page(pools: ModelPools, args: EngineArgs) -> int:
+    """Return the tokens of a page. Raises AttncalcError if SGLang would override the given size."""
+    if pools.indexer:
+        if args.block_size not in {None, 64}:
+            raise AttncalcError(
+                f"SGLang uses pages of 64 tokens with an indexer, not of {args.block_size}", "leave --block-size out"
+            )
+        return 64
+    page = args.block_size or 1
+    if page != 1 and pools.states and not pools.buffered and args.prefix_caching is not False:
+        raise AttncalcError(
+            "SGLang uses pages of 1 token if its radix cache stores no states but convolutions",
+            "leave --block-size out, or add --no-prefix-caching",
+        )
+    return page
+
+
+def _state_pool(pools: ModelPools, args: EngineArgs, max_sequences: int | None) -> StatePool:
+    if args.speculative_layers and not args.speculative_tokens:
+        raise AttncalcError(
+            "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
+            "add --speculative-tokens N",
+        )
+    radix_cache = args.prefix_caching is not False
+    # with the radix cache a sequence takes 3 slots, and 2 more if the cache copies states while the sequence runs
+    per_sequence = 1 if not radix_cache else 5 if pools.buffered else 3
+    return StatePool(
+        slot=max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
+        ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
+        per_sequence=per_sequence,
+        drafted_tokens=args.speculative_tokens,
+        max_sequences=max_sequences,
+        fixed_slots=None if radix_cache else max_sequences,
     )
 
-    def needed(self, batch: int, context: int) -> int:
-        """The least bytes from which on the pools hold that many sequences of that many tokens.
 
-        A little less may do as well: each slot that a ratio adds to the states takes its bytes from the tokens.
-        """
-        tokens = self._tokens(batch, context)
-        found = [ceil_div(tokens * cell, by) if by > 1 else tokens * cell for cell, by in self._cells()]
-        most = max(found, key=int)
-        return most if self.states is None else self.states.needed(most, batch)
+def _facts(pools: ModelPools, resolved: ResolvedArgs) -> Iterator[str]:
+    yield f"version {resolved.version}"
+    yield f"page size {resolved.page}"
+    if pools.swa:
+        yield f"swa-full-tokens-ratio {float(resolved.swa_ratio):g}"
+    if resolved.states and resolved.states.fixed_slots is None:
+        yield f"mamba-full-memory-ratio {float(resolved.states.ratio):g}"
+    if resolved.max_sequences:
+        yield f"max-running-requests {resolved.max_sequences}"
 
-    def pool(self, memory: int, context: int) -> Pool:
-        """What SGLang prints with that memory for its pools. Concurrency is not printed: it is worked out."""
-        memory = rest = symbol("kv_memory", memory, "bytes for the cache")
-        slots = None
-        if self.states is not None:
-            slots = self.states.slots(memory)
-            rest = self.states.rest(memory, slots)
-        at, (cell, by) = max(enumerate(self._cells()), key=lambda found: Fraction(int(found[1][0]), found[1][1]))
-        if by == 1:
-            cell = named(cell, "kv_bytes_per_token", "bytes of a token in all layers")
-        tokens = self._whole((rest if by == 1 else rest * by) // cell)
-        windows = self._windows(tokens) if self.pools.swa else None
-        stage = self.pools.stages[self._used()[at]]
-        words = (*self._state_words(stage, slots), *self._words(stage, int(tokens), windows))
-        return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens of a page")),
-            tokens=quantity(tokens),
-            concurrency=self._concurrency(quantity(tokens), windows, slots, context),
-            details=tuple(self._details(stage, windows, slots)),
-            log_lines=(*words, f"max_total_num_tokens={int(tokens)}, ..."),
-        )
 
-    def _used(self) -> list[int]:
-        """The stages that limit the tokens: those with layers in a pool."""
-        return [i for i, stage in enumerate(self.pools.stages) if stage.full or stage.swa]
-
-    def _cells(self) -> Iterator[tuple[int, int]]:
-        """(bytes, so many tokens' bytes) of each of those stages: whole numbers, whatever the ratio."""
-        for i in self._used():
-            stage = self.pools.stages[i]
-            full, swa = self._full_cell(stage), self._swa_cell(stage)
-            if not stage.full:  # a stage with windows alone has no ratio to keep
-                yield full + swa, 1
-            elif not stage.swa:
-                yield full, 1
-            else:
-                by, times = self.share.denominator, self.share.numerator
-                full, swa = _named(full, "full_bytes_per_token"), _named(swa, "swa_bytes_per_token")
-                yield (full + swa, 1) if by == times else (by * full + times * swa, by)
-
-    def _full_cell(self, stage: Stage) -> int:
-        row, key = self.pools.full.total, self.pools.indexer
-        layers = _layers(row, "L", stage.full, "layers")
-        if self.draft:
-            layers = layers + _layers(row, "L_draft", self.draft, "layers of the drafter")
-        if not key or stage.indexers == stage.full:
-            return layers * (row + key) if key else layers * row
-        return layers * row + (stage.indexers + self.draft) * key
-
-    def _swa_cell(self, stage: Stage) -> int:
-        if self.pools.swa is None or not stage.swa:
-            return 0
-        row = self.pools.swa.total
-        return _layers(row, "L_swa", stage.swa, "layers with a window") * row
-
-    def _tokens(self, batch: int, context: int) -> int:
-        """The least slots of the full pool that hold the sequences, in whole pages."""
-        tokens = batch * self._pages(context)
-        if self.pools.swa is None:
-            return tokens
-        # SGLang does not start with a windows' pool that holds no more than one window and one page
-        floor = ((self.pools.window + self.page) // self.page + 1) * self.page
-        windows = maximum(batch * self._window(context), floor)
-        by, times = self.share.denominator, self.share.numerator
-        return maximum(tokens, windows if by == times else self._pages(ceil_div(windows * by, times)))
-
-    def _window(self, context: int) -> int:
-        """Slots that a sequence may hold of the windows' pool (compute_swa_request_cap)."""
-        drafts = self.draft or self.ahead
-        next_ = 2 * max(1, self.ahead) if drafts else self.page
-        held = self.pools.window + EVICTION * max(1, self.ahead) + self.page + next_
-        most = -(-held // self.page) * self.page
-        tokens = self._pages(context)
-        if isinstance(tokens, Quantity):
-            return minimum(tokens, symbol("window_slots", most, "slots that a sequence's window may hold"))
-        return min(tokens, most)
-
-    def _windows(self, tokens: int) -> Quantity:
-        """Slots of the windows' pool beside so many of the full one."""
-        by, times = self.share.denominator, self.share.numerator
-        full = named(tokens, "full_tokens", "tokens of the full pool")
-        return quantity(full if by == times else self._whole(full * times // by))
-
-    def _pages(self, tokens: int) -> int:
-        if self.page == 1:
-            return tokens
-        page = symbol("page_size", self.page, "tokens of a page") if isinstance(tokens, Quantity) else self.page
-        return ceil_div(tokens, page) * page
-
-    def _whole(self, tokens: int) -> int:
-        if self.page == 1:
-            return tokens
-        page = symbol("page_size", self.page, "tokens of a page")
-        return tokens // page * page
-
-    def _concurrency(self, tokens: Quantity, windows: Quantity | None, slots: Quantity | None, context: int) -> Ratio:
-        each = self._pages(symbol("T", context, "tokens of a sequence"))
-        found = [ratio(named(tokens, "kv_tokens", "tokens of the pool"), each)]
-        if windows is not None:
-            enough = windows > self.pools.window + self.page
-            slot = named(windows if enough else 0, "swa_tokens", "tokens of the windows' pool")
-            found.append(ratio(slot, self._window(symbol("T", context, "tokens of a sequence"))))
-        if self.states is not None and slots is not None:
-            each_slots = symbol("slots_per_sequence", self.states.per_sequence, "slots that a sequence may take")
-            found.append(ratio(named(slots, "state_slots", "slots of states") // each_slots, 1))
-        if self.most is not None:
-            found.append(ratio(symbol("max_running_requests", self.most, "sequences at once"), 1))
-        return min(found, key=lambda one: Fraction(one.numerator, one.denominator))
-
-    def _details(self, stage: Stage, windows: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
-        full, swa = quantity(self._full_cell(stage)), quantity(self._swa_cell(stage))
-        if windows is None:
-            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
-        else:
-            yield Detail("full_bytes_per_token", "one token, layers without a window", full, BYTES)
-            yield Detail("swa_bytes_per_token", "one token, layers with a window", swa, BYTES)
-            yield Detail("swa_tokens", "tokens of windows", windows, TOKENS)
-        if self.states is not None and slots is not None:
-            yield Detail("state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES)
-            yield Detail("state_slots", "slots of states", slots, "")
-        yield Detail("kv_block_size", "tokens of a page", quantity(self.page), TOKENS)
-
-    def _state_words(self, stage: Stage, slots: int | None) -> Iterator[str]:
-        if slots is None:
-            return
-        sizes = ((slots + 1) * int(stage.convolution) / GIB, (slots + 1) * int(stage.ssm) / GIB)
+def _notes(
+    specs: Sequence[LayerCacheSpec], pools: ModelPools, args: EngineArgs, resolved: ResolvedArgs
+) -> Iterator[str]:
+    states = resolved.states
+    if resolved.version != VERSION:
+        yield f"This assumes that SGLang {resolved.version} works like {VERSION}, whose source the formulas are from."
+    if args.block_size is None and not pools.indexer:
+        yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
+    yield from _window_notes(specs, pools, args)
+    if pools.indexer and args.kv_dtype.name == "fp8":
         yield (
-            f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {sizes[0]:.2f}GB, "
-            f"ssm_state size: {sizes[1]:.2f}GB" + (" ..." if self.ahead else "")
+            "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
+            "neither."
         )
-
-    def _words(self, stage: Stage, tokens: int, windows: int | None) -> Iterator[str]:
-        full, swa = self.pools.full, self.pools.swa
-        if swa is None or windows is None:
-            keys = stage.indexers * int(self.pools.indexer)
-            yield self._allocated("", tokens, stage.full * full.k + keys, stage.full * full.v, full.latent)
-            return
-        rows, window_rows = tokens + self.page, int(windows) + self.page
-        full_sizes, swa_sizes = (stage.full * full.k, stage.full * full.v), (stage.swa * swa.k, stage.swa * swa.v)
-        used = (rows * sum(full_sizes) + window_rows * sum(swa_sizes)) / GIB
-        yield f"Use sliding window memory pool. full_layer_tokens={tokens}, swa_layer_tokens={int(windows)}"
-        yield self._allocated("Full ", tokens, *full_sizes, full.latent)
-        yield self._allocated("SWA ", int(windows), *swa_sizes, swa.latent)
-        yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(windows)}, full size: {tokens}"
-
-    def _allocated(self, label: str, tokens: int, k: int, v: int, latent: bool) -> str:
-        """The line of one pool, whose buffers have a page more than its tokens. Its GB are GiB."""
-        rows = tokens + self.page
-        sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
-        if latent:
-            label, sizes = "", f"KV size: {rows * k / GIB:.2f} GB"
-        return f"{label}KV Cache is allocated. dtype: torch.{self.dtype}, #tokens: {tokens}, {sizes}"
+    if args.kv_dtype.name == "fp4":
+        yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+    if args.speculative_layers:
+        yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
+    if states and states.per_sequence > 1:
+        yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
+    if resolved.max_sequences is None:
+        yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
 
 
-def layout(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> SGLang:
-    """SGLang's pools for those layers. AttncalcError: a setting is not SGLang's, or it cannot store them."""
-    args.only(NAME, SETTINGS)
-    pools = read(kept, args)
-    told = understood(pools, args)
-    return SGLang(
-        pools=pools,
-        states=told.states,
-        page=told.page,
-        share=told.share,
-        draft=args.speculative_layers,
-        ahead=args.speculative_tokens,
-        most=told.most,
-        dtype=TORCH[args.kv_dtype.name],
-        version=told.version,
-        facts=tuple(facts(pools, told)),
-        notes=tuple(notes(kept, pools, args, told)),
-    )
-
-
-def _named(cell: int, name: str) -> int:
-    """A name for a cell that carries a formula: another pool's layers may have other numbers for its symbols."""
-    return named(cell, name, "bytes of a token in all layers of the pool") if isinstance(cell, Quantity) else cell
-
-
-def _layers(row: int, name: str, layers: int, meaning: str) -> int:
-    return symbol(name, layers, meaning) if isinstance(row, Quantity) else layers
+def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: EngineArgs) -> Iterator[str]:
+    if pools.swa and args.model_type is None:
+        yield (
+            "SGLang has a sliding-window pool only for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more. "
+            "For other models (Gemma 2 and 3) it stores windows like full attention: add --disable-hybrid-swa-memory."
+        )
+    if pools.swa:
+        yield "A prompt's chunk takes more of the sliding-window pool during its prefill; that is not counted."
+    elif any(isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.scales_with == "context"):
+        if args.model_type is None or args.model_type in HYBRID_MODEL_TYPES:
+            yield "Windows and chunks are stored for the whole context."
+        else:
+            yield (
+                f"SGLang has no sliding-window pool for model_type {truncate(args.model_type)}: windows and chunks are "
+                "stored for the whole context."
+            )

@@ -1,7 +1,7 @@
-"""What SGLang stores of a model's layers: the rows of its token pools and the slots of its states.
+"""What SGLang stores for each layer: a row per token in one of two token pools, and a slot of recurrent states.
 
-All layers of a pool have rows of one size, and a layer without keys of its own (it shares another's) has
-them too: SGLang counts layers, not caches.
+All layers of a pool have rows of one size. A layer without keys of its own (because it shares an earlier layer's)
+has a row too: SGLang multiplies by the number of layers, not of caches.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import NamedTuple
 from ...attention import CacheSpec, Chunked, Full, Sliding
 from ...attention.span import Selected
 from ...errors import AttncalcError
-from ...quantity import Quantity, named, symbol
+from ...quantity import renamed, symbol_like
 from ...units import DType, dtype
 from ..base import EngineArgs
-from ..pipeline import LayerCacheSpec, gathered, stages, summed
+from ..pipeline import LayerCacheSpec, cut_into_stages, merge_equal, sum_over_layers
+from .defaults import stage_sizes
 
-SCALED = 128
+SCALE_GROUP = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
-KEYS = ("kv", "k", "v", "latent")
-WINDOWED = frozenset(
+KEY_ROLES = ("kv", "k", "v", "latent")
+HYBRID_MODEL_TYPES = frozenset(
     {
         *("beam", "deepseek_v4", "diffusion_gemma", "dots3_note", "embedding_gemma2", "gemma4", "gemma4_text"),
         *("gemma4_unified", "gpt_oss", "granite_swa", "granitemoe_swa", "inkling_mm_model", "iquest_q1", "laguna"),
@@ -28,19 +29,24 @@ WINDOWED = frozenset(
         *("step3p7", "unlimited-ocr", "unlimited_ocr"),
     }
 )
-"""The model_types whose windows SGLang keeps in a pool of their own; all others' are kept like full attention.
+"""The model_types for which SGLang has a sliding-window pool. It stores windows of all others like full attention.
 
 Source: SGLang 0.5.23, is_hybrid_swa_model (srt/configs/model_config.py), which lists classes, and the configs
-in srt/configs that say is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among them, and Gemma 2 and 3,
-Exaone 4 and OLMo 3 are switched off besides (srt/arg_groups/model_overrides).
+in srt/configs that set is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among them; Gemma 2 and 3, Exaone 4 and
+OLMo 3 are switched off (srt/arg_groups/model_overrides).
 """
+_OTHER_ENGINE = "choose another engine with --engine"
+_ONE_POOL = "use --disable-hybrid-swa-memory to store windows like full attention, or choose another engine"
 
 
-class Row(NamedTuple):
-    """Bytes of one token in one layer of a pool.
+class TokenRow(NamedTuple):
+    """Bytes of one token in one layer of a token pool.
 
-    k, v: those that the start-up lines count as K and V; a latent is K alone, and the scales of its fp4
-    are not counted there.
+    Attributes:
+        total: all bytes.
+        k: the bytes that the start-up log counts as K. For a latent that is all but the scales of fp4.
+        v: the bytes that the start-up log counts as V.
+        latent: whether the row is MLA's latent.
     """
 
     total: int
@@ -49,9 +55,15 @@ class Row(NamedTuple):
     latent: bool
 
 
-class Stage(NamedTuple):
-    """One pipeline stage: its layers in the full pool and in the windows' pool, those with an indexer,
-    and the bytes of one slot of its states, convolutions and the rest.
+class StageLayers(NamedTuple):
+    """The layers of one pipeline stage.
+
+    Attributes:
+        full: layers in the full pool.
+        swa: layers in the sliding-window pool.
+        indexers: layers with an indexer.
+        convolution: bytes of one slot, convolutions of all layers.
+        ssm: bytes of one slot, all other recurrent states of all layers.
     """
 
     full: int
@@ -61,196 +73,203 @@ class Stage(NamedTuple):
     ssm: int
 
 
-class Pools(NamedTuple):
-    """A model as SGLang's pools have it.
+class ModelPools(NamedTuple):
+    """The rows and slots of a model.
 
-    full, swa: a row of each pool; no swa: one pool. indexer: bytes of an indexer's key. window: tokens
-    before a query that it sees. states: some layers keep states; buffered: SGLang copies them for its radix
-    cache while a request runs (its extra_buffer), as it can where they are more than a convolution.
+    Attributes:
+        full: a row of the full pool.
+        swa: a row of the sliding-window pool; None if there is one pool for all layers.
+        indexer: bytes of an indexer's key; 0 without an indexer.
+        window: SGLang's sliding_window_size, the tokens before a query that it sees.
+        states: whether there are recurrent states.
+        buffered: whether the radix cache copies states while a request runs (extra_buffer), which it can unless all
+            states are convolutions.
+        stages: the layers of each pipeline stage.
     """
 
-    full: Row
-    swa: Row | None
+    full: TokenRow
+    swa: TokenRow | None
     indexer: int
     window: int
     states: bool
     buffered: bool
-    stages: tuple[Stage, ...]
+    stages: tuple[StageLayers, ...]
 
 
-def read(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> Pools:
-    """Those layers as SGLang has them. AttncalcError: it has no pool for them, or none is known here."""
-    everything = [cached for run in kept for cached in run.cached]
+def model_pools(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> ModelPools:
+    """Return the rows and slots that SGLang has for those layers. Raises AttncalcError if it does not support them."""
+    everything = [cached for spec in specs for cached in spec.cached]
     for cached in everything:
-        _known(cached)
-    keys = [cached for cached in everything if cached.role in KEYS]
+        _check_supported(cached)
+    keys = [cached for cached in everything if cached.role in KEY_ROLES]
     if not keys:
-        raise AttncalcError(
-            "SGLang: no layer keeps keys or a latent", "its token pool is sized by them: choose another engine"
-        )
-    windows = {cached.span for cached in keys if isinstance(cached.span, (Sliding, Chunked))}
+        raise AttncalcError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
     states = [cached for cached in everything if cached.scales_with == "never"]
-    two = bool(windows) and args.model_type in {None, *WINDOWED} and not args.disable_hybrid_swa_memory
-    if two and (states or all(cached.span.reach is not None for cached in keys)):
-        if args.model_type is not None:
-            beside = "beside states" if states else "without full attention"
-            raise AttncalcError(f"SGLang: a pool of windows {beside} is not known here", _ALONE)
-        two = False
-    if two and len(windows) > 1:
-        raise AttncalcError("SGLang: its pool of windows has one window, these layers have several", _ALONE)
-    dsa = next((cached for cached in everything if cached.role == "indexer"), None)
-    _can_store(keys, args, dsa, two)
-    if two and not all(any(c.role in KEYS for c in run.cached) for run in kept):
+    window = _pooled_window(keys, args, has_states=bool(states))
+    hybrid = window is not None
+    indexer = next((cached for cached in everything if cached.role == "indexer"), None)
+    _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
+    if hybrid and not all(_keys(spec) for spec in specs):
         raise AttncalcError(
-            "SGLang: layers without keys of their own have rows too, and of which of the two pools is not known",
-            "choose another engine",
+            "SGLang with two token pools is not supported for layers that share the keys of earlier layers",
+            _OTHER_ENGINE,
         )
-    return Pools(
-        full=_row(kept, args, dsa is not None, two, windowed=False),
-        swa=_row(kept, args, False, two, windowed=True) if two else None,
-        indexer=0 if dsa is None else dsa.width + dsa.width // SCALED * 4,
-        window=_before(next(iter(windows))) if two else 0,
+    layer_keys = [_keys(spec) for spec in specs if _keys(spec)]
+    full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
+    swa_layers = [layer for layer in layer_keys if hybrid and _has_window(layer)]
+    return ModelPools(
+        full=_common_row(full_layers, args.kv_dtype, has_indexer=indexer is not None),
+        swa=_common_row(swa_layers, args.kv_dtype, has_indexer=False) if hybrid else None,
+        indexer=0 if indexer is None else indexer.width + indexer.width // SCALE_GROUP * 4,
+        window=_sliding_window_size(window) if window else 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
-        stages=tuple(_stage(part, args, two, bool(states)) for part in stages(kept, args.pp, stage_sizes)),
+        stages=tuple(
+            _stage_layers(stage, args, hybrid=hybrid, has_states=bool(states))
+            for stage in cut_into_stages(specs, args.pp, stage_sizes)
+        ),
     )
 
 
-_ALONE = "give --disable-hybrid-swa-memory to keep them like full attention, or choose another engine"
+def _keys(spec: LayerCacheSpec) -> list[CacheSpec]:
+    return [cached for cached in spec.cached if cached.role in KEY_ROLES]
 
 
-def stage_sizes(layers: int, pp: int) -> list[int]:
-    """How many layers each pipeline stage has: those that do not divide go to the last stages, one each.
+def _has_window(keys: Sequence[CacheSpec]) -> bool:
+    return any(isinstance(cached.span, (Sliding, Chunked)) for cached in keys)
 
-    Source: SGLang's get_pp_indices (distributed/utils.py). AttncalcError: fewer layers than stages.
+
+def _pooled_window(keys: Sequence[CacheSpec], args: EngineArgs, *, has_states: bool) -> Sliding | Chunked | None:
+    """Return the window of the sliding-window pool; None if all layers are in one pool.
+
+    Raises AttncalcError if SGLang has such a pool for this model, but it is not supported here.
     """
-    if pp > layers:
-        raise AttncalcError(f"--pp {pp}: there are {layers} layers", "give each stage at least one layer")
-    return [(layers + stage) // pp for stage in range(pp)]
+    windows = {cached.span for cached in keys if isinstance(cached.span, (Sliding, Chunked))}
+    known = args.model_type is None or args.model_type in HYBRID_MODEL_TYPES
+    if not windows or not known or args.disable_hybrid_swa_memory:
+        return None
+    if has_states or all(cached.span.reach is not None for cached in keys):
+        if args.model_type is None:
+            return None
+        combination = "together with recurrent states" if has_states else "without full attention"
+        raise AttncalcError(f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL)
+    if len(windows) > 1:
+        raise AttncalcError("SGLang's sliding-window pool has one window size, these layers have several", _ONE_POOL)
+    return next(iter(windows))
 
 
-def _known(cached: CacheSpec) -> None:
-    """AttncalcError: what no pool of SGLang's is known for."""
-    what = None
+def _sliding_window_size(span: Sliding | Chunked) -> int:
+    """Return SGLang's sliding_window_size: of a window without the query's own token, of a chunk all tokens."""
+    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
+
+
+def _check_supported(cached: CacheSpec) -> None:
+    """Raise AttncalcError if no pool of SGLang's is known for `cached`."""
+    # an indexer selects among latents only
+    spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
+    unsupported = None
     if cached.role == "other":
-        what = cached.name
+        unsupported = cached.name
     elif cached.scales_with == "source":
-        what = f"{cached.name} of a source"
-    elif cached.scales_with == "context" and not isinstance(cached.span, _spans(cached)):
-        what = f"{cached.name} of {cached.span.description}"
-    elif cached.role == "indexer" and int(cached.width) != SCALED:
-        what = f"indexer keys of {int(cached.width)} elements (SGLang's have {SCALED})"
-    if what:
-        raise AttncalcError(f"SGLang: no layout is known here for {what}", "choose another engine with --engine")
+        unsupported = f"{cached.name} of a source"
+    elif cached.scales_with == "context" and not isinstance(cached.span, spans):
+        unsupported = f"{cached.name} of {cached.span.description}"
+    elif cached.role == "indexer" and int(cached.width) != SCALE_GROUP:
+        unsupported = f"indexer keys of {int(cached.width)} elements (only {SCALE_GROUP})"
+    if unsupported:
+        raise AttncalcError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
 
 
-def _spans(cached: CacheSpec) -> tuple[type, ...]:
-    """The spans that its pools are known for: an indexer picks among latents alone."""
-    return (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
-
-
-def _can_store(keys: Sequence[CacheSpec], args: EngineArgs, dsa: CacheSpec | None, two: bool) -> None:
-    """AttncalcError: SGLang has no such dtype, or not for these layers."""
+def _check_dtypes(keys: Sequence[CacheSpec], args: EngineArgs, *, has_indexer: bool, hybrid: bool) -> None:
+    """Raise AttncalcError if SGLang does not have the cache's dtype, or not for these layers."""
     kv = args.kv_dtype
     if kv.name not in {"bf16", "fp8", "fp4", args.dtype.name} or args.dtype.group is not None:
         raise AttncalcError(
             f"SGLang has no cache in {kv.name} for a model in {args.dtype.name}",
             "its --kv-cache-dtype: auto (the model's own), bf16, fp8_e4m3, fp8_e5m2 or fp4",
         )
-    if dsa and kv.name not in {"bf16", "fp8"}:
-        raise AttncalcError(f"SGLang: a cache with an indexer cannot be in {kv.name}", "give bf16 or fp8")
-    if dsa and kv.name == "fp8" and any((c.width - c.rotary) % SCALED for c in keys if c.role == "latent"):
-        raise AttncalcError(f"SGLang: an fp8 latent is a multiple of {SCALED} elements here", "give bf16")
-    if kv.name == "fp4" and (two or any(c.role in {"k", "v"} or c.width % 16 for c in keys)):
+    if has_indexer and kv.name not in {"bf16", "fp8"}:
+        raise AttncalcError(f"SGLang: a cache with an indexer cannot be in {kv.name}", "use bf16 or fp8")
+    if has_indexer and kv.name == "fp8" and any((c.width - c.rotary) % SCALE_GROUP for c in keys if c.role == "latent"):
+        raise AttncalcError(f"SGLang: an fp8 latent must be a multiple of {SCALE_GROUP} elements", "use bf16")
+    if kv.name == "fp4" and (hybrid or any(c.role in {"k", "v"} or c.width % 16 for c in keys)):
         raise AttncalcError(
-            "SGLang: fp4 is for keys and values of one width, a multiple of 16, in one pool", "give fp8 or bf16"
+            "SGLang: fp4 needs K and V of one width, a multiple of 16, in a single pool", "use fp8 or bf16"
         )
 
 
-def _row(kept: Sequence[LayerCacheSpec], args: EngineArgs, dsa: bool, two: bool, *, windowed: bool) -> Row:
-    """The row of a pool. AttncalcError: its layers' differ, where SGLang has one size for all."""
-    rows = [
-        _row_of(mine, args.kv_dtype, dsa)
-        for run in kept
-        if (mine := [c for c in run.cached if c.role in KEYS and _windowed(c, two) == windowed])
-    ]
+def _common_row(layers: Sequence[Sequence[CacheSpec]], kv: DType, *, has_indexer: bool) -> TokenRow:
+    """Return the row of a pool with those layers. Raises AttncalcError if their rows differ."""
+    rows = [_token_row(keys, kv, has_indexer=has_indexer) for keys in layers]
     if len({tuple(map(int, row)) for row in rows}) > 1:
         sizes = ", ".join(sorted({f"{int(row.total):,} B" for row in rows}))
         raise AttncalcError(
-            f"SGLang: all layers of a pool have rows of one size, and these differ ({sizes} a token)",
-            "choose another engine with --engine",
+            f"SGLang stores rows of one size in all layers of a pool, and these differ ({sizes} per token)",
+            _OTHER_ENGINE,
         )
     return rows[0]
 
 
-def _row_of(mine: Sequence[CacheSpec], kv: DType, dsa: bool) -> Row:
-    first = mine[0]
-    if first.role == "latent":
-        if dsa and kv.name == "fp8":  # fp8 latent with fp32 scales, the rotary key in bf16
-            nope = first.width - first.rotary
-            total = nope + nope // SCALED * 4 + first.rotary * 2
-            return Row(total, int(total), 0, True)
-        total = kv.row_bytes(first.width)
-        return Row(total, int(first.width) // 2 if kv.name == "fp4" else int(total), 0, True)
-    sizes = [c.rows * kv.row_bytes(c.width) for c in mine]
-    total = sizes[0] if len(sizes) == 1 else sum(sizes)
-    k = (
-        int(total) // 2
-        if first.role == "kv"
-        else sum(int(s) for c, s in zip(mine, sizes, strict=True) if c.role == "k")
-    )
-    return Row(total, k, int(total) - k, False)
+def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> TokenRow:
+    latent = keys[0]
+    if latent.role == "latent":
+        if has_indexer and kv.name == "fp8":
+            # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
+            unrotated = latent.width - latent.rotary
+            total = unrotated + unrotated // SCALE_GROUP * 4 + latent.rotary * 2
+            return TokenRow(total, int(total), 0, True)
+        total = kv.row_bytes(latent.width)
+        return TokenRow(total, int(latent.width) // 2 if kv.name == "fp4" else int(total), 0, True)
+    sizes = [cached.rows * kv.row_bytes(cached.width) for cached in keys]
+    total = sum(sizes)
+    if keys[0].role == "kv":
+        k = int(total) // 2
+    else:
+        k = sum(int(size) for cached, size in zip(keys, sizes, strict=True) if cached.role == "k")
+    return TokenRow(total, k, int(total) - k, False)
 
 
-def _windowed(cached: CacheSpec, two: bool) -> bool:
-    return two and isinstance(cached.span, (Sliding, Chunked))
+def _stage_layers(stage: Sequence[LayerCacheSpec], args: EngineArgs, *, hybrid: bool, has_states: bool) -> StageLayers:
+    """Return what one pipeline stage holds.
 
-
-def _before(span: Sliding | Chunked) -> int:
-    """SGLang's sliding_window_size: a window without the query's own token, a chunk whole."""
-    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
-
-
-def _stage(part: Sequence[LayerCacheSpec], args: EngineArgs, two: bool, states: bool) -> Stage:
-    """What one pipeline stage has. Without states every layer has its rows, in hybrids those with keys."""
+    In a model with recurrent states only the layers with keys have rows; in all other models every layer has.
+    """
     full = swa = indexers = 0
-    for run in part:
-        keys = [c for c in run.cached if c.role in KEYS]
-        if any(_windowed(c, two) for c in keys):
-            swa += run.layers
-        elif keys or not states:
-            full += run.layers
-        indexers += run.layers if any(c.role == "indexer" for c in run.cached) else 0
-    return Stage(
-        full,
-        swa,
-        indexers,
-        _slot(part, "convolution", args),
-        _slot(part, "state", args),
+    for spec in stage:
+        keys = _keys(spec)
+        if hybrid and _has_window(keys):
+            swa += spec.layers
+        elif keys or not has_states:
+            full += spec.layers
+        indexers += spec.layers if any(cached.role == "indexer" for cached in spec.cached) else 0
+    return StageLayers(full, swa, indexers, _slot_bytes(stage, "convolution", args), _slot_bytes(stage, "state", args))
+
+
+def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: EngineArgs) -> int:
+    """Return the bytes of one slot: the states of that role in all layers of a stage."""
+    slot = sum_over_layers(
+        merge_equal(stage),
+        lambda spec: sum(_state_bytes(cached, args) for cached in spec.cached if cached.role == role),
+        f"{role}_bytes",
+        f"bytes of a {role}",
     )
+    return renamed(slot, f"{role}_slot", f"bytes of a slot, {role}s")
 
 
-def _slot(part: Sequence[LayerCacheSpec], role: str, args: EngineArgs) -> int:
-    """Bytes of a slot: the states of that role in all layers of a stage."""
+def _state_bytes(cached: CacheSpec, args: EngineArgs) -> int:
+    """Return the bytes of one layer's state.
 
-    def one(run: LayerCacheSpec) -> int:
-        return sum(_state(c, args) for c in run.cached if c.role == role)
-
-    found = summed(gathered(part), one, f"{role}_bytes", f"bytes of a {role}")
-    return named(found, f"{role}_slot", f"bytes of a slot, {role}s") if isinstance(found, Quantity) else found
-
-
-def _state(cached: CacheSpec, args: EngineArgs) -> int:
-    """Bytes of a layer's state; of a convolution its inputs before the newest, in bf16 whatever the model is in.
+    For a convolution of width k SGLang stores the k - 1 inputs before the newest, in bf16 whatever the model's dtype.
 
     Source: SGLang's mamba2_state_dtype and Mamba2StateShape (configs/mamba_utils.py).
     """
     if cached.role == "convolution":
-        return cached.rows * (cached.width - 1) * _bytes(cached.width, "convolution_bytes", dtype("bf16"))
-    kept_in = args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32")
-    return cached.rows * cached.width * _bytes(cached.width, "state_bytes", kept_in)
-
-
-def _bytes(shown: int, name: str, kept_in: DType) -> int:
-    size = kept_in.bits // 8
-    return symbol(name, size, f"bytes of an element in {kept_in.name}") if isinstance(shown, Quantity) else size
+        stored, name, width = dtype("bf16"), "convolution_bytes", cached.width - 1
+    else:
+        stored, name, width = (
+            args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32"),
+            "state_bytes",
+            cached.width,
+        )
+    element = symbol_like(cached.width, name, stored.bits // 8, f"bytes of an element in {stored.name}")
+    return cached.rows * width * element

@@ -1,7 +1,7 @@
 """vLLM's cache: blocks of tokens, which groups of layers take from one pool.
 
-Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33)
-kv_cache_planning.py. Where a version matters, `versions.py` says what changed and when.
+Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33) kv_cache_planning.py.
+Versions differ: `versions.py` lists what changed and when.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError
-from ...quantity import Quantity, named
+from ...quantity import symbol_like
 from ..base import EngineArgs
-from ..pipeline import LayerCacheSpec, stages
+from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
 from .defaults import DEFAULTS as DEFAULTS
-from .defaults import sequences
-from .groups import Group, Padding, grouped
-from .pages import Kind, LayerSpec, specs
-from .pool import VllmLayout, on_stage
-from .states import States, aligned
-from .versions import VllmVersion, behaviour
+from .defaults import max_num_seqs
+from .groups import GroupPadding, KVCacheGroup, group_layers
+from .layer_spec import Kind, LayerSpec, layer_specs
+from .layout import VllmLayout, groups_on_stage
+from .state_blocks import StateBlocks, align_blocks, state_blocks
+from .versions import VllmVersion, vllm_version
 
 NAME = "vllm"
-_UNDERSTOOD = frozenset(
+_OPTIONS = frozenset(
     {
         "mamba_ssm_cache_dtype",
         "engine_version",
@@ -37,131 +37,161 @@ _UNDERSTOOD = frozenset(
         "swap_space",
     }
 )
-_BLOCK, _MLA_BLOCK = 16, 64
-"""CacheConfig.DEFAULT_BLOCK_SIZE; and that of FlashMLA, which Hopper GPUs take for MLA."""
+_BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
+"""CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
+_StagedLayer = tuple[int, LayerCacheSpec]
+"""A pipeline stage and one of its layers."""
+_StagedSpec = tuple[int, LayerSpec]
+"""A pipeline stage and the spec of one of its layers."""
+_Groups = tuple[KVCacheGroup, ...]
 
 
-def layout(kept: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
-    """How vLLM stores those layers. AttncalcError: it cannot, or its layout is not known here."""
-    args.only(NAME, _UNDERSTOOD)
-    does = behaviour(args.engine_version)
-    staged = [
-        (stage, run)
-        for stage, runs in enumerate(stages(kept, args.pp))
-        for run in runs
-        for _ in range(run.layers)
-        if run.cached
-    ]
-    runs = [run for _, run in staged]
-    _refuse(staged, args, does)
-    states, told = States.of(runs, args, does), _told(runs, args, does)
-    alignment = aligned(runs, args, does, states, told)
-    block = alignment.block_size if alignment else told
-    if any(isinstance(c.rows * c.width, Quantity) for run in runs for c in run.cached):
-        block = named(block, "block_size", "tokens of a block")
-    made = [(stage, spec) for stage, run in staged for spec in specs(run.cached, args, does, block)]
-    drafter = [(stage, spec) for stage, spec in made if spec.kind not in ("mamba", "cross")][-1:]
-    made += drafter * args.speculative_layers
-    page = max((block * s.token_bytes for _, s in made if s.kind not in ("mamba", "cross")), key=int, default=0)
-    made = [(i, s._replace(padded=page) if s.kind == "mamba" and s.token_bytes <= page else s) for i, s in made]
-    groups, by_stage, padding = _grouped(made, args, does)
+def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
+    """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the arguments."""
+    args.check_options(NAME, _OPTIONS)
+    version = vllm_version(args.engine_version)
+    stages = enumerate(cut_into_stages(specs, args.pp))
+    layers = [(stage, layer) for stage, members in stages for layer in layer_by_layer(members) if layer.cached]
+    _check_layers(layers, args, version)
+    cached_layers = [layer for _, layer in layers]
+    states = state_blocks(cached_layers, args, version)
+    requested = _requested_block_size(cached_layers, args, version)
+    alignment = align_blocks(cached_layers, args, version, states, requested)
+    cached = cached_layers[0].cached[0]
+    block_size = symbol_like(
+        cached.rows * cached.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
+    )
+    staged = [(stage, spec) for stage, layer in layers for spec in layer_specs(layer.cached, args, version, block_size)]
+    # a drafter's layers cache as much as the model's last attention layer
+    staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
+    staged = _pad_states(staged, block_size)
+    groups, groups_by_stage, padding = _group_by_stage(staged, args, version)
     if args.dcp > 1:
-        _refuse_dcp({g.spec.kind for g in groups}, args, does)
-    notes = _notes([spec for _, spec in made], args, does, states)
-    most = sequences(args, does)
-    return VllmLayout(args, does, groups, by_stage, padding, alignment, states, notes, most)
+        _check_dcp({group.spec.kind for group in groups}, args, version)
+    notes = tuple(_notes({spec.kind for _, spec in staged}, args, version, states))
+    sequences = max_num_seqs(args, version)
+    return VllmLayout(args, version, groups, groups_by_stage, padding, alignment, states, notes, sequences)
 
 
-def _refuse(staged: Sequence[tuple[int, LayerCacheSpec]], args: EngineArgs, does: VllmVersion) -> None:
-    """AttncalcError: vLLM has nothing to store, or no way to."""
-    if not staged:
+def _is_attention(spec: LayerSpec) -> bool:
+    return spec.kind not in ("mamba", "cross")
+
+
+def _check_layers(layers: Sequence[_StagedLayer], args: EngineArgs, version: VllmVersion) -> None:
+    """Raise AttncalcError if there is nothing to store, or if this version does not support it."""
+    if not layers:
         raise AttncalcError(
-            "this model keeps no cache: vLLM has none to set aside",
-            "an encoder sees all its tokens at once: 'attncalc memory' counts its activations",
+            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    if len({stage for stage, _ in staged}) < args.pp:
-        raise AttncalcError(f"--pp {args.pp}: a stage would keep no cache, and vLLM stops at that", "give fewer")
-    if not does.has_cross_attention and any(c.scales_with == "source" for _, run in staged for c in run.cached):
-        raise AttncalcError(f"vLLM {does.name} has no cache for cross-attention", "0.10.2 is the first that has")
+    if len({stage for stage, _ in layers}) < args.pp:
+        raise AttncalcError(
+            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
+            "use fewer stages",
+        )
+    if not version.has_cross_attention and any(c.scales_with == "source" for _, layer in layers for c in layer.cached):
+        raise AttncalcError(
+            f"vLLM {version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
+        )
 
 
-def _refuse_dcp(kinds: set[str], args: EngineArgs, does: VllmVersion) -> None:
-    """AttncalcError: decode context parallelism that cannot be (config/parallel.py, config/model.py)."""
-    dcp, tp = args.dcp, args.tp
-    if not does.has_dcp:
-        raise AttncalcError(f"--dcp: vLLM {does.name} has none", "0.10.2 is the first that has")
+def _check_dcp(kinds: set[Kind], args: EngineArgs, version: VllmVersion) -> None:
+    """Raise AttncalcError if vLLM cannot run decode context parallelism (config/parallel.py, config/model.py)."""
+    dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
+    if not version.has_dcp:
+        raise AttncalcError(f"vLLM {version.name} has no --dcp", "use --engine-version 0.10.2 or later")
     if "sliding" in kinds:
-        raise AttncalcError("--dcp: vLLM does not split a window's cache over devices", "leave it out")
+        raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
     if tp % dcp:
-        raise AttncalcError(f"--dcp {dcp} does not divide --tp {tp}", "it reuses the tensor-parallel devices")
-    heads = args.n_kv_heads
-    if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
         raise AttncalcError(
-            f"--dcp {dcp}: with --tp {tp} each of {heads} KV heads is on {max(1, tp // heads)} devices",
-            "vLLM splits the tokens of a head over the devices that would each hold all of it",
+            f"--dcp {dcp} does not divide --tp {tp}", "use a divisor of --tp: --dcp shares the tensor-parallel devices"
+        )
+    if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
+        copies = max(1, tp // heads)
+        raise AttncalcError(
+            f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on {copies} "
+            f"device{'s'[: copies != 1]}",
+            f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have that head",
         )
 
 
-_Groups = tuple[Group, ...]
+def _pad_states(staged: Sequence[_StagedSpec], block_size: int) -> list[_StagedSpec]:
+    """Return the specs with states padded to the largest page of attention, if they fit in it."""
+    page = max((block_size * spec.token_bytes for _, spec in staged if _is_attention(spec)), key=int, default=0)
+    return [
+        (stage, spec._replace(padded=page) if spec.kind == "mamba" and spec.token_bytes <= page else spec)
+        for stage, spec in staged
+    ]
 
 
-def _grouped(
-    made: Sequence[tuple[int, LayerSpec]], args: EngineArgs, does: VllmVersion
-) -> tuple[_Groups, tuple[_Groups, ...], tuple[Padding, ...]]:
-    """The groups of all layers, those of each stage, and what padding adds."""
-    promote, of = args.disable_hybrid_kv_cache_manager, [stage for stage, _ in made]
-    if does.groups_by_worker and args.pp > 1:
-        each = [grouped([s for i, s in made if i == n], does, promote=promote) for n in range(args.pp)]
-        kinds = [sorted(repr(group.spec.alike) for group in groups) for groups, _ in each]
-        if any(later != kinds[0] for later in kinds[1:]):
-            raise AttncalcError(
-                f"--pp {args.pp}: vLLM {does.name} groups each stage's layers for itself, and here differently",
-                "what it logs then is not known here; 0.11.0 is the first that groups all layers",
-            )
-        return each[0][0], tuple(groups for groups, _ in each), each[0][1]
-    groups, padding = grouped([s for _, s in made], does, promote=promote)
-    if len(groups) == 1 and len({s.alike for s in groups[0].specs}) > 1 and not does.cuts_groups:
+def _group_by_stage(
+    staged: Sequence[_StagedSpec], args: EngineArgs, version: VllmVersion
+) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
+    """Return the groups of the whole model, the groups of each pipeline stage, and the padding."""
+    promote = args.disable_hybrid_kv_cache_manager
+    if version.groups_by_worker and args.pp > 1:
+        return _group_each_stage(staged, args.pp, version, promote=promote)
+    groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
+    has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
+    if len(groups) == 1 and has_several_widths and not version.cuts_groups:
         return groups, (groups,), padding
-    return groups, tuple(on_stage(groups, of, stage) for stage in range(args.pp)), padding
+    stage_of = [stage for stage, _ in staged]
+    return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
 
 
-def _told(runs: Sequence[LayerCacheSpec], args: EngineArgs, does: VllmVersion) -> int:
-    """Tokens of a block as told, or as the kernel has them."""
-    latent = any(c.role == "latent" for run in runs for c in run.cached)
-    return args.block_size or (_MLA_BLOCK if latent and not does.v0 else _BLOCK)
+def _group_each_stage(
+    staged: Sequence[_StagedSpec], pp: int, version: VllmVersion, *, promote: bool
+) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
+    """Return the groups as old versions make them: each stage for itself, with the same kinds of groups."""
+    stages = [group_layers([spec for i, spec in staged if i == stage], version, promote=promote) for stage in range(pp)]
+    kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups, _ in stages]
+    if any(later != kinds[0] for later in kinds[1:]):
+        raise AttncalcError(
+            f"--pp {pp}: stages with different kinds of layers are not supported for vLLM {version.name}",
+            "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
+        )
+    groups, padding = stages[0]
+    return groups, tuple(groups for groups, _ in stages), padding
 
 
-def _notes(made: Sequence[LayerSpec], args: EngineArgs, does: VllmVersion, states: States | None) -> tuple[str, ...]:
-    kinds = {spec.kind for spec in made}
-    notes = [*_latent_notes(args, does)] if "mla" in kinds and not does.v0 else []
-    notes += _device_notes(kinds, args)
-    if does.version < (0, 8):
-        notes.append("The engine before V1 is as vLLM 0.8.5's source has it; older ones were not read.")
+def _requested_block_size(layers: Sequence[LayerCacheSpec], args: EngineArgs, version: VllmVersion) -> int:
+    """Return the tokens per block that the user or the attention kernel requests."""
+    has_latents = any(cached.role == "latent" for layer in layers for cached in layer.cached)
+    return args.block_size or (_MLA_BLOCK_SIZE if has_latents and not version.v0 else _BLOCK_SIZE)
+
+
+def _notes(kinds: Set[Kind], args: EngineArgs, version: VllmVersion, states: StateBlocks | None) -> Iterator[str]:
+    if "mla" in kinds and not version.v0:
+        yield from _latent_notes(args, version)
+    yield from _device_notes(kinds, args)
+    if version.number < (0, 8):
+        yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
     if states:
-        how = "on: a state more, to align prefixes" if states.prefixes else "off"
+        switch = "on" if states.prefix_caching else "off"
         default = " by default" if args.prefix_caching is None else ""
-        notes.append(f"Prefix caching is {how}{default}; each state takes a block, whatever the context.")
+        aligned = ", which takes one more state per request to align prefixes" if states.prefix_caching else ""
+        yield f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever the context."
     if args.speculative_tokens and not args.speculative_layers:
-        notes.append("No layer of a drafter is counted: --speculative-layers 1 is MTP's or EAGLE's.")
-    if args.pp > 1 and "sliding" in kinds and does.steps_depend_on_experts:
-        notes.append("Tokens in flight are those of --pp + 1 steps; a mixture of experts has --pp there.")
-    return tuple(notes)
+        yield "The drafter's own layers are not counted: add --speculative-layers 1 for MTP or EAGLE."
+    if args.pp > 1 and "sliding" in kinds and version.steps_depend_on_experts:
+        yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
 
 
-def _latent_notes(args: EngineArgs, does: VllmVersion) -> Iterator[str]:
-    """Of MLA, whose kernels differ in the blocks that they take."""
+def _latent_notes(args: EngineArgs, version: VllmVersion) -> Iterator[str]:
+    """Yield what differs between the kernels for MLA."""
     if args.block_size is None:
-        yield f"Blocks of {_MLA_BLOCK} tokens are FlashMLA's (Hopper); --block-size sets another kernel's."
-    elif args.block_size % _MLA_BLOCK and does.forces_flashmla:
-        yield f"With FlashMLA (Hopper) vLLM {does.name} takes blocks of {_MLA_BLOCK} whatever is told."
-    if does.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
-        yield "vLLM 0.11.0 keeps DeepSeek-V3.2's latents in fp8 unless told bfloat16: --kv-dtype fp8."
+        yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+    elif args.block_size % _MLA_BLOCK_SIZE and version.forces_flashmla:
+        yield f"With FlashMLA (Hopper) vLLM {version.name} uses blocks of {_MLA_BLOCK_SIZE}, not --block-size."
+    if version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
+        yield "vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless kv_cache_dtype is bfloat16: add --kv-dtype fp8."
 
 
 def _device_notes(kinds: Set[Kind], args: EngineArgs) -> Iterator[str]:
-    """Of a device that has another backend, or that nobody has named."""
+    """Yield what depends on the device, if it is not a usual one or not known."""
     if args.device and not args.device.startswith(("NVIDIA", "AMD")):
-        yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may have another."
-    guessed = args.device_memory is None and args.max_num_batched_tokens is None
-    if guessed and kinds & {"sliding", "chunked", "cross"}:
-        yield "Batched tokens are an API server's on an H100 or better; --max-num-batched-tokens sets others."
+        yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may differ."
+    device_unknown = args.device_memory is None and args.max_num_batched_tokens is None
+    if device_unknown and kinds & {"sliding", "chunked", "cross"}:
+        yield (
+            "Batched tokens are the API server's default on an H100 or better; --max-num-batched-tokens sets another."
+        )

@@ -1,41 +1,41 @@
-"""What vLLM takes where nobody has said (engine/arg_utils.py, config/cache.py)."""
+"""vLLM's defaults (engine/arg_utils.py, config/cache.py)."""
 
 from __future__ import annotations
 
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
-from .versions import VllmVersion, behaviour
+from .versions import VllmVersion, vllm_version
 
 
-def batched_tokens(args: EngineArgs, does: VllmVersion) -> int:
-    """max_num_batched_tokens: as told, or an API server's default on that device."""
+def max_num_batched_tokens(args: EngineArgs, version: VllmVersion) -> int:
+    """Return the tokens of one step: as given, or the API server's default for the device."""
     if args.max_num_batched_tokens:
         return args.max_num_batched_tokens
-    if args.device_memory is not None and args.device_memory >= 160 * GIB and does.large_devices:
+    if args.device_memory is not None and args.device_memory >= 160 * GIB and version.large_devices:
         return 16384
-    return 8192 if _large(args, does) else 2048
+    return 8192 if _is_large_gpu(args, version) else 2048
 
 
-def sequences(args: EngineArgs, does: VllmVersion) -> int:
-    """max_num_seqs: as told, or the default on that device: 256 before V1."""
-    return args.max_num_seqs or (1024 if _large(args, does) and not does.v0 else 256)
+def max_num_seqs(args: EngineArgs, version: VllmVersion) -> int:
+    """Return the concurrent sequences: as given, or the default for the device (256 before V1)."""
+    return args.max_num_seqs or (1024 if _is_large_gpu(args, version) and not version.v0 else 256)
 
 
-def _large(args: EngineArgs, does: VllmVersion) -> bool:
-    """An H100 or better; so is a device that nobody has named."""
+def _is_large_gpu(args: EngineArgs, version: VllmVersion) -> bool:
+    """Return whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
     memory = 70 * GIB if args.device_memory is None else args.device_memory
-    slower = ("a100", "gb10") if does.version >= (0, 33) else ("a100",)
+    slower = ("a100", "gb10") if version.number >= (0, 33) else ("a100",)
     return memory >= 70 * GIB and not any(name in args.device.lower() for name in slower)
 
 
 def _limits(args: EngineArgs) -> Limits:
-    does = behaviour(args.engine_version)
-    return Limits(batched_tokens(args, does), sequences(args, does))
+    version = vllm_version(args.engine_version)
+    return Limits(max_num_batched_tokens(args, version), max_num_seqs(args, version))
 
 
-def _share(args: EngineArgs, devices: int) -> str:
-    return behaviour(args.engine_version).utilization
+def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
+    return vllm_version(args.engine_version).utilization
 
 
-DEFAULTS = EngineDefaults("vLLM", _limits, _share, must_fit_one=True)
+DEFAULTS = EngineDefaults("vLLM", _limits, _gpu_memory_utilization, must_fit_one=True)

@@ -1,4 +1,9 @@
-"""How vLLM puts layers into groups that share block numbers (v1/core/kv_cache_utils.py, kv_cache_planning.py)."""
+"""How vLLM puts layers into groups that share block numbers (v1/core/kv_cache_utils.py, kv_cache_planning.py).
+
+All layers of a model with one kind of cache form one group. In a hybrid model every group has layers of one kind, and
+all groups have the same number of layers: that of the rarest kind. Gemma 3 27B has 10 layers with full attention and
+52 with a sliding window: 1 group of 10 and 6 groups of windows, the last of which have 8 layers of padding in all.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import AttncalcError
-from .pages import LayerSpec
+from .layer_spec import LayerSpec
 from .versions import VllmVersion
 
 
-class Group(NamedTuple):
+class KVCacheGroup(NamedTuple):
     """Layers that share block numbers.
 
-    layers: their numbers in the model. specs: one of each layer, or all the same. padding: layers that
-    the group has room for and that are none.
+    Attributes:
+        layers: their numbers in the model.
+        specs: the spec of each of them.
     """
 
     layers: tuple[int, ...]
@@ -22,97 +28,129 @@ class Group(NamedTuple):
 
     @property
     def spec(self) -> LayerSpec:
-        """That of its first layer, which stands for the tokens that it keeps."""
+        """The spec of its first layer. It decides the group's blocks, which are the same for all its layers."""
         return self.specs[0]
 
 
-class Padding(NamedTuple):
-    """'Add 2 padding layers, may waste at most 9.09% KV cache memory'."""
+class GroupPadding(NamedTuple):
+    """The figures of 'Add 2 padding layers, may waste at most 9.09% KV cache memory'.
+
+    Attributes:
+        added: layers of padding.
+        layers: layers of that kind.
+    """
 
     added: int
     layers: int
 
 
-def grouped(
-    specs: Sequence[LayerSpec], does: VllmVersion, *, promote: bool
-) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
-    """The groups of layers with those specs, in the model's order, and the layers that padding adds.
+def group_layers(
+    specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool
+) -> tuple[tuple[KVCacheGroup, ...], tuple[GroupPadding, ...]]:
+    """Return the groups of those layers, which are in the model's order, and the padding of each kind that needs it.
 
-    promote: windows and chunks keep every token (--disable-hybrid-kv-cache-manager, and old versions).
-    AttncalcError: for pages that this version cannot bring together.
+    Args:
+        specs: the spec of every layer.
+        version: vLLM's version.
+        promote: store windows and chunks like full attention (--disable-hybrid-kv-cache-manager).
+
+    Raises AttncalcError if this version cannot group such layers.
     """
-    specs = _promoted(specs, does, promote)
-    numbers = range(len(specs))
-    if len({s.alike for s in specs}) == 1:
-        return (Group(tuple(numbers), tuple(specs)),), ()
-    if _one_type(specs) and (does.uniform_type or len({int(s.page_bytes) for s in specs}) == 1 or does.v0):
-        return (Group(tuple(numbers), tuple(specs)),), ()
-    if promote or not does.groups_hybrids:
-        raise _cannot(does, "keeps layers of one kind alone then")
-    specs = _unified(specs, does)
-    buckets: dict[tuple[object, ...], list[int]] = {}
-    for number in numbers:
-        buckets.setdefault(specs[number].alike, []).append(number)
-    size = _group_size([len(bucket) for bucket in buckets.values()], does)
-    groups: list[Group] = []
-    added: list[Padding] = []
-    for bucket in buckets.values():
-        parts = -(-len(bucket) // size)
-        if len(bucket) % size:
-            added.append(Padding(size - len(bucket) % size, len(bucket)))
-        for i in range(parts):
-            # every parts-th layer: so that a pipeline stage has its share of each group
-            mine = tuple(bucket[i::parts]) if does.strides_groups else tuple(bucket[i * size : (i + 1) * size])
-            groups.append(Group(mine, tuple(specs[n] for n in mine)))
-    return tuple(groups), tuple(added)
+    specs = _promote_windows(specs, version, promote=promote)
+    if _is_one_group(specs, version):
+        return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),), ()
+    if promote or not version.groups_hybrids:
+        raise _unsupported(version, "supports only layers of one kind here, and this model has several")
+    specs = _equalize_pages(specs, version)
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for number, spec in enumerate(specs):
+        kinds.setdefault(spec.grouping_key, []).append(number)
+    size = _group_size([len(layers) for layers in kinds.values()], version)
+    groups = [
+        KVCacheGroup(part, tuple(specs[number] for number in part))
+        for layers in kinds.values()
+        for part in _split(layers, size, version)
+    ]
+    padding = [GroupPadding(-len(layers) % size, len(layers)) for layers in kinds.values() if len(layers) % size]
+    return tuple(groups), tuple(padding)
 
 
-def _group_size(counts: Sequence[int], does: VllmVersion) -> int:
-    """Layers of a group: as many as the rarest kind has, or the commonest where they are about as many."""
-    least, most = min(counts), max(counts)
-    if does.most_padding:
-        over, under = does.most_padding
-        if most * under < least * over:
-            return most
-    return least
+def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple[int, ...]]:
+    """Return the layers of one kind in parts of at most `size` layers.
+
+    Newer versions take every n-th layer, so that each pipeline stage has its share of every group: layers 0 to 5 in
+    parts of 3 are (0, 2, 4) and (1, 3, 5). Older versions take consecutive layers: (0, 1, 2) and (3, 4, 5).
+    """
+    n = -(-len(layers) // size)
+    if version.strides_groups:
+        return [tuple(layers[i::n]) for i in range(n)]
+    return [tuple(layers[i * size : (i + 1) * size]) for i in range(n)]
 
 
-def _promoted(specs: Sequence[LayerSpec], does: VllmVersion, promote: bool) -> list[LayerSpec]:
-    """Windows and chunks as full attention, where they are not grouped apart and another layer is full."""
-    if not any(s.kind == "full" for s in specs):
+def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
+    """Return the layers per group: those of the rarest kind, or of the most common if the two are about equal."""
+    fewest, largest = min(counts), max(counts)
+    if version.max_padding:
+        numerator, denominator = version.max_padding
+        if largest * denominator < fewest * numerator:
+            return largest
+    return fewest
+
+
+def _promote_windows(specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool) -> list[LayerSpec]:
+    """Return the specs with windows and chunks as full attention, if they have no groups of their own.
+
+    That applies only to a model that has full attention too.
+    """
+    full = next((s for s in specs if s.kind == "full"), None)
+    has_chunks = any(s.kind == "chunked" for s in specs)
+    if full is None or not (promote or not version.groups_hybrids or (has_chunks and not version.groups_chunks)):
         return list(specs)
-    whole = promote or not does.groups_hybrids or (not does.groups_chunks and any(s.kind == "chunked" for s in specs))
-    narrow = ("sliding", "chunked") if whole else ()
-    block = next(s.block_size for s in specs if s.kind == "full")
-    return [s._replace(kind="full", reach=None, block_size=block) if s.kind in narrow else s for s in specs]
+    return [
+        s._replace(kind="full", window=None, block_size=full.block_size) if s.kind in ("sliding", "chunked") else s
+        for s in specs
+    ]
 
 
-def _one_type(specs: Sequence[LayerSpec]) -> bool:
-    """All layers need the same number of tokens, whatever their widths."""
+def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
+    """Return whether all layers form one group: they are equal, or of one type and of widths that may be mixed."""
+    if len({s.grouping_key for s in specs}) == 1:
+        return True
+    one_page_size = len({int(s.page_bytes) for s in specs}) == 1
+    return _is_one_type(specs) and (version.uniform_type or version.v0 or one_page_size)
+
+
+def _is_one_type(specs: Sequence[LayerSpec]) -> bool:
+    """Return whether all layers store the same tokens, whatever their widths."""
     if len({int(s.block_size) for s in specs}) > 1:
         return False
-    return all(s.full for s in specs) or (len({(s.kind, s.reach) for s in specs}) == 1 and specs[0].kind != "mamba")
+    same_window = len({(s.kind, s.window) for s in specs}) == 1 and specs[0].kind != "mamba"
+    return same_window or all(s.is_full for s in specs)
 
 
-def _unified(specs: Sequence[LayerSpec], does: VllmVersion) -> list[LayerSpec]:
-    """The specs with pages of one size: smaller ones take more tokens, or are padded (from 0.24)."""
+def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[LayerSpec]:
+    """Return the specs with pages of one size, that of the largest.
+
+    A smaller page gets more tokens, if it divides the largest: 4 KiB beside 8 KiB holds twice as many. States, and
+    from 0.24 on other pages too, are padded instead.
+    """
     largest = max((s.page_bytes for s in specs), key=int)
-    found = []
+    equalized = []
     for s in specs:
         if s.page_bytes == largest:
-            found.append(s)
+            equalized.append(s)
         elif s.kind == "mamba":
-            found.append(s._replace(padded=largest))
-        elif does.unifies_pages and largest % s.page_bytes == 0:
-            found.append(s._replace(block_size=int(s.block_size) * (int(largest) // int(s.page_bytes))))
-        elif does.pads_pages and s.kind != "mla":
-            found.append(s._replace(padded=largest))
+            equalized.append(s._replace(padded=largest))
+        elif version.unifies_pages and largest % s.page_bytes == 0:
+            equalized.append(s._replace(block_size=int(s.block_size) * (int(largest) // int(s.page_bytes))))
+        elif version.pads_pages and s.kind != "mla":
+            equalized.append(s._replace(padded=largest))
         else:
-            raise _cannot(does, "cannot bring together pages of different sizes")
-    return found
+            raise _unsupported(version, "cannot bring together pages of different sizes, which this model has")
+    return equalized
 
 
-def _cannot(does: VllmVersion, why: str) -> AttncalcError:
+def _unsupported(version: VllmVersion, why: str) -> AttncalcError:
     return AttncalcError(
-        f"vLLM {does.name} {why}, which this model has", "choose a newer one with --engine-version, or another engine"
+        f"vLLM {version.name} {why}", "choose a newer version with --engine-version, or another engine"
     )

@@ -1,4 +1,4 @@
-"""A start-up log of vLLM: what the engine was told, and what it said of its cache.
+"""Reads a start-up log of vLLM: the engine's settings, and the figures that it printed about its cache.
 
 The lines are those of vllm/v1/engine/core.py ('Initializing a V1 LLM engine ... with config'),
 v1/worker/gpu_worker.py ('Available KV cache memory'), v1/core/kv_cache_utils.py, and of V0's
@@ -14,6 +14,7 @@ from ...errors import AttncalcError
 from ...units import truncate
 
 _NUMBER = r"(\d[\d,_]{0,29})"
+_DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
 _SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ?GiB"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d+(?:\.\d+)*)")
@@ -22,35 +23,39 @@ _MODEL = re.compile(r"\bmodel='([^']+)'|'model(?:_tag)?': '([^']+)'")
 _DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w+)'")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d+) rank=\d+")
-_BEGINS = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
-_SIZED = re.compile(r"KV cache size: \d|# \w+ blocks: \d|KV cache is needed")
-_WORTH = re.compile(
+_START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
+_CACHE_SIZE = re.compile(r"KV cache size: \d|# \w+ blocks: \d|KV cache is needed")
+_RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|model|parallel|block|padding|prefix|dtype|world_size|GiB|Available memory"
+    r"|Maximum concurrency"
 )
-"""What every line that is read has one of: a log may be long."""
-_LOGGED = {
+"""Every line that a pattern matches contains one of these. All other lines are skipped, because logs can be long."""
+_FIGURES = {
     "available": re.compile(
         rf"Available KV cache memory: {_SIZE}|memory reserved for KV Cache is {_SIZE}|kv_cache_size={_SIZE}"
         rf"|larger than the available KV cache memory \({_SIZE}\)"
     ),
     "kv_tokens": re.compile(rf"KV cache size: {_NUMBER} tokens"),
-    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: (\d{1, 12}(?:\.\d{1, 9})?)x"),
+    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_DECIMAL}x"),
     "cpu_blocks": re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)"),
     "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d+)"),
     "kv_bytes_per_sequence": re.compile(rf"{_SIZE} KV cache is needed"),
-    # exact bytes: as told, or as vllm-ascend prints them
+    # exact bytes: as an argument, or as vllm-ascend prints them
     "kv_memory": re.compile(r"kv_cache_memory_bytes'?[=:] ?(\d+)|Available memory: (\d+), total memory"),
     "max_context": re.compile(rf"estimated maximum model length is {_NUMBER}"),
     "kv_block_size": re.compile(rf"Setting attention block size to {_NUMBER} tokens"),
 }
+"""The figures that are read, by the names that attncalc gives them in JSON, with the lines that contain them."""
+_SIZE_FIGURES = {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}
+"""A start-up log has at least one of these."""
 
 
 def _setting(*names: str) -> re.Pattern[str]:
-    """A setting in the line of the engine's config (name=value) or of arguments ('name': value)."""
+    """Return a pattern for a setting in the engine's config (name=value) or in its arguments ('name': value)."""
     return re.compile(rf"(?<!\w)'?(?:{'|'.join(names)})'?[=:] ?'?(?:torch\.)?(?!None|auto)([\w.]*\w)")
 
 
-_TOLD = {
+_SETTINGS = {
     "tp": _setting("tensor_parallel_size"),
     "pp": _setting("pipeline_parallel_size"),
     "dcp": _setting("decode_context_parallel_size"),
@@ -64,100 +69,114 @@ _TOLD = {
     "mamba_ssm_cache_dtype": _setting("mamba_ssm_cache_dtype"),
     "speculative_tokens": _setting("num_spec_tokens", "num_speculative_tokens"),
 }
-"""What this package calls a setting, and how vLLM's log says it."""
+"""The settings that are read, by the names of `EngineArgs` and `attncalc fit`."""
 
 
 class Printed(NamedTuple):
-    """A figure as the log has it: its text, whose last digit says how it was rounded, and its line."""
+    """A figure as the log prints it.
+
+    Attributes:
+        text: its digits, whose number shows how it was rounded.
+        line: the part of the line that has it.
+    """
 
     text: str
     line: str
 
 
 class Log(NamedTuple):
-    """What a log says. told: settings by this package's names, as text; model: as the engine was given it.
+    """The contents of a start-up log.
 
-    available: GiB for the cache, one for each rank that printed it. logged: the engine's figures by name.
-    starts: how many times the engine started in it; all else is of the last.
+    Attributes:
+        version: vLLM's version, "v0" for the old engine; None if the log does not have it.
+        model: the model as it was given to vLLM; None if the log does not have it.
+        settings: settings as text, by the names of `EngineArgs` and `attncalc fit`.
+        available: the GiB for the cache that each rank printed.
+        logged: the engine's figures by name.
+        starts: how often the engine started in this log; everything else is from its last start.
     """
 
     version: str | None
     model: str | None
-    told: dict[str, str]
+    settings: dict[str, str]
     available: tuple[Printed, ...]
     logged: dict[str, Printed]
     starts: int = 1
 
 
 def read_log(text: str, name: str) -> Log:
-    """What the log `text` says; name: the file's, for the error. AttncalcError: it is no start-up log of vLLM."""
+    """Return the contents of the log `text`; name: the file's, for the error.
+
+    Raises AttncalcError if no line has the size of the cache.
+    """
     lines, starts = _last_start([" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines()])
-    version, model, told = _told(lines)
+    version, model, settings = _read_settings(lines)
     available: list[Printed] = []
     logged: dict[str, Printed] = {}
     for line in lines:
-        for what, pattern in _LOGGED.items():
-            found = pattern.search(line)
-            if not found:
+        for figure, pattern in _FIGURES.items():
+            match = pattern.search(line)
+            if not match:
                 continue
-            values = [value.replace(",", "").replace("_", "") for value in found.groups() if value]
-            said = found.group()
-            if what == "available":
-                available.append(Printed(values[0], said))
-            elif what == "concurrency":
-                told["context"] = values[0]
-                _keep(logged, what, Printed(values[1], said))
-            elif what == "cpu_blocks":
+            values = [value.replace(",", "").replace("_", "") for value in match.groups() if value]
+            if figure == "available":
+                available.append(Printed(values[0], match.group()))
+            elif figure == "concurrency":
+                settings["context"] = values[0]
+                _store_least(logged, figure, Printed(values[1], match.group()))
+            elif figure == "cpu_blocks":
                 version = "v0"
-                logged["kv_blocks"], logged["cpu_blocks"] = Printed(values[0], said), Printed(values[1], said)
+                logged["kv_blocks"] = Printed(values[0], match.group())
+                logged["cpu_blocks"] = Printed(values[1], match.group())
             else:
-                _keep(logged, what, Printed(values[0], said))
-    if not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
+                _store_least(logged, figure, Printed(values[0], match.group()))
+    if not logged.keys() & _SIZE_FIGURES:
         raise AttncalcError(
-            f"{truncate(name)}: no start-up log of vLLM: no line says how large its cache is",
-            "it would have one such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
+            f"{truncate(name)} is no start-up log of vLLM: no line has the size of its cache",
+            "give a log with a line such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
         )
-    return Log(version, model, told, tuple(available), logged, starts)
+    return Log(version, model, settings, tuple(available), logged, starts)
 
 
 def _last_start(lines: list[str]) -> tuple[list[str], int]:
-    """The lines of the engine's last start that said how large its cache is; how many starts did."""
+    """Return the relevant lines of the last start that printed the size of its cache, and how many starts did."""
     starts: list[list[str]] = [[]]
-    sized = False
-    for line in filter(_WORTH.search, lines):
-        if sized and _BEGINS.search(line):
+    has_size = False
+    for line in filter(_RELEVANT.search, lines):
+        if has_size and _START.search(line):
             starts.append([])
-            sized = False
+            has_size = False
         starts[-1].append(line)
-        sized = sized or _SIZED.search(line) is not None
-    whole = [start for start in starts if any(map(_SIZED.search, start))]
-    return (whole[-1], len(whole)) if whole else (starts[-1], 1)
+        has_size = has_size or _CACHE_SIZE.search(line) is not None
+    complete = [start for start in starts if any(map(_CACHE_SIZE.search, start))]
+    return (complete[-1], len(complete)) if complete else (starts[-1], 1)
 
 
-def _keep(logged: dict[str, Printed], name: str, said: Printed) -> None:
-    """Of several ranks' figures the least, which is the one that all have."""
-    if name not in logged or float(said.text) < float(logged[name].text):
-        logged[name] = said
+def _store_least(logged: dict[str, Printed], name: str, printed: Printed) -> None:
+    """Store the figure unless there is a smaller one: if ranks print different figures, the least applies to all."""
+    if name not in logged or float(printed.text) < float(logged[name].text):
+        logged[name] = printed
 
 
-def _told(lines: list[str]) -> tuple[str | None, str | None, dict[str, str]]:
-    """The version, the model and the settings, from the lines that name them."""
+def _read_settings(lines: list[str]) -> tuple[str | None, str | None, dict[str, str]]:
+    """Return the version, the model and the settings."""
     version = None
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in lines:
         if engine := _ENGINE.search(line):
             version = "v0" if engine.group("engine") == "V0" else engine.group("version")
-        for name, pattern in _TOLD.items():
-            if found := pattern.search(line):
-                told.setdefault(name, next(filter(None, found.groups())))  # a drafter's come second
+        for name, pattern in _SETTINGS.items():
+            if match := pattern.search(line):
+                # the first line has the model's settings, a later one may have the drafter's
+                settings.setdefault(name, next(filter(None, match.groups())))
         if _NO_PREFIXES.search(line):
-            told["prefix_caching"] = "False"
-    if told.get("kv_dtype") == "fp8_ds_mla":  # what fp8 is for a model with an indexer
-        told["kv_dtype"] = "fp8"
+            settings["prefix_caching"] = "False"
+    if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
+        settings["kv_dtype"] = "fp8"
     text = "\n".join(lines)
     if drafter := _DRAFTER.search(text):
-        told["speculative_layers"] = "1" if drafter.group(1).endswith(("mtp", "eagle", "eagle3")) else "0"
-    if (ranks := _RANKS.search(text)) and not told.keys() & {"tp", "pp"}:
-        told["tp"] = ranks.group(1)
-    served, model = _BANNER.search(text), _MODEL.search(text)
-    return version or (served and served.group(1)), model and (model.group(1) or model.group(2)), told
+        settings["speculative_layers"] = "1" if drafter.group(1).endswith(("mtp", "eagle", "eagle3")) else "0"
+    if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
+        settings["tp"] = ranks.group(1)
+    banner, model = _BANNER.search(text), _MODEL.search(text)
+    return version or (banner and banner.group(1)), model and (model.group(1) or model.group(2)), settings

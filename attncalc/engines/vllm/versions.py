@@ -1,4 +1,4 @@
-"""What changed between vLLM's versions, as far as a log's figures go. Read from the sources of 0.8.5 to 0.33.0."""
+"""What changed between vLLM's versions and affects its cache or its log. Read from the sources of 0.8.5 to 0.33.0."""
 
 from __future__ import annotations
 
@@ -8,241 +8,256 @@ from typing import NamedTuple
 from ...errors import AttncalcError
 from ...units import truncate
 
-Version = tuple[int, ...]
+Number = tuple[int, ...]
+"""A version as numbers: (0, 11, 1)."""
 
-FIRST, NEWEST = (0, 5), (0, 33, 0)
-"""The first whose log lines are known here, and the newest whose source was read."""
+OLDEST, NEWEST = (0, 5), (0, 33, 0)
+"""The oldest version whose log lines are supported, and the newest whose source was read."""
 V0 = "V0"
 RELEASES = (
     *("0.33.0", "0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.28.0", "0.27.1", "0.26.0", "0.25.1", "0.24.0", "0.23.0"),
     *("0.22.1", "0.21.0", "0.20.2", "0.20.1", "0.20.0", "0.19.1", "0.18.1", "0.17.1", "0.16.0", "0.15.1", "0.14.1"),
     *("0.13.0", "0.12.0", "0.11.2", "0.11.0", "0.10.2", "0.10.1", "0.10.0", "0.9.2", "0.9.0", "0.8.5"),
 )
-"""Releases that a log may be of, from the newest on: one at the least of each stretch in which nothing changed."""
+"""Releases that a log without a version may come from, the newest first: at least one per set of behaviours below."""
 _V1_BY_DEFAULT = (0, 8)
 
 
 class VllmVersion(NamedTuple):
-    """What one version does. Each field's comment names the file that decides it."""
+    """The behaviour of one version. Each property names the file of vLLM that decides it.
 
-    version: Version
+    Attributes:
+        number: the version, (0,) for the V0 engine of any version.
+        v0: whether it is the engine before V1.
+    """
+
+    number: Number
     v0: bool
 
     @property
     def name(self) -> str:
-        """'0.33.0', 'V0'."""
-        return V0 if self.version == (0,) else ".".join(map(str, self.version))
+        """'0.33.0', or 'V0'."""
+        return V0 if self.number == (0,) else ".".join(map(str, self.number))
 
     @property
     def utilization(self) -> str:
-        """gpu_memory_utilization where none is given (config/cache.py)."""
-        return "0.92" if self.version >= (0, 20) else "0.9"
+        """The default of gpu_memory_utilization (config/cache.py)."""
+        return "0.92" if self.number >= (0, 20) else "0.9"
 
     @property
     def groups_hybrids(self) -> bool:
-        """Windows have blocks of their own; before, they were kept as long as the context (kv_cache_utils.py)."""
-        return not self.v0 and self.version >= (0, 9, 1)
+        """Sliding windows have their own groups; before, they were stored like full attention (kv_cache_utils.py)."""
+        return not self.v0 and self.number >= (0, 9, 1)
 
     @property
     def groups_chunks(self) -> bool:
-        """So have chunks (envs.py, VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE: its default changed twice)."""
-        return (0, 10) <= self.version < (0, 10, 1) or self.version >= (0, 14)
+        """Chunks have groups of their own too.
+
+        The default of VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE changed twice (envs.py).
+        """
+        return (0, 10) <= self.number < (0, 10, 1) or self.number >= (0, 14)
 
     @property
     def aligns_states(self) -> bool:
         """Attention's blocks grow until a state fits in one (models/config.py, later platforms/interface.py)."""
-        return not self.v0 and self.version >= (0, 10)
+        return not self.v0 and self.number >= (0, 10)
 
     @property
     def uniform_type(self) -> bool:
-        """Layers of one type and different widths share a group (UniformTypeKVCacheSpecs)."""
-        return self.version >= (0, 11)
+        """Layers of one type but of different widths share a group (UniformTypeKVCacheSpecs)."""
+        return self.number >= (0, 11)
 
     @property
     def unifies_pages(self) -> bool:
-        """Smaller pages take more tokens (unify_kv_cache_spec_page_size)."""
-        return self.version >= (0, 12)
+        """Layers with smaller pages get larger blocks, so that all pages are equal (unify_kv_cache_spec_page_size)."""
+        return self.number >= (0, 12)
 
     @property
     def pads_pages(self) -> bool:
-        """Pages that do not divide the largest are padded to it (the same function)."""
-        return self.version >= (0, 24)
+        """Pages that do not divide the largest page are padded to it (the same function)."""
+        return self.number >= (0, 24)
 
     @property
-    def most_padding(self) -> tuple[int, int] | None:
-        """Groups take as many layers as the largest type has where that is less than this times the smallest."""
-        if self.version >= (0, 18):
+    def max_padding(self) -> tuple[int, int] | None:
+        """The ratio (a, b) below which groups get the size of the largest type instead of the smallest.
+
+        (3, 2): 13 layers of one type and 10 of another make groups of 13, since 13 / 10 < 3 / 2. None: never.
+        """
+        if self.number >= (0, 18):
             return (3, 2)
-        return (5, 4) if self.version >= (0, 12) else None
+        return (5, 4) if self.number >= (0, 12) else None
 
     @property
     def steps_by_block(self) -> bool:
-        """Those blocks are multiples of the size that was told; before, of the kernel's, and at least that size."""
-        return self.version >= (0, 20)
+        """Blocks aligned with states are multiples of the requested block size.
+
+        Before, they were multiples of the kernel's, and at least the requested size.
+        """
+        return self.number >= (0, 20)
 
     @property
     def strides_groups(self) -> bool:
-        """A group takes every n-th layer of its kind, so that each stage has its share (kv_cache_utils.py)."""
-        return self.version >= (0, 11)
+        """A group takes every n-th layer of its type, so that each pipeline stage has its share (kv_cache_utils.py)."""
+        return self.number >= (0, 11)
 
     @property
     def multiplies_dcp(self) -> bool:
-        """The tokens logged of several groups are times dcp too (kv_cache_utils.py)."""
-        return self.version >= (0, 11)
+        """With several groups too, the logged tokens are multiplied by dcp (kv_cache_utils.py)."""
+        return self.number >= (0, 11)
 
     @property
-    def logs_told_block(self) -> bool:
-        """The tokens logged of one group are blocks of the size that was told (kv_cache_utils.py)."""
-        return self.version < (0, 11)
+    def logs_requested_block(self) -> bool:
+        """With one group, the logged tokens are blocks times the requested block size (kv_cache_utils.py)."""
+        return self.number < (0, 11)
 
     @property
     def has_dcp(self) -> bool:
-        """There is decode context parallelism (kv_cache_utils.py)."""
-        return self.version >= (0, 10, 2)
+        """Decode context parallelism is available (kv_cache_utils.py)."""
+        return self.number >= (0, 10, 2)
 
     @property
     def has_cross_attention(self) -> bool:
-        """There is a cache for cross-attention (CrossAttentionSpec)."""
-        return not self.v0 and self.version >= (0, 10, 2)
+        """Cross-attention has a cache (CrossAttentionSpec)."""
+        return not self.v0 and self.number >= (0, 10, 2)
 
     @property
     def always_announces_block(self) -> bool:
-        """The line on attention's block size stands in the log even where it did not grow (models/config.py)."""
-        return self.version < (0, 18)
+        """The log has the line on attention's block size even if the size did not grow (models/config.py)."""
+        return self.number < (0, 18)
 
     @property
-    def latents_beside_states(self) -> bool:
-        """Blocks of latents grow for states too (models/config.py)."""
-        return self.version >= (0, 11, 1)
+    def aligns_latents(self) -> bool:
+        """Blocks of MLA's latents grow for states too (models/config.py)."""
+        return self.number >= (0, 11, 1)
 
     @property
-    def least_latent_block(self) -> int:
+    def latent_alignment(self) -> int:
         """Tokens that such a block is a multiple of (platforms/interface.py)."""
-        return 128 if self.version >= (0, 27) else 64
+        return 128 if self.number >= (0, 27) else 64
 
     @property
     def forces_flashmla(self) -> bool:
-        """On NVIDIA GPUs a block that FlashMLA has not becomes 64 tokens (platforms/cuda.py)."""
-        return not self.v0 and self.version < (0, 18)
+        """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens (platforms/cuda.py)."""
+        return not self.v0 and self.number < (0, 18)
 
     @property
     def sparse_latents_in_fp8(self) -> bool:
-        """An indexer's model keeps fp8_ds_mla unless told bfloat16 (models/config.py)."""
-        return self.version == (0, 11, 0)
+        """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16 (models/config.py)."""
+        return self.number == (0, 11, 0)
 
     @property
-    def drafts_beside_states(self) -> bool:
-        """Any model with states may have a drafter, and prefixes with it; before, the gated delta net's alone."""
-        return self.version >= (0, 17)
+    def drafts_with_states(self) -> bool:
+        """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
+        return self.number >= (0, 17)
 
     @property
     def caches_state_prefixes(self) -> bool:
-        """Prefixes of states can be cached at all (gpu_model_runner.py)."""
-        return self.version >= (0, 11, 1)
+        """Prefix caching is available for models with states (gpu_model_runner.py)."""
+        return self.number >= (0, 11, 1)
 
-    def keeps_by_chunk(self, drafting: bool) -> bool:
-        """Mamba's states are kept once a chunk where prefixes are (mamba_cache_mode 'all', models/config.py)."""
-        return self.version < (0, 28) and not (drafting and self.version >= (0, 20))
+    def stores_state_per_chunk(self, drafting: bool) -> bool:
+        """Return whether prefix caching stores a Mamba state per chunk (mamba_cache_mode 'all', models/config.py)."""
+        return self.number < (0, 28) and not (drafting and self.number >= (0, 20))
 
     @property
     def steps_depend_on_experts(self) -> bool:
-        """A mixture of experts runs on the older runner, with as many steps as stages (config/vllm.py)."""
-        return (0, 26) <= self.version < (0, 29)
+        """A mixture of experts runs on the older runner, with as many steps in flight as stages (config/vllm.py)."""
+        return (0, 26) <= self.number < (0, 29)
 
     @property
     def groups_by_worker(self) -> bool:
         """Each pipeline stage groups its own layers (v1/engine/core.py)."""
-        return self.version < (0, 11)
+        return self.number < (0, 11)
 
     @property
     def cuts_groups(self) -> bool:
-        """A stage pays for its own layers where a group has several widths (_project_kv_cache_groups_to_worker)."""
-        return self.version < (0, 11) or self.version >= (0, 17)
+        """A stage allocates only its own layers of a group with several widths (_project_kv_cache_groups_to_worker)."""
+        return self.number < (0, 11) or self.number >= (0, 17)
 
     @property
     def pads_values(self) -> bool:
-        """Values narrower than keys are stored as wide (mimo_v2_flash.py)."""
-        return self.version < (0, 20)
+        """V is stored as wide as K if it is narrower (mimo_v2_flash.py)."""
+        return self.number < (0, 20)
 
     @property
     def crosses_by_length(self) -> bool:
         """Cross-attention's blocks are for the encoder's tokens; later, for max_num_batched_tokens."""
-        return self.version < (0, 13)
+        return self.number < (0, 13)
 
     @property
     def drafts_in_states(self) -> bool:
-        """A request has a block for each token that a drafter may take back, and one more to align prefixes."""
-        return self.version >= (0, 15)
+        """A request has a block per token that a drafter may roll back, and one more to align prefixes."""
+        return self.number >= (0, 15)
 
     @property
     def counts_requests(self) -> bool:
-        """Concurrency is blocks over a request's blocks; before, tokens over the context."""
-        return not self.v0 and self.version >= (0, 9, 1)
+        """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
+        return not self.v0 and self.number >= (0, 9, 1)
 
     def window_block(self, block_size: int) -> int:
-        """Tokens of a window's block: 0.25 to 0.29 take the kernel's smallest (attention.py)."""
-        return 16 if (0, 25) <= self.version < (0, 30) and block_size > 16 else block_size
+        """Return the tokens per block of a sliding window: 0.25 to 0.29 use the kernel's smallest (attention.py)."""
+        return 16 if (0, 25) <= self.number < (0, 30) and block_size > 16 else block_size
 
     @property
     def tokens_from_concurrency(self) -> bool:
-        """'GPU KV cache size' is concurrency times the context; before, it was blocks over groups."""
-        return self.version >= (0, 20, 1)
+        """'GPU KV cache size' is concurrency times the context; before, it was blocks / groups times block size."""
+        return self.number >= (0, 20, 1)
 
     @property
     def two_steps_in_flight(self) -> bool:
         """A window keeps the tokens of all steps in flight, two with async scheduling (max_in_flight_tokens)."""
-        return self.version >= (0, 26)
+        return self.number >= (0, 26)
 
     @property
     def caches_hybrid_prefixes(self) -> bool:
         """Prefix caching is on by default for models with states too (config/model.py)."""
-        return self.version >= (0, 26)
+        return self.number >= (0, 26)
 
     @property
     def planner(self) -> str:
-        """The file that makes groups and counts blocks."""
-        return "kv_cache_planning.py" if self.version >= (0, 33) else "kv_cache_utils.py"
+        """The file that groups layers and counts blocks."""
+        return "kv_cache_planning.py" if self.number >= (0, 33) else "kv_cache_utils.py"
 
     @property
-    def one_line(self) -> bool:
-        """Tokens and concurrency stand on one line of the log."""
-        return self.version >= (0, 28)
+    def logs_one_line(self) -> bool:
+        """The log has tokens and concurrency on one line."""
+        return self.number >= (0, 28)
 
     @property
     def large_devices(self) -> bool:
-        """Devices of 160 GiB and more have a default number of batched tokens of their own (arg_utils.py)."""
-        return self.version >= (0, 28)
+        """Devices of 160 GiB and more have their own default of max_num_batched_tokens (arg_utils.py)."""
+        return self.number >= (0, 28)
 
 
-def behaviour(text: str | None) -> VllmVersion:
-    """That of the version so named; of the newest where none is. 'v0' is the old engine of any version.
+def vllm_version(text: str | None) -> VllmVersion:
+    """Return the version named `text`: '0.11.0', 'v0' for the old engine, None for the newest.
 
-    AttncalcError: no version, one before the first or after the newest that is known here.
+    Raises AttncalcError if `text` is no version, is older than OLDEST, or newer than NEWEST.
     """
     if text is None:
         return VllmVersion(NEWEST, v0=False)
     if text.lower() == "v0":
         return VllmVersion((0,), v0=True)
-    found = re.match(
-        r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII
-    )  # whatever .post1, rc2 or +cu128 follows
-    if found is None:
+    # .post1, rc2 or +cu128 may follow
+    match = re.match(r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII)
+    if match is None:
         raise AttncalcError(
-            f"--engine-version: '{truncate(text)}' is no version of vLLM", f"for example {_name(NEWEST)}, 0.11.0 or v0"
+            f"--engine-version: '{truncate(text)}' is no version of vLLM",
+            f"write a version as {_name(NEWEST)} or 0.11.0, or v0 for the old engine",
         )
-    version = tuple(int(part) for part in found.group(1).split("."))
-    if version < FIRST:
+    number = tuple(int(part) for part in match.group(1).split("."))
+    if number < OLDEST:
         raise AttncalcError(
-            f"--engine-version {truncate(text)}: before the first whose log lines are known here",
-            f"the first is {_name(FIRST)}, the newest {_name(NEWEST)}",
+            f"--engine-version {truncate(text)} is too old to be supported",
+            f"the oldest supported version is {_name(OLDEST)}, the newest {_name(NEWEST)}",
         )
-    if version[:2] > NEWEST[:2]:
+    if number[:2] > NEWEST[:2]:
         raise AttncalcError(
-            f"--engine-version {truncate(text)}: after the newest whose source was read",
-            f"the newest is {_name(NEWEST)}; without the option it is taken",
+            f"--engine-version {truncate(text)} is newer than the newest supported version",
+            f"the newest is {_name(NEWEST)}, which is the default",
         )
-    return VllmVersion(version, v0=version < _V1_BY_DEFAULT)
+    return VllmVersion(number, v0=number < _V1_BY_DEFAULT)
 
 
-def _name(version: Version) -> str:
-    return ".".join(map(str, version))
+def _name(number: Number) -> str:
+    return ".".join(map(str, number))

@@ -1,0 +1,238 @@
+"""The family whose rules a config.json is read by: that of its model_type, or of the language model inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import AttncalcError, did_you_mean
+from ...units import truncate
+from ..data_files import folder_content
+from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
+
+FOLDER = Path(__file__).parent / "families"
+TIP = "'attncalc presets families' lists what is supported; --assume-grouped reads it as plain grouped attention"
+RULE_KEYS = (
+    "like",  # the family whose rules this one starts from
+    "fields",  # defaults and names of a config class that transformers does not have, or does not fully declare
+    "kind",  # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
+    "kinds",  # {name of a kind: the rules of its layers}
+    "require",  # formulas that must hold
+    "ignored",  # fields of the class that change no figure
+    "heads",  # {ending of a class in `architectures`: the rules that the class changes}
+    "variants",  # {ending of a class in `architectures`: the family that it is read as}
+    "encoder",  # the rules in which the encoder differs; `config` names the field with its own config
+    "text",  # the field with the config of the language model, in a model with a vision or audio tower
+    "text_defaults",  # the fields that the outer class adds to that config
+    "flat",  # true if the fields of the language model may also be at the top level
+    "note",  # notes for the reader of the figures
+    "part",  # true for a family that is only ever a part of another model
+    "unsupported",  # why the family is not supported
+)
+"""Keys of a family that are not keys of a model file."""
+MERGED = ("kinds", "encoder", "heads", "variants")
+"""Tables that a family extends; its other rules replace those of the family that it is `like`."""
+ADDED = ("require", "ignored", "note")
+"""Rules of a model with a vision or audio tower that come in addition to those of its language model."""
+ASSUMED = "assumed"
+"""The rules of --assume-grouped, which are no family's."""
+LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
+"""Fields in which configs of unknown model_types contain their language model."""
+
+
+class Family(NamedTuple):
+    """The rules that a config is read by, and the fields that they apply to.
+
+    Attributes:
+        name: The model_type.
+        rules: {key of a model file, or one of RULE_KEYS: rule}.
+        fields: The fields of the language model.
+        assumed: Whether the rules are those of --assume-grouped.
+        encoder_fields: The fields of the encoder, if it has a config of its own (T5Gemma).
+    """
+
+    name: str
+    rules: Mapping[str, Any]
+    fields: Fields
+    assumed: bool = False
+    encoder_fields: Fields | None = None
+
+
+def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family:
+    """Return the family of a config's language model. Raises AttncalcError if its model_type is not supported."""
+    name = config.get("model_type")
+    if assume_grouped and not (isinstance(name, str) and name in supported_model_types()):
+        return _assumed_family(config)
+    if not isinstance(name, str):
+        raise AttncalcError("model_type is missing", f"a config.json of transformers names its model_type; {TIP}")
+    rules = _rules_of_class(_supported_rules(name, "model_type"), config)
+    if rules.get("part"):
+        raise AttncalcError(f"model_type {name} is a part of another model", "give the whole model's config.json")
+    fields = Fields(config, _class_of(name, rules))
+    return _inner_family(name, rules, fields) if "text" in rules else Family(name, rules, fields)
+
+
+def supported_model_types() -> list[str]:
+    """Return the sorted model_types that a config.json may have."""
+    return sorted(name for name, rules in families().items() if not rules.keys() & {"unsupported", "part"})
+
+
+def unsupported_model_types() -> dict[str, str]:
+    """Return {model_type: why} of the language models that transformers has and attncalc does not support."""
+    known = families()
+    return {
+        name: known.get(name, {}).get("unsupported", "its layers are not modelled")
+        for name, known_class in config_classes().items()
+        if known_class.is_language_model and (name not in known or "unsupported" in known[name])
+    }
+
+
+@cache
+def families() -> dict[str, dict[str, Any]]:
+    """Return {model_type: rules} of all families, with the rules of the families that they are `like`."""
+    return {name: rules for name in _tables() if (rules := _rules(name))}
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """Return the class that a config names in `architectures`, or ''."""
+    classes = config.get("architectures")
+    return str(classes[0]) if isinstance(classes, list) and classes else ""
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a rule that may be one or several as a list."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+# The rules of a family
+
+
+@cache
+def _rules(name: str) -> dict[str, Any] | None:
+    """Return one family's rules, or None if there is no such family.
+
+    An entry that is neither a class of transformers nor has `fields` only serves others to be `like` it.
+    """
+    if name not in _tables() or name == ASSUMED:
+        return None
+    rules = _merged(name)
+    return rules if "fields" in rules or config_class(name) else None
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    """Return {model_type: rules} as families/*.yaml write them."""
+    return {name: rules for table in folder_content(FOLDER).values() for name, rules in table.items()}
+
+
+def _merged(name: str) -> dict[str, Any]:
+    """Return a family's rules on top of those of the family that it is `like`; null removes a rule."""
+    own = _tables()[name]
+    base = _merged(own["like"]) if "like" in own else {}
+    extended = {key: _without_nulls({**base[key], **own[key]}) for key in MERGED if base.get(key) and own.get(key)}
+    return _without_nulls({**base, **own, **extended})
+
+
+def _without_nulls(rules: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: rule for key, rule in rules.items() if rule is not None}
+
+
+def _supported_rules(name: str, field: str) -> dict[str, Any]:
+    """Return the rules of the model_type that a field gives. Raises AttncalcError if it is not supported."""
+    rules = _rules(name)
+    if rules is None:
+        hint = "" if config_class(name) else did_you_mean(name, families())
+        raise AttncalcError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
+    if "unsupported" in rules:
+        raise AttncalcError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
+    return rules
+
+
+def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rules of the class in `architectures`, which may have other layers (T5EncoderModel)."""
+    class_name = architecture(config)
+    variants = rules.get("variants", {})
+    variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
+    class_rules = rules if variant is None else _merged(variant)
+    if "unsupported" in class_rules:
+        raise AttncalcError(f"architectures {truncate(class_name)} is not supported: {class_rules['unsupported']}", TIP)
+    return class_rules
+
+
+def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
+    """Return transformers' config class with the family's `fields`.
+
+    `fields` declares the defaults and names of a class that transformers does not have, or names that the class
+    accepts beside those of its attribute_map.
+    """
+    known = config_class(name) or UNKNOWN_CLASS
+    declared = rules.get("fields") or {}
+    return known._replace(
+        defaults={**known.defaults, **declared.get("defaults", {})},
+        attribute_map={**known.attribute_map, **declared.get("attribute_map", {})},
+    )
+
+
+# Configs inside a config
+
+
+def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
+    """Return the family of the language model inside a model with a vision or audio tower.
+
+    Its rules are those of the inner model_type; the outer model's rules replace some of them, and add to ADDED.
+    """
+    field = rules["text"]
+    given = outer.given.get(field)
+    if given is None and rules.get("flat"):
+        given = {key: value for key, value in outer.given.items() if key != "model_type"}
+    if not isinstance(given, Mapping):
+        raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
+    given = {**rules.get("text_defaults", {}), **given}
+    inner_name = _inner_model_type(name, _class_of(name, rules), field, given)
+    inner_rules = _supported_rules(inner_name, f"{field}.model_type")
+    fields = Fields(given, _class_of(inner_name, inner_rules), outer)
+    if "text" in inner_rules:
+        inner = _inner_family(inner_name, inner_rules, fields)
+    else:
+        inner = Family(inner_name, inner_rules, fields)
+    outer_rules = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat", "text_defaults")}
+    added = {key: [*as_list(inner.rules.get(key)), *as_list(outer_rules.get(key))] for key in ADDED}
+    combined = {**inner.rules, **outer_rules, **added}
+    return inner._replace(rules=combined, encoder_fields=_encoder_fields(name, combined, outer))
+
+
+def _inner_model_type(name: str, outer_class: ConfigClass, field: str, given: Mapping[str, Any]) -> str:
+    """Return the model_type of the config inside `field`: its own, or what the outer class makes of it."""
+    own, default = given.get("model_type"), outer_class.sub_configs.get(field)
+    if field not in outer_class.fixed_sub_configs:
+        return str(own or default)
+    if own not in (None, default, name):
+        raise AttncalcError(
+            f"{field}.model_type '{truncate(str(own))}': the class of {name} makes it a {default}", "correct the config"
+        )
+    return str(default)
+
+
+def _encoder_fields(name: str, rules: Mapping[str, Any], outer: Fields) -> Fields | None:
+    """Return the fields of the encoder's own config, or None if the rules name no field that contains one."""
+    field = rules.get("encoder", {}).get("config")
+    if field is None:
+        return None
+    given = outer.given.get(field)
+    if not isinstance(given, Mapping):
+        raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its encoder there")
+    inner_name = str(given.get("model_type") or _class_of(name, rules).sub_configs.get(field))
+    inner_rules = _supported_rules(inner_name, f"{field}.model_type")
+    return Fields(given, _class_of(inner_name, inner_rules), outer)
+
+
+def _assumed_family(config: Mapping[str, Any]) -> Family:
+    """Return a config of any model_type as a family of plain grouped attention."""
+    rules = _merged(ASSUMED)
+    known_class = _class_of(ASSUMED, rules)
+    outer = Fields(config, known_class)
+    inner = next((config[field] for field in LANGUAGE_CONFIGS if isinstance(config.get(field), Mapping)), None)
+    fields = outer if inner is None else Fields(inner, known_class, outer)
+    return Family(str(config.get("model_type", "")), rules, fields, assumed=True)

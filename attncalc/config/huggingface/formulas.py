@@ -1,0 +1,111 @@
+"""The value of a rule, from the fields of a config.
+
+A rule gives the value of one key of a model file. It is the value itself, or a formula of the config's fields after
+'=', as in a spreadsheet:
+
+    norm: rmsnorm
+    n_heads: =num_attention_heads
+    d_head: =head_dim or hidden_size // num_attention_heads
+
+In the rules of a layer, `i` is the number of the layer, counted from 0. `top` are the fields of the config around a
+text_config, such as `top["tie_word_embeddings"]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from ...errors import AttncalcError
+from ...units import truncate
+from .fields import Fields
+
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (abs, all, any, bool, dict, enumerate, int, isinstance, len, list, max, min, range, round, str, sum)
+}
+"""The functions that a formula may call."""
+
+
+class _Namespace(dict[str, Any]):
+    """The names of a formula: a layer's number, a function, or a field; it records which fields are looked up."""
+
+    def __init__(self, fields: Fields, variables: Mapping[str, Any]) -> None:
+        super().__init__(FUNCTIONS, **variables, top=fields.outer_or_self, __builtins__={})
+        self.fields = fields
+        self.looked_up: list[str] = []
+
+    def __missing__(self, name: str) -> Any:
+        self.looked_up.append(name)
+        return self.fields[name]
+
+
+def value_of(rule: Any, fields: Fields, **variables: Any) -> Any:
+    """Return the value of a rule; lists and mappings may contain formulas too.
+
+    Raises AttncalcError, with the fields that the formula uses, if it cannot be computed from their values.
+    """
+    if isinstance(rule, list):
+        return [value_of(item, fields, **variables) for item in rule]
+    if isinstance(rule, Mapping):
+        return {name: value_of(item, fields, **variables) for name, item in rule.items()}
+    if not isinstance(rule, str) or not rule.startswith("="):
+        return rule
+    names = _Namespace(fields, variables)
+    try:
+        return eval(_compile(rule[1:]), names)
+    except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError, OverflowError):
+        raise _cannot_compute(rule, fields, dict.fromkeys(names.looked_up)) from None
+
+
+def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> AttncalcError:
+    """Return the error about a formula whose fields are missing or have values that it cannot use."""
+    missing = [name for name in names if fields[name] is None]
+    if missing:
+        subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"  # some of them are optional
+        return AttncalcError(f"{subject} is missing", "add it to the config")
+    values = ", ".join(f"{name} {truncate(repr(fields[name]))}" for name in names)
+    return AttncalcError(
+        f"the model cannot be computed from {values or rule}", "a field has another value than its class expects"
+    )
+
+
+def kinds_of_layer(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
+    """Return the names of layer i's kinds, in the order in which their rules override each other."""
+    kinds = value_of(rules.get("kind", []), fields, i=i)
+    return [str(name) for name in (kinds if isinstance(kinds, list) else [kinds])]
+
+
+def uses_layer_number(rules: Mapping[str, Any]) -> bool:
+    """Return whether a formula in `rules` may use `i`, the number of the layer."""
+    return bool(re.search(r"=.*\bi\b", str(rules)))
+
+
+def names_in(rules: Any) -> set[str]:
+    """Return the fields that formulas in `rules` name, whether or not a config's values make them look there."""
+    if isinstance(rules, Mapping):
+        return {name for rule in rules.values() for name in names_in(rule)}
+    if isinstance(rules, list):
+        return {name for rule in rules for name in names_in(rule)}
+    if not isinstance(rules, str) or not rules.startswith("="):
+        return set()
+    return set(_fields_of(rules[1:]))
+
+
+@cache
+def _fields_of(formula: str) -> frozenset[str]:
+    """Return the fields that one formula names. Cached, because families share most of their formulas."""
+    nodes = list(ast.walk(ast.parse(formula.strip(), mode="eval")))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    local_names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    local_names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return frozenset(names - local_names - {*FUNCTIONS, "i", "top"})
+
+
+@cache
+def _compile(formula: str) -> CodeType:
+    return compile(formula.strip(), "<rule>", "eval")

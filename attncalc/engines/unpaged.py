@@ -1,0 +1,85 @@
+"""A memory without pages, which the ideal engine and transformers have: sequences fit one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..attention import CacheSpec
+from ..errors import AttncalcError
+from ..quantity import named, quantity, ratio, symbol
+from ..units import BYTES, DType, count
+from ..workload import Workload
+from .base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
+from .pipeline import LayerCacheSpec, sum_over_layers
+
+
+@dataclass(frozen=True)
+class UnpagedLayout:
+    """A memory that sequences share without pages: it holds memory / (bytes of one sequence) of them.
+
+    Attributes:
+        stages: the layers of each pipeline stage, equal ones merged.
+        kv_dtype: dtype of the cache.
+        source_tokens: tokens of the encoder's side; None without an encoder.
+        layer_bytes: returns the bytes that one layer stores of one CacheSpec.
+        source: see CacheLayout, as are all further fields.
+    """
+
+    stages: tuple[tuple[LayerCacheSpec, ...], ...]
+    kv_dtype: DType
+    source_tokens: int | None
+    layer_bytes: Callable[[CacheSpec, Workload, DType], int]
+    source: str
+    bound: Bound = "lower"
+    facts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    max_sequences: int | None = None
+    version: str | None = None
+
+    @property
+    def parts(self) -> tuple[UnpagedLayout, ...]:
+        """The layout of each pipeline stage, if there are several."""
+        if len(self.stages) == 1:
+            return ()
+        return tuple(dataclasses.replace(self, stages=(stage,)) for stage in self.stages)
+
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that the sequences need, on the stage that needs the most."""
+        return self._largest_stage(Workload.decode(batch, context, source=self.source_tokens))
+
+    def pool(self, memory: int, context: int) -> Pool:
+        """Return what the memory holds. Its tokens are sequences * context, and the sequences may be a fraction."""
+        memory = symbol("kv_memory", memory, "bytes for the cache")
+        tokens = symbol("T", context, "tokens of a sequence")
+        source = self.source_tokens and symbol("T_source", self.source_tokens, "source tokens, on the encoder's side")
+        sequence_bytes = self._largest_stage(Workload.decode(1, tokens, source=source))
+        label = f"one sequence of {count(context)} tokens"
+        details = (Detail("kv_bytes_per_sequence", label, quantity(sequence_bytes), BYTES),)
+        if not sequence_bytes:  # a pipeline stage whose layers all share the caches of earlier layers
+            return Pool(None, NO_LIMIT, ratio(NO_LIMIT, 1), details, ())
+        divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
+        return Pool(None, quantity(memory * tokens // divisor), ratio(memory, divisor), details, ())
+
+    def _largest_stage(self, workload: Workload) -> int:
+        return max((self._stage_bytes(specs, workload) for specs in self.stages), key=int)
+
+    def _stage_bytes(self, specs: Sequence[LayerCacheSpec], workload: Workload) -> int:
+        return sum_over_layers(
+            specs,
+            lambda spec: sum(self.layer_bytes(cached, workload, self.kv_dtype) for cached in spec.cached),
+            "kv_bytes",
+            "bytes of a sequence",
+        )
+
+
+def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
+    """Raise AttncalcError if no layer has a cache, or if the source's length is missing."""
+    everything = [cached for spec in specs for cached in spec.cached]
+    if not everything:
+        raise AttncalcError(
+            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
+        )
+    if args.source is None and any(cached.scales_with == "source" for cached in everything):
+        raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")

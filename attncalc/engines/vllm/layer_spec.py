@@ -1,0 +1,155 @@
+"""The cache of one layer, as vLLM describes it: pages of some tokens, or of one state (v1/kv_cache_interface.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from ...attention import CacheSpec, Chunked, Sliding
+from ...errors import AttncalcError
+from ...quantity import ceil_div, symbol_like
+from ...units import DType, dtype
+from ..base import EngineArgs
+from .versions import VllmVersion
+
+Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
+STATE_ROLES = ("convolution", "state")
+_HEAD_ROLES = ("kv", "k", "v")
+_DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
+"""Dtypes that vLLM has for K and V. A latent can only have those without scales."""
+
+
+class LayerSpec(NamedTuple):
+    """The cache of one layer (vLLM's KVCacheSpec).
+
+    Attributes:
+        kind: vLLM's type of spec.
+        block_size: tokens per block.
+        token_bytes: bytes per token; of a state ("mamba"), all its bytes.
+        shape: (rows, width) of each tensor, which tells layers of equal bytes apart.
+        window: tokens of the sliding window or the chunk; None without one.
+        padded: bytes that the page is padded to; None without padding.
+    """
+
+    kind: Kind
+    block_size: int
+    token_bytes: int
+    shape: tuple[tuple[int, int], ...] = ()
+    window: int | None = None
+    padded: int | None = None
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block of one layer, with padding."""
+        return self.padded or self.unpadded_page_bytes
+
+    @property
+    def unpadded_page_bytes(self) -> int:
+        """Bytes of one block of one layer, without padding."""
+        return self.token_bytes if self.kind == "mamba" else self.block_size * self.token_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it stores every token. vLLM treats such layers as one type, whatever their widths."""
+        return self.kind in ("full", "mla")
+
+    @property
+    def label(self) -> str:
+        """'full', 'sliding 1,024'."""
+        return self.kind if self.window is None else f"{self.kind} {int(self.window):,}"
+
+    @property
+    def grouping_key(self) -> tuple[object, ...]:
+        """Equal for layers that vLLM can put in one group; of plain ints, because formulas do not matter here."""
+        return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.window and int(self.window))
+
+
+def layer_specs(
+    cached: tuple[CacheSpec, ...], args: EngineArgs, version: VllmVersion, block_size: int
+) -> Iterator[LayerSpec]:
+    """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source.
+
+    Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
+    """
+    for c in cached:
+        if c.role == "other":
+            raise AttncalcError(f"'{c.name}' is not supported for vLLM", "use --engine ideal for a lower bound")
+    heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "context"]
+    source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "source"]
+    states = [c for c in cached if c.role in STATE_ROLES]
+    has_indexer = any(c.role == "indexer" for c in cached)
+    if heads:
+        yield _head_spec(heads, args.kv_dtype, version, block_size)
+    for c in cached:
+        if c.role == "latent":
+            yield LayerSpec("mla", block_size, _latent_bytes(c, args.kv_dtype, has_indexer=has_indexer), _shape([c]))
+        if c.role == "indexer":
+            yield LayerSpec("mla", block_size, _indexer_bytes(c), _shape([c]))
+    if states:
+        yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
+    if source_heads:
+        yield _head_spec(source_heads, args.kv_dtype, version, block_size)._replace(kind="cross")
+
+
+def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(c.rows), int(c.width)) for c in cached)
+
+
+def _head_spec(heads: list[CacheSpec], stored: DType, version: VllmVersion, block_size: int) -> LayerSpec:
+    """Return the spec of K and V, which are one CacheSpec or two."""
+    if stored.name not in _DTYPES:
+        raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")
+    span = heads[0].span
+    kind: Kind = "full"
+    if isinstance(span, Sliding):
+        kind = "sliding"
+    elif isinstance(span, Chunked):
+        kind = "chunked"
+    widths = [c.width for c in heads]
+    if version.pads_values:
+        widths = [max(widths, key=int)] * len(widths)
+    token_bytes = sum(c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True))
+    block_size = version.window_block(block_size) if kind == "sliding" else block_size
+    return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
+
+
+def _latent_bytes(latent: CacheSpec, stored: DType, *, has_indexer: bool) -> int:
+    """Return the bytes of one token's latent.
+
+    With an indexer, fp8 means the format fp8_ds_mla: the latent in fp8 with an fp32 scale per 128 elements, and the
+    rotary key in 16 bits: 512 + 512 / 128 * 4 + 64 * 2 = 656 B.
+    """
+    if stored.group is not None:
+        raise AttncalcError(f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8")
+    if not (has_indexer and stored.name == "fp8"):
+        return stored.row_bytes(latent.width)
+    if latent.width != 576:
+        raise AttncalcError(
+            f"vLLM's fp8_ds_mla is for latents of 512 + 64 elements, not of {int(latent.width)}", "use --kv-dtype bf16"
+        )
+    rank = latent.width - latent.rotary
+    scales = 4 * ceil_div(rank, 128)
+    return rank + scales + latent.rotary * dtype("bf16").row_bytes(1)
+
+
+def _indexer_bytes(keys: CacheSpec) -> int:
+    """Return the bytes of one token's indexer key: fp8 with an fp32 scale per 128 elements, for any kv_dtype."""
+    return keys.width + 4 * ceil_div(keys.width, 128)
+
+
+def _state_bytes(state: CacheSpec, args: EngineArgs) -> int:
+    """Return the bytes of one layer's convolution or state (model_executor/layers/mamba/mamba_utils.py).
+
+    A convolution of width k stores k - 1 tokens, and those that a drafter may have to roll back: 3 + 2 = 5 tokens for
+    a width of 4 and 2 drafted tokens.
+    """
+    if state.role == "convolution":
+        drafted = args.speculative_tokens
+        if drafted:
+            meaning = "tokens that a drafter proposes in a step"
+            drafted = symbol_like(state.rows, "speculative_tokens", drafted, meaning)
+        return state.rows * args.dtype.row_bytes(state.width - 1 + drafted, "conv_bytes")
+    if state.dtype is None:  # lightning attention, to which mamba_ssm_cache_dtype does not apply
+        return state.rows * args.dtype.row_bytes(state.width, "state_bytes")
+    model_dtype = dtype(state.requested_dtype) if state.requested_dtype else args.dtype
+    return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(state.width, "state_bytes")

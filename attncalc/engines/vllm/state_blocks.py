@@ -1,0 +1,142 @@
+"""Recurrent states beside attention: how many blocks they take, and attention's blocks that grow until a state fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import AttncalcError
+from ...quantity import ceil_div, renamed, symbol_like
+from ..base import EngineArgs
+from ..pipeline import LayerCacheSpec
+from .layer_spec import STATE_ROLES, layer_specs
+from .versions import VllmVersion
+
+_CHECKPOINTS = {"GDN": ((0, 33), 64), "Mamba-2": ((0, 32), 1)}
+"""States that a prefill can store half-way: since which version, and the tokens that their blocks are a multiple of.
+
+Source: num_prefill_checkpoint_blocks in mamba_mixer2.py and qwen_gdn_linear_attn.py; the latter's multiple is
+FlashInfer's, which Hopper and Blackwell GPUs use.
+"""
+_STORED_PER_CHUNK = {"Mamba", "Mamba-2"}
+"""States that 0.11.1 to 0.27 store once per chunk with prefix caching (mamba_cache_mode 'all')."""
+
+
+class StateBlocks(NamedTuple):
+    """How vLLM stores a model's recurrent states.
+
+    Attributes:
+        per_request: blocks of one request in each group of states.
+        alignment: tokens that a block is a multiple of.
+        prefix_caching: whether prefix caching is on.
+    """
+
+    per_request: int
+    alignment: int
+    prefix_caching: bool
+
+
+def state_blocks(specs: Sequence[LayerCacheSpec], args: EngineArgs, version: VllmVersion) -> StateBlocks | None:
+    """Return how the states of those layers are stored; None without such layers.
+
+    A request needs one block for its state, one per drafted token, one more with prefix caching (to align prefixes),
+    and one for a checkpoint half-way through a prefill.
+
+    Raises AttncalcError if this version does not support the states, or not with these arguments.
+    """
+    labels = {spec.label for spec in specs if any(c.role in STATE_ROLES for c in spec.cached)}
+    if not labels:
+        return None
+    if not version.aligns_states:
+        raise AttncalcError("recurrent layers need vLLM 0.10.0 or later", "use --engine-version 0.10.0 or later")
+    has_attention = any(c.role not in STATE_ROLES for spec in specs for c in spec.cached)
+    default = version.caches_hybrid_prefixes and has_attention
+    prefix_caching = default if args.prefix_caching is None else args.prefix_caching
+    _check_states(labels, args, version, prefix_caching=prefix_caching, default=default)
+    if not version.drafts_in_states:
+        return StateBlocks(1, 1, prefix_caching=False)
+    if not prefix_caching:
+        return StateBlocks(1 + args.speculative_tokens, 1, prefix_caching=False)
+    checkpoints = all(label in _CHECKPOINTS and version.number >= _CHECKPOINTS[label][0] for label in labels)
+    alignment = max(_CHECKPOINTS[label][1] for label in labels) if checkpoints else 1
+    return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
+
+
+def _check_states(
+    labels: set[str], args: EngineArgs, version: VllmVersion, *, prefix_caching: bool, default: bool
+) -> None:
+    """Raise AttncalcError if this version does not support states with these arguments."""
+    if args.speculative_tokens and not version.drafts_with_states and labels != {"GDN"}:
+        raise AttncalcError(
+            f"vLLM {version.name} has no speculative decoding for these recurrent layers",
+            "use --engine-version 0.17.0 or later, or leave --speculative-tokens out",
+        )
+    if not prefix_caching:
+        return
+    off = "add --no-prefix-caching" if default else "leave --prefix-caching out: by default it is off"
+    if not version.caches_state_prefixes:
+        raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
+    if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(args.speculative_tokens > 0):
+        raise AttncalcError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
+    if args.speculative_tokens and version.drafts_in_states and not version.drafts_with_states:
+        raise AttncalcError(
+            f"vLLM {version.name} has no prefix caching for recurrent layers with speculative decoding", off
+        )
+
+
+class Alignment(NamedTuple):
+    """The block size with which a state fits in one block of attention.
+
+    Source: _align_hybrid_block_size (platforms/interface.py; before 0.20 models/config.py).
+
+    Attributes:
+        token_bytes: bytes of one token in one attention layer.
+        state_bytes: bytes of one layer's state.
+        block_size: tokens per block.
+        requested: tokens per block before the alignment.
+    """
+
+    token_bytes: int
+    state_bytes: int
+    block_size: int
+    requested: int
+
+
+def align_blocks(
+    specs: Sequence[LayerCacheSpec],
+    args: EngineArgs,
+    version: VllmVersion,
+    states: StateBlocks | None,
+    requested: int,
+) -> Alignment | None:
+    """Return the aligned block size; None unless the model has both attention and states.
+
+    A state of 2,146,304 B and 4,096 B per token need 524 tokens; the next multiple of 16 is 528.
+
+    Raises AttncalcError if this version does not support MLA beside states.
+    """
+    # the widest token and state, with blocks of 1 token
+    layers = [spec for cached in specs for spec in layer_specs(cached.cached, args, version, 1)]
+    state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
+    token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
+    if not (states and state_bytes and token_bytes):
+        return None
+    has_latents = any(s.kind == "mla" for s in layers)
+    if has_latents and not version.aligns_latents:
+        raise AttncalcError(
+            f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"
+        )
+    kernel = 64 if has_latents else 16
+    if version.steps_by_block:
+        kernel = max(requested, version.latent_alignment if has_latents else kernel)
+    needed = _fewest_tokens(token_bytes, state_bytes, math.lcm(kernel, states.alignment))
+    return Alignment(token_bytes, state_bytes, needed if needed > requested else requested, requested)
+
+
+def _fewest_tokens(token_bytes: int, state_bytes: int, alignment: int) -> int:
+    """Return the fewest tokens, a multiple of `alignment`, that take at least `state_bytes`."""
+    step = symbol_like(token_bytes, "alignment", alignment, "tokens that a block is a multiple of")
+    token = renamed(token_bytes, "bytes_per_token", "bytes of a token in one attention layer")
+    state = renamed(state_bytes, "bytes_of_state", "bytes of one layer's state")
+    return step * ceil_div(state, step * token)

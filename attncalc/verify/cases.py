@@ -1,0 +1,80 @@
+"""What is verified: each distinct attention layer of a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..attention import Attention, Cross
+from ..attention.recurrent import NoAttention
+from ..cost.common import group_name
+from ..model import ModelSpec, Stack
+from ..workload import Mask
+
+
+class Case(NamedTuple):
+    """One distinct attention layer of a model: the self- or cross-attention of one or more layer groups.
+
+    Attributes:
+        groups: names of the layer groups that have this attention.
+        stack: the stack that they belong to.
+        kind: the attention kind.
+        d_source: width of the tokens that keys and values are made from.
+        layers: layers that have this attention, in all groups.
+        layers_with_weights: those of them that have weights of their own.
+    """
+
+    groups: tuple[str, ...]
+    stack: Stack
+    kind: Attention
+    d_source: int
+    layers: int
+    layers_with_weights: int
+
+    @property
+    def group(self) -> str:
+        """Name of the first layer group. Its costs are those of the other groups too."""
+        return self.groups[0]
+
+    @property
+    def name(self) -> str:
+        """Name that is unique in the model: 'decoder', 'decoder_cross', 'dense and moe'."""
+        return " and ".join(f"{group}_cross" if self.crosses else group for group in self.groups)
+
+    @property
+    def cost_name(self) -> str:
+        """Name that the cost functions use for this attention of the first layer group."""
+        return f"{self.group}_cross" if self.crosses else self.group
+
+    @property
+    def crosses(self) -> bool:
+        """Whether keys and values come from a source."""
+        return isinstance(self.kind, Cross)
+
+    @property
+    def mask(self) -> Mask:
+        """The mask of its queries."""
+        return Mask("bidirectional") if self.crosses else self.stack.mask
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it decodes token by token and caches something for later tokens."""
+        return self.stack.has_cache and bool(self.kind.cache())
+
+
+def cases(model: ModelSpec) -> tuple[Case, ...]:
+    """Return every distinct attention layer of a model. A symbolic model gives symbolic cases in the same order."""
+    by_key: dict[object, Case] = {}
+    for stack, layers in model.groups():
+        group = group_name(model, stack, layers)
+        for kind in layers.attentions:
+            if isinstance(kind, NoAttention):
+                continue
+            d_source = model.d_source if kind is layers.cross else stack.d_model
+            key = (kind, stack.name, d_source)
+            case = by_key.get(key) or Case((), stack, kind, d_source, 0, 0)
+            by_key[key] = case._replace(
+                groups=(*case.groups, group),
+                layers=case.layers + int(layers.count),
+                layers_with_weights=case.layers_with_weights + (0 if layers.shares_weights else int(layers.count)),
+            )
+    return tuple(by_key.values())

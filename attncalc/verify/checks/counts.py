@@ -1,0 +1,210 @@
+"""What can be counted and must be equal: parameters, bytes of the cache, FLOPs, visible pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...attention import Matrix, pairs
+from ...check import Check
+from ...engines import engine
+from ...quantity import total
+from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
+from ...workload import Run, Workload
+from ..cases import Case
+from ..kernels import sdpa
+from ..masks import BLOCK, NO_MASK, mask_matrix
+from ..passes import Pass
+from ..plan import Plan
+from ..real_layer import RealLayer, attend_with
+from ..request import DECODE_STEPS
+from .tolerance import largest, relative_error, tolerance
+
+MAX_COUNTED_TOKENS = 16_384
+"""Visible pairs are counted one by one up to this many tokens: the mask grows with their square."""
+
+
+def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
+    """Check the elements of each parameter of the layer, and of all together."""
+    elements: Counter[str] = Counter()
+    for name, parameter in layer.module.named_parameters():
+        elements[name.partition(".")[0]] += parameter.numel()
+    matrices = {m.name: m for m in symbolic.kind.matrices(symbolic.stack.d_model, symbolic.d_source)}
+    for name in {**matrices, **elements}:
+        yield Check(
+            "parameters",
+            f"params_{name}",
+            name,
+            matrices.get(name, Matrix(name, 0)).params,
+            elements[name],
+            unit=PARAMS,
+            note="elements of the layer's parameters of this name",
+            failure="the formula of this matrix does not match the layer",
+        )
+    yield Check(
+        "parameters",
+        "params_layer",
+        "all parameters",
+        total(m.params for m in matrices.values()),
+        elements.total(),
+        unit=PARAMS,
+        note="elements of all parameters of one layer",
+        failure="the layer has a parameter that the formulas do not count, or lacks one that they count",
+    )
+
+
+def cache_bytes(layer: RealLayer, symbolic: Case, plan: Plan) -> Iterator[Check]:
+    """Check the bytes of the cache after a prefill and after decode steps, its contents, and the decoded outputs.
+
+    Sinks are left out, because only the math backend can compute them.
+    """
+    request, stepwise, at_once = layer.request, layer.new_state(), layer.new_state()
+    before = request.context - DECODE_STEPS
+    prefill_kernel = plan.leanest_kernel(layer.case, "prefill")
+    decode_kernel = plan.leanest_kernel(layer.case, "decode")
+    attend = attend_with(prefill_kernel, layer.prefill_mask(request.context), with_sinks=False)
+    expected = layer.prefill(request.context, attend, at_once)[:, before:]
+    layer.prefill(before, attend_with(prefill_kernel, layer.prefill_mask(before), with_sinks=False), stepwise)
+    predicted = predicted_bytes(symbolic, request.decode(before))
+    yield _bytes_check("prefill", f"after {before:,} tokens", predicted, stepwise.bytes)
+    steps = []
+    for position in range(before, request.context):
+        attend = attend_with(decode_kernel, layer.decode_mask(stepwise), with_sinks=False)
+        steps.append(layer.step(position, attend, stepwise))
+    predicted = predicted_bytes(symbolic, request.decode())
+    yield _bytes_check("decode", f"after {DECODE_STEPS} decode steps", predicted, stepwise.bytes)
+    yield Check(
+        "layer behaviour",
+        "cache_holds_every_token",
+        "cache contents",
+        0,
+        largest([relative_error(*pair) for pair in zip(stepwise.rows, at_once.rows, strict=True)]),
+        tolerance(expected.dtype),
+        note=f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest relative difference",
+        failure="the cache loses, mixes up or adds a token",
+    )
+    yield Check(
+        "layer behaviour",
+        "decode_equals_prefill",
+        "decode vs prefill",
+        0,
+        relative_error(torch.cat(steps, 1), expected),
+        tolerance(expected.dtype),
+        note=f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative difference",
+        failure="the cache loses, mixes up or adds a token, or decode computes another attention than prefill",
+    )
+
+
+def predicted_bytes(symbolic: Case, workload: Workload) -> int:
+    """Return the bytes that one layer caches, as the ideal engine stores them."""
+    symbolic_workload = workload.symbolic()
+    stored = dtype(workload.dtype or "")
+    return total(engine("ideal").layer_bytes(c, symbolic_workload, stored) for c in symbolic.kind.cache())
+
+
+def _bytes_check(phase: str, label: str, predicted: int, measured: int) -> Check:
+    return Check(
+        "cache",
+        f"cache_{phase}",
+        label,
+        predicted,
+        measured,
+        unit=BYTES,
+        note="bytes of the tensors that one layer caches",
+        failure="the cache has another number of rows, or rows of another width, than the formula",
+    )
+
+
+def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
+    """Check the FLOPs that torch counts in a pass; return None if it cannot count this kernel with these heads."""
+    counts_kernel = kernel_is_counted(layer_pass, layer)
+    if counts_kernel is None:
+        return None
+    projections, scores = _predicted_flops(layer_pass, layer, symbolic)
+    note = "projections and dense scores: torch counts masked pairs too"
+    if layer.is_recurrent:
+        note = "projections, and products with the state, token by token"
+    if not counts_kernel:
+        note = "projections only: torch counts 0 FLOP for this kernel (pytorch#195460)"
+    return Check(
+        "FLOPs",
+        f"flops_{layer_pass.phase}_{layer_pass.kernel}",
+        f"{layer_pass.phase}, {layer_pass.kernel}" + ("" if counts_kernel else " *"),
+        projections + scores if counts_kernel else projections,
+        counted_flops(layer_pass.run),
+        unit=FLOP,
+        note=note,
+        failure="the layer multiplies other matrices than the formula",
+    )
+
+
+def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tuple[int, int]:
+    """Return the FLOPs of the projections and of dense scores."""
+    if layer_pass.phase == "decode":
+        workload = layer.request.decode().symbolic()
+        keys = (workload.source or 0) if symbolic.crosses else symbolic.kind.span.cached_tokens(workload.context)
+        projected_keys, tokens = (0 if symbolic.crosses else workload.batch), workload.new
+    else:
+        workload = layer.request.prefill().symbolic()
+        tokens = (workload.source or 0) if symbolic.stack.input == "source" else workload.new
+        keys = (workload.source or 0) if symbolic.crosses else tokens
+        projected_keys = workload.batch * keys
+    scores = workload.batch * symbolic.kind.score_flops(Run(1, tokens, keys), None)
+    return projection_flops(symbolic, workload.batch * tokens, projected_keys), scores
+
+
+def projection_flops(case: Case, queries: int, keys: int) -> int:
+    """Return the FLOPs of projecting this many tokens to queries, and this many to keys and values."""
+    matrices = case.kind.matrices(case.stack.d_model, case.d_source)
+    tokens = {"queries": queries, "keys": keys}
+    return sum(2 * tokens[m.applied_to] * m.weights for m in matrices if m.applied_to)
+
+
+def counted_flops(run: Callable[[], Tensor]) -> int:
+    """Return the FLOPs of every matrix product and every kernel that torch can count."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return int(counter.get_total_flops())
+
+
+def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
+    """Whether torch counts the FLOPs of this kernel; None if its counter fails with these heads.
+
+    It does not count fused attention on a CPU (pytorch#195460), and until 2026 failed for grouped heads in a fused
+    kernel (pytorch#177188).
+    """
+    if layer.is_recurrent:
+        return True
+    widths = layer.case.kind.widths(Run(1, 1, 8) if layer_pass.phase == "decode" else None)
+    q = layer.x.new_zeros(1, widths.n_heads, 8, widths.d_qk)
+    k = layer.x.new_zeros(1, widths.n_kv_heads, 8, widths.d_qk)
+    v = layer.x.new_zeros(1, widths.n_kv_heads, 8, widths.d_v)
+    try:
+        return counted_flops(partial(sdpa, layer_pass.kernel, q, k, v, NO_MASK, 1.0)) > 0
+    except AssertionError:
+        return None
+
+
+def visible_pairs(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
+    """Check the query-key pairs of the mask: the closed form against the mask counted entry by entry."""
+    if symbolic.crosses or layer.is_recurrent:
+        return
+    tokens = min(layer.x.shape[1], MAX_COUNTED_TOKENS)
+    run = Run(1, *[layer.request.prefill(tokens).symbolic().context] * 2)
+    positions, case = torch.arange(tokens, device=layer.device), layer.case
+    blocks = (mask_matrix(case.kind.span, case.mask, rows, positions) for rows in positions.split(BLOCK))
+    yield Check(
+        "FLOPs",
+        "pairs",
+        "visible pairs",
+        pairs(symbolic.kind.span, run, symbolic.stack.mask),
+        sum(int(block.sum()) for block in blocks),
+        unit=NO_UNIT,
+        note=f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair",
+        failure="the closed form does not count the pairs of the mask",
+    )

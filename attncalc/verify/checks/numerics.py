@@ -1,0 +1,202 @@
+"""What a kernel must compute: its definition, visible pairs only, and weights that sum to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ...attention import FULL, Attention, Grouped, Span, Widths, pairs
+from ...check import Check
+from ...workload import CAUSAL, Mask, Run
+from ..device import DTYPES
+from ..environment import Environment
+from ..kernels import REFERENCE, CannotRunError, reference, sdpa
+from ..layers.base import shrink_span
+from ..masks import NO_MASK, KernelMask, kernel_mask, mask_matrix, padded
+from ..real_layer import attend_with
+from .tolerance import largest
+
+TOKENS = 48
+"""Tokens that a kernel is compared with the reference on: several blocks of a kernel, few enough for fp64."""
+MASK_TOKENS = 12
+"""Tokens of the mask checks, which run a kernel once per key."""
+VALUE_CHANGE = 64
+"""Added to a value: large enough that every weight above rounding changes the output."""
+Result = TypeVar("Result")
+
+
+def numerics(kind: Attention, env: Environment) -> Iterator[Check]:
+    """Make every check of the kernels, with the heads of this kind."""
+    for kernel in env.kernels:
+        yield from kernel_equals_reference(kernel, kind, env)
+    for kernel in (REFERENCE, *env.kernels):
+        yield from masks(kernel, kind, env)
+        yield from probabilities(kernel, kind, env)
+
+
+def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
+    """Compare the kernel with the reference, with and without a causal mask, as MHA, GQA and MQA.
+
+    In fp32 the two are compared directly; half precision is compared with fp64.
+    """
+    for name, dtype in DTYPES.items():
+        errors, heads = [], []
+        for widths in _head_variants(kind):
+            for mask in (NO_MASK, KernelMask(causal=True)):
+                error = _error(kernel, widths, mask, dtype, env, _sinks(kind, env))
+                if error is not None:
+                    errors.append(error)
+                    heads.append(f"{widths.n_heads}/{widths.n_kv_heads}{' causal' if mask.causal else ''}")
+        if errors:
+            full = dtype == torch.float32
+            yield Check(
+                "kernels vs reference",
+                f"{kernel}_equals_reference_{name}",
+                f"{kernel}, {name}",
+                0,
+                largest(errors),
+                1e-5 if full else torch.finfo(dtype).eps,
+                note=("largest difference" if full else "relative error to fp64, over the whole output")
+                + f"; query/KV heads: {', '.join(dict.fromkeys(heads))}",
+                failure="the kernel does not compute softmax(Q K^T / sqrt(d)) V",
+            )
+
+
+def _head_variants(kind: Attention) -> Iterator[Widths]:
+    """Yield the kernel's widths with one KV head per query head, fewer, and one.
+
+    A kind whose decode step has other widths than its prefill (absorbed MLA) yields those two instead.
+    """
+    prefill, decode = kind.widths(), kind.widths(Run(1, 1, 2))
+    if prefill != decode:
+        yield prefill
+        yield decode
+        return
+    heads, kv_heads = prefill.n_heads, prefill.n_kv_heads
+    divisors = [n for n in range(2, heads) if heads % n == 0]
+    grouped = kv_heads if kv_heads in divisors else max(divisors, default=heads)
+    for n in dict.fromkeys((heads, grouped, 1)):
+        yield prefill._replace(n_kv_heads=n)
+
+
+def _sinks(kind: Attention, env: Environment) -> Tensor | None:
+    return env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
+
+
+def _error(
+    kernel: str, widths: Widths, mask: KernelMask, dtype: torch.dtype, env: Environment, sinks: Tensor | None
+) -> float | None:
+    """Return the kernel's error; None if it does not run."""
+    q, k, v = _random_heads(widths, TOKENS, dtype, env)
+    scale = widths.d_qk**-0.5
+    try:
+        result = sdpa(kernel, q, k, v, mask, scale, sinks)
+    except CannotRunError:
+        return None
+    if dtype == torch.float32:
+        return float((result - reference(q, k, v, mask, scale, sinks)).abs().max())
+    q, k, v = (t.cpu().double() for t in (q, k, v))
+    expected = reference(q, k, v, mask, scale, None if sinks is None else sinks.cpu().double())
+    return float((result.cpu().double() - expected).norm() / expected.norm())
+
+
+def _random_heads(widths: Widths, tokens: int, dtype: torch.dtype, env: Environment) -> tuple[Tensor, Tensor, Tensor]:
+    q = env.normal(1, widths.n_heads, tokens, widths.d_qk, dtype=dtype)
+    k = env.normal(1, widths.n_kv_heads, tokens, widths.d_qk, dtype=dtype)
+    return q, k, env.normal(1, widths.n_kv_heads, tokens, widths.d_v, dtype=dtype)
+
+
+def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
+    """Check that a key changes the outputs of exactly the queries that see it, under several masks."""
+    span, lengths = shrink_span(kind.span), (MASK_TOKENS, MASK_TOKENS - 5, 3)
+    prefix = Mask("prefix", 4)
+    full_lengths = (MASK_TOKENS,) * 3
+    predicted, measured, names = 0, 0, []
+    for name, mask_span, mask, real_lengths in (
+        ("causal", FULL, CAUSAL, full_lengths),
+        ("prefix", FULL, prefix, full_lengths),
+        ("padding", FULL, Mask("bidirectional"), lengths),
+        (span.label, span, CAUSAL, full_lengths),
+        (f"{span.label}, prefix and padding", span, prefix, lengths),
+    ):
+        run = partial(_influential_pairs, kernel, kind.widths(), mask_span, mask, real_lengths, env)
+        count = _first_that_runs(run)
+        if count is not None:
+            measured += count
+            predicted += sum(pairs(mask_span, Run(1, n, n), mask) for n in real_lengths)
+            names.append(name)
+    if names:
+        yield Check(
+            "mask effect, pairs",
+            f"{kernel}_masks",
+            kernel,
+            predicted,
+            measured,
+            note=f"query-key pairs; each key is changed in turn. Masks: {', '.join(dict.fromkeys(names))}",
+            failure="a masked key changes an output, or a visible key does not",
+        )
+
+
+def _first_that_runs(run: Callable[[torch.dtype], Result]) -> Result | None:
+    """Return the result of `run` in fp32, or in fp16 if the kernel has no fp32; None if it has neither."""
+    for dtype in (torch.float32, torch.float16):
+        try:
+            return run(dtype)
+        except CannotRunError:
+            continue
+    return None
+
+
+def _influential_pairs(
+    kernel: str, widths: Widths, span: Span, mask: Mask, lengths: tuple[int, ...], env: Environment, dtype: torch.dtype
+) -> int:
+    """Return how many pairs of a real query and a key there are whose key affects the query's output."""
+    widths = widths._replace(n_heads=2, n_kv_heads=1)
+    rows = [_random_heads(widths, MASK_TOKENS, dtype, env) for _ in lengths]
+    q, k, v = (torch.cat(parts) for parts in zip(*rows, strict=True))
+    positions = torch.arange(MASK_TOKENS, device=env.device.torch)
+    given_mask = kernel_mask(span, mask, positions, positions)
+    real = positions < torch.tensor(lengths, device=positions.device)[:, None]
+    if not bool(real.all()):
+        given_mask = KernelMask(matrix=padded(mask_matrix(span, mask, positions, positions), lengths))
+    attend = attend_with(kernel, given_mask)
+    before = attend(q, k, v, scale=widths.d_qk**-0.5, sinks=None)
+    count = 0
+    for key in range(MASK_TOKENS):
+        changed_k, changed_v = k.clone(), v.clone()
+        changed_k[:, :, key] *= 0.9
+        changed_v[:, :, key] += VALUE_CHANGE
+        after = attend(q, changed_k, changed_v, scale=widths.d_qk**-0.5, sinks=None)
+        count += int((((after - before).abs().amax((1, 3)) > 0) & real).sum())
+    return count
+
+
+def probabilities(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
+    """Check that no weight is negative and that a query's weights sum to 1.
+
+    V is the identity, so that the output is the weights.
+    """
+    result = _first_that_runs(partial(_weight_error, kernel, kind.widths()._replace(n_heads=2, n_kv_heads=1), env))
+    if result is not None:
+        error, dtype = result
+        yield Check(
+            "softmax sum error",
+            f"{kernel}_weights_sum_to_1",
+            kernel,
+            0,
+            error,
+            1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps,
+            note="largest |sum - 1|, or the most negative weight",
+            failure="the output is not a weighted mean of the values",
+        )
+
+
+def _weight_error(kernel: str, widths: Widths, env: Environment, dtype: torch.dtype) -> tuple[float, torch.dtype]:
+    q, k, _ = _random_heads(widths, widths.d_v, dtype, env)
+    v = torch.eye(widths.d_v, device=q.device, dtype=dtype).expand(1, 1, -1, -1).contiguous()
+    weights = attend_with(kernel, KernelMask(causal=True))(q, k, v, scale=widths.d_qk**-0.5, sinks=None).float()
+    return largest([float((weights.sum(-1) - 1).abs().max()), -float(weights.min())]), dtype

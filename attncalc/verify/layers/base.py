@@ -1,0 +1,99 @@
+"""What every layer around an attention kernel has in common.
+
+A layer's parameters have the names that the kind's `matrices` gives them, but their shapes come from the kind's own
+fields: the formula and the layer are two independent statements. Positions are left out, since they add no parameter
+and no matrix product: a rotary part has its true width and is not rotated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ...attention import Chunked, Sliding, Span
+
+SMALL_HEADS = 4
+"""Query heads of a layer that is shrunk for the behaviour checks."""
+SMALL_SPAN = 5
+"""Window or chunk of a shrunk layer: the 24 tokens of a check then go round its ring buffer more than once."""
+
+
+class Attend(Protocol):
+    """An attention kernel together with its mask; (B, heads, tokens, width) in and out."""
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor: ...
+
+
+class AttentionLayer(nn.Module):
+    """Base class of the layers that call an attention kernel: one subclass per attention kind.
+
+    A subclass is constructed from `(kind, d_model, d_source)`; its `forward(x, attend, cache)` maps (B, S, d_model) to
+    (B, S, d_model).
+
+    Attributes:
+        column_parallel: projections that tensor parallelism splits by output features, which are heads; W_o is split
+            by input features. Empty if `--tp` cannot split the layer.
+    """
+
+    column_parallel: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def unsupported(kind: Any) -> list[str]:
+        """Return the fields of `kind` that the layer does not implement."""
+        return []
+
+    @staticmethod
+    def shrink(kind: Any) -> Any:
+        """Return `kind` with few heads and a short span, for the behaviour checks."""
+        return kind
+
+    @staticmethod
+    def definition(kind: Any, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the layer's output, (B, S, d_model), written out head by head from its weights in fp64.
+
+        It shares no code with `forward` or with the kernels, so that a layer which splits, normalises or gates
+        its heads wrongly does not agree with itself.
+
+        Args:
+            weights: the layer's parameters by name.
+            source: the tokens that keys and values are made from; `x` itself for self-attention.
+            mask: (S, T), True where a query sees a key; None if all keys are visible.
+        """
+        raise NotImplementedError
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2)) * gain over the last dimension, in place as a fused kernel computes it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Overwrite `x` with its normalised values and return it."""
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div_(norm.mul_(x.shape[-1] ** -0.5).add_(1e-6)).mul_(self.weight)
+
+
+def shrink_span(span: Span) -> Span:
+    """Return a window or chunk of at most SMALL_SPAN tokens; other spans are unchanged."""
+    if isinstance(span, Sliding):
+        return Sliding(min(span.window, SMALL_SPAN))
+    return Chunked(min(span.chunk, SMALL_SPAN)) if isinstance(span, Chunked) else span
+
+
+def one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None = None) -> Tensor:
+    """Return the attention of one head, (B, S, d_v): the mean of the values weighted by exp(score).
+
+    A sink takes part in the denominator and adds no value.
+    """
+    e = torch.exp(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]))
+    if mask is not None:
+        e = e * mask
+    denominator = e.sum(-1, keepdim=True)
+    if sink is not None:
+        denominator = denominator + torch.exp(sink)
+    return e @ v / denominator

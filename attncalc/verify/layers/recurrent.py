@@ -1,0 +1,95 @@
+"""What recurrent layers have in common: a state of fixed size, convolutions over the last tokens, norms.
+
+As in `base`, parameters have the names of the kind's `matrices` and shapes from the kind's own fields. The projections
+process all tokens together; the recurrence processes one token after another, as it is defined, and is slow.
+Products of vectors and states are matmuls, so that torch counts their FLOPs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm
+
+EPS = 1e-6
+SMALL_SIZES = {"n_heads": 4, "n_k_heads": 2, "n_groups": 2, "d_inner": 64}
+"""Heads and channels of a layer that is shrunk for the behaviour checks."""
+
+
+class State:
+    """What a recurrent layer keeps for later tokens: tensors by name, whose size does not depend on the context."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors' storage."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors.values())
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """The tensors in the order in which they were first stored."""
+        return tuple(self.tensors.values())
+
+    def get(self, name: str, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the tensor of that name; before the first token, zeros of `shape` in `dtype`, by default `like`'s."""
+        return self.tensors.get(name, like.new_zeros(shape, dtype=dtype))
+
+
+class RecurrentLayer(nn.Module):
+    """Base class of recurrent layers: one subclass per recurrent kind, constructed from `(kind, d_model)`."""
+
+    @staticmethod
+    def unsupported(kind: Any) -> list[str]:
+        """Return the fields of `kind` that the layer does not implement."""
+        return []
+
+    @staticmethod
+    def shrink(kind: Any) -> Any:
+        """Return `kind` with few heads and channels, for the behaviour checks."""
+        sizes = vars(kind)
+        return dataclasses.replace(kind, **{n: min(sizes[n], most) for n, most in SMALL_SIZES.items() if sizes.get(n)})
+
+    def forward(self, x: Tensor, state: State) -> Tensor:
+        """Map (B, S, d_model) to (B, S, d_model), continuing from `state`, and update `state`."""
+        raise NotImplementedError
+
+
+class Gain(nn.Module):
+    """RMSNorm over the last dimension, with its gain as `weight`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised `x`."""
+        return rms_norm(x, self.weight.shape, self.weight, EPS)
+
+
+class Convolution(nn.Module):
+    """A depthwise causal convolution over the last d_conv tokens."""
+
+    def __init__(self, channels: int, d_conv: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels, d_conv))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+
+    def forward(self, x: Tensor, state: State, keep: int) -> Tensor:
+        """Map (B, S, channels) to (B, S, channels); the state keeps the last `keep` columns, d_conv or d_conv - 1."""
+        new, d_conv = x.transpose(1, 2), self.weight.shape[1]
+        columns = torch.cat((state.get("convolution", new, *new.shape[:2], keep), new), -1)
+        state.tensors["convolution"] = columns[..., new.shape[-1] :].clone()
+        windows = columns[..., keep + 1 - d_conv :].unfold(-1, d_conv, 1)
+        y = (windows * self.weight[:, None]).sum(-1).transpose(1, 2)
+        return y if self.bias is None else y + self.bias
+
+
+def project(module: nn.Module, *inputs: Any) -> Tensor:
+    """Call `module`; the result has a static type."""
+    y: Tensor = module(*inputs)
+    return y

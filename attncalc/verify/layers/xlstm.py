@@ -1,0 +1,52 @@
+"""mLSTM: the layer of `attention/xlstm.py`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, logsigmoid
+
+from ...attention.xlstm import MLstm
+from .recurrent import EPS, Gain, RecurrentLayer, State, project
+
+
+class MLstmLayer(RecurrentLayer):
+    """mLSTM: a sum of keys times values under exponential gates, stabilised by the largest exponent so far.
+
+    The state is in the layer's own dtype.
+    """
+
+    def __init__(self, kind: MLstm, d_model: int) -> None:
+        super().__init__()
+        self.kind = kind
+        keys, values = kind.n_heads * kind.d_head, kind.n_heads * kind.d_v
+        self.W_q, self.W_k = (nn.Linear(d_model, keys, bias=False) for _ in range(2))
+        self.W_v, self.W_gate = (nn.Linear(d_model, values, bias=False) for _ in range(2))
+        self.W_input_gate, self.W_forget_gate = (nn.Linear(d_model, kind.n_heads) for _ in range(2))
+        self.norm = Gain(values)
+        self.W_o = nn.Linear(values, d_model, bias=False)
+
+    def forward(self, x: Tensor, state: State) -> Tensor:
+        kind, B = self.kind, x.shape[0]
+        q, k, v = (w(x).unflatten(-1, (kind.n_heads, -1)).float() for w in (self.W_q, self.W_k, self.W_v))
+        gates = (15 * torch.tanh(w(x).float() / 15) for w in (self.W_input_gate, self.W_forget_gate))
+        input_gate, forget_gate = (gate[..., None] for gate in gates)
+        memory = state.get("memory", x, B, kind.n_heads, kind.d_head, kind.d_v)
+        normaliser = state.get("normaliser", x, B, kind.n_heads, kind.d_head)
+        largest = state.get("largest exponent", x, B, kind.n_heads, 1)
+        out = []
+        for t in range(x.shape[1]):
+            decayed = logsigmoid(forget_gate[:, t]) + largest.float()
+            top = torch.maximum(decayed, input_gate[:, t])
+            old, new, query = torch.exp(decayed - top), torch.exp(input_gate[:, t] - top), q[:, t] * kind.d_head**-0.5
+            write = k[:, t, :, :, None] @ v[:, t, :, None, :]
+            new_memory = old[..., None] * memory.float() + new[..., None] * write
+            new_normaliser = old * normaliser.float() + new * k[:, t]
+            denominator = (query[:, :, None, :] @ new_normaliser[..., None])[..., 0].abs()
+            out.append(
+                (query[:, :, None, :] @ new_memory)[:, :, 0] / (torch.maximum(denominator, torch.exp(-top)) + EPS)
+            )
+            memory, normaliser, largest = (tensor.to(x.dtype) for tensor in (new_memory, new_normaliser, top))
+        state.tensors |= {"memory": memory, "normaliser": normaliser, "largest exponent": largest}
+        heads = layer_norm(torch.stack(out, 1), (kind.d_v,), eps=EPS).flatten(2)
+        return project(self.W_o, (torch.sigmoid(self.W_gate(x)) * heads * self.norm.weight).to(x.dtype))

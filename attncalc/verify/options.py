@@ -1,0 +1,44 @@
+"""The options of the command, before a model and a device complete them. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Program = Literal["layers", "scaling", "tensor_parallel"]
+DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
+    "layers": {"cpu": 128, "mps": 512, "cuda": 4096},
+    "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384},
+    "tensor_parallel": {"cpu": 128, "mps": 128, "cuda": 128},
+}
+"""Tokens that a type of device verifies quickly, by program."""
+
+
+class VerifyOptions(NamedTuple):
+    """The options as given; None means that the default of the model and the device applies.
+
+    Attributes:
+        batch: sequences.
+        context: tokens of context.
+        source: tokens on the encoder's side.
+        dtype: dtype of weights and activations.
+        kernel: a backend, or 'all' that run.
+        seed: of the random weights and tokens.
+        scaling: whether to measure over doubling contexts instead.
+        tp: ranks to split each layer over; 1 for none.
+        timed: whether to measure times too.
+    """
+
+    batch: int = 1
+    context: int | None = None
+    source: int | None = None
+    dtype: str | None = None
+    kernel: str = "all"
+    seed: int = 0
+    scaling: bool = False
+    tp: int = 1
+    timed: bool = True
+
+    @property
+    def program(self) -> Program:
+        """Which of the programs in `verify/programs` these options select."""
+        return "scaling" if self.scaling else "tensor_parallel" if self.tp > 1 else "layers"

@@ -1,0 +1,152 @@
+"""Verify each distinct attention layer of a model, one after another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ...attention import Grouped
+from ...attention.recurrent import NoAttention
+from ...check import Check, Timing, VerifyResult
+from ...cost.cache import kv_cache
+from ...cost.common import group_name
+from ...cost.params import params
+from ...model import ModelSpec
+from ...units import BYTES, PARAMS
+from .. import timing
+from ..cases import Case, cases
+from ..checks import counts, memory
+from ..checks.behaviour import behaviour
+from ..checks.numerics import numerics
+from ..device import Device, deterministic
+from ..environment import Environment
+from ..kernels import CannotRunError
+from ..passes import Pass, passes
+from ..plan import Plan, make_plan
+from ..real_layer import RealLayer
+from ..request import VerifyRequest
+from . import OnProgress
+
+
+class LayerTotals(NamedTuple):
+    """Measured parameters and cache bytes of one layer of a case."""
+
+    case: Case
+    params: int
+    cache: int
+
+
+def verify_layers(
+    model: ModelSpec, request: VerifyRequest, device: Device, *, timed: bool, on_progress: OnProgress
+) -> VerifyResult:
+    """Build every distinct attention layer of `model` at its true size and check it; measure times too if `timed`.
+
+    Raises CannotCheckError if there is not enough memory, or no kernel that runs.
+    """
+    with deterministic(device, request.seed) as random:
+        plan = make_plan(model, request, device)
+        predicted = memory.predicted_activations(model, plan, device.machine)
+        ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed else None
+        skipped = [*plan.shortened, *plan.skipped, *_layers_without_attention(model)]
+        checks: list[Check] = []
+        times: list[Timing] = []
+        totals: list[LayerTotals] = []
+        for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
+            on_progress(f"{model.name}, {case.name}")
+            layer = RealLayer(case, plan.request, device.torch, random)
+            case_checks, layer_totals = _structure(layer, symbolic, plan)
+            totals.append(layer_totals)
+            case_checks += counts.visible_pairs(layer, symbolic)
+            for layer_pass in passes(layer, plan):
+                try:
+                    case_checks += _pass_checks(layer_pass, layer, symbolic, device, predicted)
+                    if ceiling and not layer.is_recurrent:
+                        times.append(timing.measure_time(layer_pass, layer, device, ceiling))
+                except (CannotRunError, torch.OutOfMemoryError) as error:
+                    ran_out = isinstance(error, torch.OutOfMemoryError)
+                    reason = "ran out of memory" if ran_out else "does not support these sizes"
+                    skipped.append(f"{case.name}, {layer_pass.phase}: {layer_pass.kernel} {reason}.")
+            skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
+            is_recurrent = layer.is_recurrent
+            del layer
+            device.empty_cache()
+            env = Environment(device, request.kernels, random)
+            case_checks += () if is_recurrent else numerics(case.kind, env)
+            case_checks += behaviour(case, env)
+            checks += (check._replace(of=case.name) for check in case_checks)
+        if ceiling:
+            times = timing.with_bound(times, ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype)))
+        checks += _model_totals(model, plan, totals)
+    if not device.measures_memory:
+        skipped.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
+    return VerifyResult(tuple(checks), tuple(times), skipped=tuple(skipped), context=plan.request.context)
+
+
+def _structure(layer: RealLayer, symbolic: Case, plan: Plan) -> tuple[list[Check], LayerTotals]:
+    """Check parameters and cache, and return the layer's totals for the sums over the model."""
+    checks = list(counts.parameters(layer, symbolic))
+    if layer.case.decodes:
+        checks += counts.cache_bytes(layer, symbolic, plan)
+    measured = {check.name: int(check.measured) for check in checks if check.name in ("params_layer", "cache_decode")}
+    return checks, LayerTotals(layer.case, measured["params_layer"], measured.get("cache_decode", 0))
+
+
+def _pass_checks(
+    layer_pass: Pass, layer: RealLayer, symbolic: Case, device: Device, predicted: memory.PredictedActivations
+) -> list[Check]:
+    """Check the FLOPs and the peak memory of one pass."""
+    flops = counts.flops(layer_pass, layer, symbolic)
+    checks = [flops] if flops else []
+    if device.measures_memory and not layer.is_recurrent:
+        checks.append(memory.peak(layer_pass, layer, device, predicted))
+    return checks
+
+
+def _layers_without_attention(model: ModelSpec) -> list[str]:
+    names = [group_name(model, *group) for group in model.groups() if isinstance(group[1].attention, NoAttention)]
+    return [f"{name}: these layers have no attention to check." for name in names]
+
+
+def _uncounted_kernels(checks: list[Check], case: Case, plan: Plan) -> list[str]:
+    """Note the kernels whose FLOPs torch's counter could not count."""
+    names = {check.name for check in checks}
+    uncounted = [k for k in plan.kernels_of(case, "prefill") if f"flops_prefill_{k}" not in names]
+    return [f"{case.name}: this torch cannot count the FLOPs of {k} with grouped heads." for k in uncounted]
+
+
+def _unchecked(layer: RealLayer) -> list[str]:
+    """Note which checks do not apply to this layer, and why."""
+    name, kind = layer.case.name, layer.case.kind
+    if layer.is_recurrent:
+        return [
+            f"{name}: {kind.label} is a recurrence, run here token by token; "
+            "no attention kernel runs, so scores, masks, peaks and times are not checked."
+        ]
+    if isinstance(kind, Grouped) and kind.shares_kv:
+        return [f"{name}: K and V are those of an earlier layer (random here); no decode step is run."]
+    return []
+
+
+def _model_totals(model: ModelSpec, plan: Plan, totals: list[LayerTotals]) -> list[Check]:
+    """Check the model's attention parameters and its whole cache: measured per layer, times the number of layers."""
+    note = "measured on one layer of each kind, times the number of layers"
+    failure = "the formula's sum over the layers differs from the sum of the measured layers"
+    checks = [
+        Check(
+            "model",
+            "params_attention",
+            "attention parameters",
+            params(model).attention,
+            sum(t.case.layers_with_weights * t.params for t in totals),
+            unit=PARAMS,
+            note=note,
+            failure=failure,
+        )
+    ]
+    if model.main.has_cache:
+        cache = kv_cache(model, plan.request.decode()).total
+        measured = sum(t.case.layers * t.cache for t in totals)
+        label = f"KV cache, {plan.request.context:,} tokens"
+        checks.append(Check("model", "kv_cache", label, cache, measured, unit=BYTES, note=note, failure=failure))
+    return checks

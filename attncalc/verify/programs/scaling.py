@@ -1,0 +1,81 @@
+"""Time and peak memory of each layer over doubling contexts: what grows with the tokens, what with their square."""
+
+from __future__ import annotations
+
+import torch
+
+from ...attention.recurrent import Recurrent
+from ...check import Check, ScalingRow, VerifyResult
+from ...model import ModelSpec
+from ..cases import Case, cases
+from ..checks.memory import peak_check, predicted_activations
+from ..device import Device, deterministic
+from ..passes import passes
+from ..plan import Plan, make_plan
+from ..real_layer import RealLayer
+from ..request import MIN_CONTEXT, VerifyRequest
+from ..timing import exact_flop, fastest
+from . import OnProgress
+
+DOUBLINGS = 3
+
+
+def doubling_contexts(longest: int) -> tuple[int, ...]:
+    """Return the longest context, its half, its quarter and its eighth, in rising order."""
+    contexts = [longest >> i for i in range(DOUBLINGS, -1, -1)]
+    return tuple(n for n in contexts if n >= MIN_CONTEXT)
+
+
+def verify_scaling(
+    model: ModelSpec, request: VerifyRequest, device: Device, *, on_progress: OnProgress
+) -> VerifyResult:
+    """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are information.
+
+    Raises CannotCheckError if there is not enough memory, or no kernel that runs.
+    """
+    checks: list[Check] = []
+    rows: list[ScalingRow] = []
+    notes: list[str] = []
+    with deterministic(device, request.seed) as random:
+        longest = make_plan(model, request, device)
+        contexts = doubling_contexts(longest.request.context)
+        plans = [make_plan(model, request._replace(context=n), device) for n in contexts]
+        for case in cases(model.plain()):
+            if isinstance(case.kind, Recurrent):
+                notes.append(f"{case.name}: {case.kind.label} runs no attention kernel to measure.")
+                continue
+            if case.stack.input == "source":
+                continue  # the encoder's tokens are the source, whose length does not change
+            for plan in plans:
+                on_progress(f"{model.name}, {case.name}, {plan.request.context:,} tokens")
+                for row, check in _measure(model, case, plan, device, random):
+                    rows.append(row)
+                    checks += [check] if check else []
+                device.empty_cache()
+    order = {kernel: i for i, kernel in enumerate(request.kernels)}
+    rows.sort(key=lambda row: (row.of, order[row.kernel], row.context))
+    skipped = (*longest.shortened, *longest.skipped, *notes)
+    return VerifyResult(tuple(checks), scaling=tuple(rows), skipped=skipped, context=longest.request.context)
+
+
+def _measure(
+    model: ModelSpec, case: Case, plan: Plan, device: Device, random: torch.Generator
+) -> list[tuple[ScalingRow, Check | None]]:
+    """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak."""
+    layer, context = RealLayer(case, plan.request, device.torch, random), plan.request.context
+    predicted = predicted_activations(model, plan, device.machine)
+    measured = []
+    for layer_pass in passes(layer, plan):
+        if layer_pass.phase == "decode":
+            continue
+        kernel = layer_pass.kernel
+        ms = fastest(device, layer_pass.run) * 1e3
+        moment = predicted[case.cost_name, "prefill"].peaks[kernel]
+        check, peak = None, None
+        if device.measures_memory:
+            peak = device.peak(layer_pass.run)
+            check = peak_check(f"prefill_{context}", f"{kernel}, {context:,}", kernel, moment, peak)
+            check = check._replace(of=case.name)
+        flop = exact_flop(layer_pass, layer)
+        measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, moment.size), check))
+    return measured

@@ -1,0 +1,154 @@
+"""A real torch layer of a case, with random weights and random tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import FULL, Grouped
+from .cases import Case
+from .kernels import REFERENCE, reference, sdpa
+from .layers import build
+from .layers.base import Attend, AttentionLayer
+from .layers.cache import Cache
+from .layers.grouped import CrossAttention, GroupedAttention
+from .layers.recurrent import RecurrentLayer, State, project
+from .masks import NO_MASK, KernelMask, kernel_mask, mask_matrix
+from .request import VerifyRequest
+
+
+class RealLayer:
+    """One layer on a device, with the tokens to run it on.
+
+    Attributes:
+        case: what it is a layer of.
+        request: batch, context and dtype.
+        module: the torch layer.
+        x: its input, (B, tokens, d_model).
+        source: tokens on the encoder's side, (B, T_source, d_source), for cross-attention.
+    """
+
+    def __init__(self, case: Case, request: VerifyRequest, device: torch.device, random: torch.Generator) -> None:
+        self.case, self.request, self.device, self.random = case, request, device, random
+        self.d_model = int(case.stack.d_model)
+        kind = case.kind
+        with torch.device("meta"):
+            module = build(kind, self.d_model, case.d_source)
+        self.module = initialised(module.to(request.torch_dtype).to_empty(device=device), random)
+        tokens = (request.source or 0) if case.stack.input == "source" else request.context
+        self.x = self.random_tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
+        if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedAttention):
+            widths = (kind.d_head, kind.d_v or kind.d_head)
+            k, v = (self.random_tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n)) for n in widths)
+            self.module.earlier_kv = (k, v)
+        self.source = self.random_tokens(request.source or 0, case.d_source) if case.crosses else None
+
+    def cached_bytes(self, tokens: int) -> int:
+        """Return the bytes of what is cached for `tokens` tokens of each sequence."""
+        width = sum(c.rows * c.width for c in self.case.kind.cache())
+        return self.request.batch * tokens * width * self.x.itemsize
+
+    def random_tokens(self, tokens: int, width: int) -> Tensor:
+        """Return (B, tokens, width) from a normal distribution, like the output of a norm."""
+        shape = (self.request.batch, tokens, width)
+        return torch.randn(shape, generator=self.random, device=self.device, dtype=self.request.torch_dtype)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it processes token after token by a recurrence, without an attention kernel."""
+        return isinstance(self.module, RecurrentLayer)
+
+    def new_cache(self, reserved: int = 0) -> Cache:
+        """Return an empty KV cache, with room for `reserved` tokens."""
+        return Cache(FULL if self.case.crosses else self.case.kind.span, reserved)
+
+    def new_state(self) -> Cache | State:
+        """Return what the layer keeps between tokens, before its first token."""
+        return State() if self.is_recurrent else self.new_cache()
+
+    def full_cache(self, tokens: int) -> Cache:
+        """Return a cache that holds tokens - 1 random tokens and has room for the last; or K and V of the source."""
+        cache = self.new_cache()
+        self.prefill(1, attend_with(REFERENCE, NO_MASK), cache)
+        if self.case.crosses:
+            return cache
+        full = self.new_cache(tokens)
+        shapes = [(row.shape[0], tokens - 1, *row.shape[2:]) for row in cache.rows]
+        full.extend(*(torch.randn(s, generator=self.random, device=self.device, dtype=self.x.dtype) for s in shapes))
+        return full
+
+    def prefill_mask(self, tokens: int) -> KernelMask:
+        """Return the mask of a prefill of `tokens` tokens."""
+        if self.case.crosses:
+            return NO_MASK
+        positions = torch.arange(tokens, device=self.device)
+        return kernel_mask(self.case.kind.span, self.case.mask, positions, positions)
+
+    def decode_mask(self, cache: Cache | State) -> KernelMask:
+        """Return the mask of the next token that `cache` takes in."""
+        if self.case.crosses or isinstance(cache, State):
+            return NO_MASK
+        position = torch.tensor([cache.tokens_seen], device=self.device)
+        keys = cache.positions_after(1).to(self.device)
+        return kernel_mask(self.case.kind.span, self.case.mask, position, keys)
+
+    def prefill(self, tokens: int, attend: Attend, cache: Cache | State | None = None) -> Tensor:
+        """Run the first `tokens` tokens together: (B, tokens, d_model). A recurrent layer ignores `attend`."""
+        if self.is_recurrent:
+            return project(self.module, self.x[:, :tokens], cache or State())
+        from_source = () if self.source is None else (self.source,)
+        return project(self.module, self.x[:, :tokens], attend, cache, *from_source)
+
+    def step(self, position: int, attend: Attend, cache: Cache | State) -> Tensor:
+        """Run one decode step for the token at `position`: (B, 1, d_model)."""
+        x = self.x[:, position : position + 1]
+        if isinstance(cache, State):
+            return project(self.module, x, cache)
+        if isinstance(self.module, CrossAttention):
+            return self.module.decode(x, attend, cache)
+        return project(self.module, x, attend, cache)
+
+    def decode(self, position: int, kernel: str, cache: Cache | State) -> Tensor:
+        """Run `step` with this kernel and the mask that the token needs."""
+        return self.step(position, attend_with(kernel, self.decode_mask(cache)), cache)
+
+    def by_definition(self) -> Tensor:
+        """Return the output of a prefill by the layer's definition: (B, S, d_model) in fp64 on the CPU."""
+        assert isinstance(self.module, AttentionLayer)
+        kind = self.case.kind
+        weights = {name: parameter.detach().cpu().double() for name, parameter in self.module.named_parameters()}
+        if isinstance(self.module, GroupedAttention) and self.module.shares_kv:
+            weights |= {n: t.flatten(2).cpu().double() for n, t in zip("kv", self.module.earlier_kv, strict=True)}
+        x = self.x.cpu().double()
+        if self.source is not None:
+            return self.module.definition(kind, weights, x, self.source.cpu().double(), None)
+        positions = torch.arange(x.shape[1])
+        return self.module.definition(kind, weights, x, x, mask_matrix(kind.span, self.case.mask, positions, positions))
+
+
+def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> Attend:
+    """Return a kernel, or the reference, with this mask; `with_sinks=False` ignores a layer's sinks."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
+        used_sinks = sinks if with_sinks else None
+        if kernel == REFERENCE:
+            return reference(q, k, v, mask, scale, used_sinks)
+        return sdpa(kernel, q, k, v, mask, scale, used_sinks)
+
+    return attend
+
+
+def initialised(module: nn.Module, random: torch.Generator) -> nn.Module:
+    """Fill the module's parameters with random values and return it.
+
+    Matrices have variance 1 / fan_in, so that a token keeps its spread; gains are near 1, biases and sinks near 0.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dim() > 1:
+            bound = (3 / parameter.shape[-1]) ** 0.5
+            parameter.uniform_(-bound, bound, generator=random)
+        else:
+            parameter.uniform_(-0.5, 0.5, generator=random)
+            if name.endswith("norm.weight"):
+                parameter.add_(1)
+    return module

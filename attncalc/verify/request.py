@@ -1,0 +1,104 @@
+"""The complete request for one model on one device, from the options of the command."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ..cost.common import compute_dtype
+from ..errors import AttncalcError, did_you_mean
+from ..model import ModelSpec
+from ..units import count, dtype, truncate
+from ..workload import Workload
+from .device import DTYPES, Device
+from .kernels import BACKENDS
+from .options import DEFAULT_CONTEXT, VerifyOptions
+
+DECODE_STEPS = 2
+"""Decode steps that are run after a prefill."""
+MIN_CONTEXT = DECODE_STEPS + 2
+"""The shortest context that has a prefill and those steps."""
+KERNELS = {"cpu": ("math", "flash"), "mps": ("math",), "cuda": tuple(BACKENDS)}
+"""Backends of torch's attention that may run on a type of device."""
+
+
+class VerifyRequest(NamedTuple):
+    """What to verify one model with; nothing is left open.
+
+    Attributes:
+        batch: sequences.
+        context: tokens of context.
+        source: tokens on the encoder's side; None without an encoder.
+        dtype: dtype of weights and activations: 'fp32', 'fp16' or 'bf16'.
+        kernels: backends of torch's attention to try.
+        seed: of the random weights and tokens.
+    """
+
+    batch: int
+    context: int
+    source: int | None
+    dtype: str
+    kernels: tuple[str, ...]
+    seed: int = 0
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype as torch's own."""
+        return DTYPES[self.dtype]
+
+    def prefill(self, context: int | None = None) -> Workload:
+        """Return the prefill of all tokens, or of the first `context`, for the cost functions."""
+        return Workload.prefill(self.batch, context or self.context, source=self.source, dtype=self.dtype)
+
+    def decode(self, context: int | None = None) -> Workload:
+        """Return the decode step of the last token, or of the token number `context`, for the cost functions."""
+        return Workload.decode(self.batch, context or self.context, source=self.source, dtype=self.dtype)
+
+
+def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyRequest:
+    """Return the complete request for one model on a device.
+
+    The default context is the model's maximum, but at most DEFAULT_CONTEXT; the default dtype is the model's own, but
+    fp32 on a CPU. Raises AttncalcError if the kernel or the dtype is unknown, or the context too short.
+    """
+    quick = DEFAULT_CONTEXT[options.program][device.type]
+    context = options.context or max(MIN_CONTEXT, min(model.max_context or quick, quick))
+    if context < MIN_CONTEXT:
+        raise AttncalcError(
+            f"--context {count(context)} is too short: verify runs a prefill and {DECODE_STEPS} decode steps",
+            f"give at least --context {MIN_CONTEXT}",
+        )
+    source = options.source
+    if model.encoder and source is None:
+        source = min(model.encoder.max_context or context, context)
+    name = default_dtype(model, device) if options.dtype is None else parse_dtype(options.dtype)
+    return VerifyRequest(options.batch, context, source, name, _parse_kernels(options.kernel, device), options.seed)
+
+
+def default_dtype(model: ModelSpec, device: Device | None = None) -> str:
+    """Return the model's own dtype, bf16 if torch's layers cannot run in it; on a CPU fp32."""
+    if device is not None and device.type == "cpu":
+        return "fp32"
+    released = compute_dtype(model, Workload.decode(1, 1)).name
+    return released if released in DTYPES else "bf16"
+
+
+def parse_dtype(text: str) -> str:
+    """Return the name of a dtype. Raises AttncalcError if torch's layers cannot run in it."""
+    try:
+        name = dtype(text, compute=True).name
+    except AttncalcError:
+        name = ""
+    if name not in DTYPES:
+        raise AttncalcError(f"verify cannot run layers in dtype '{truncate(text)}'", f"known: {', '.join(DTYPES)}")
+    return name
+
+
+def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
+    if text == "all":
+        return KERNELS[device.type]
+    if text not in BACKENDS:
+        hint = did_you_mean(text, BACKENDS)
+        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(BACKENDS)}")
+    return (text,)

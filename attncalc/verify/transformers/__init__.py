@@ -1,0 +1,1 @@
+"""The comparison with the model classes of the transformers library."""

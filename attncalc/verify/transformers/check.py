@@ -1,0 +1,332 @@
+"""Compare a model's figures with those of its transformers class: parameters, cache bytes and FLOPs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from ...check import Check, VerifyResult
+from ...cost.cache import kv_cache
+from ...cost.common import compute_dtype, group_name
+from ...cost.flops import projections, scores
+from ...cost.params import params
+from ...model import Layers, ModelSpec, Stack
+from ...quantity import Quantity, quantity, total
+from ...units import BYTES, FLOP, NO_UNIT, PARAMS, count
+from ...workload import Workload
+from .. import need_transformers
+from ..checks.tolerance import furthest
+from ..device import DTYPES
+from ..request import default_dtype, parse_dtype
+from .forward import ForwardResult, ModuleCall, forward
+from .model import TransformersModel, first_line
+
+DEFAULT_BATCH = 2
+DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
+"""Tokens by default. Classes with a recurrence process them one by one, so they are fewer."""
+
+
+class TransformersComparison(NamedTuple):
+    """The result of a comparison.
+
+    Attributes:
+        result: the checks.
+        workload: the prefill whose FLOPs were compared.
+        device_facts: the 'device' of the JSON report: the class and the versions of transformers and torch.
+    """
+
+    result: VerifyResult
+    workload: Workload
+    device_facts: dict[str, Any]
+
+
+class LayerGroup(NamedTuple):
+    """A group of identical layers of a symbolic model.
+
+    Attributes:
+        name: its name.
+        stack: the stack that it is in.
+        layers: the layers.
+        modules: attention modules of the class that make up one layer: 2 with cross-attention.
+        params: attention parameters of one layer.
+    """
+
+    name: str
+    stack: Stack
+    layers: Layers
+    modules: int
+    params: Quantity
+
+
+def compare_with_transformers(
+    model: ModelSpec, config: Mapping[str, Any], workload: Workload, on_progress: Callable[[str], None]
+) -> TransformersComparison:
+    """Build the transformers class of `config`, and compare it with the figures of `model`, made from that config.
+
+    Raises CannotCheckError if transformers has no class for the config, or its class cannot be built from it.
+
+    Args:
+        workload: the prefill whose FLOPs are compared.
+    """
+    on_progress(f"{model.name}, building")
+    hf_model = TransformersModel(config, DTYPES[compute_dtype(model, workload).name], model.head)
+    workload = _fixed_lengths(model, hf_model, workload)
+    without_positions = {stack.input for stack in model.stacks if stack.relative_position_buckets}
+    modules = hf_model.attention_modules(without_positions)
+    skipped = list(_not_compared(hf_model))
+    results: dict[int, ForwardResult] = {}
+    try:
+        for tokens in _context_lengths(model, workload.context):
+            on_progress(f"{model.name}, {count(tokens)} tokens")
+            use_cache = model.main.has_cache
+            results[tokens] = forward(hf_model, modules, workload.batch, tokens, workload.source, use_cache=use_cache)
+    except Exception as error:  # the class may raise anything
+        skipped.append(
+            f"{hf_model.name} cannot run on tensors without values ({first_line(error)}): "
+            "cache and FLOPs are not compared."
+        )
+    calls = results[workload.context].calls if results else tuple(map(ModuleCall, modules))
+    attention_params = hf_model.attention_params(modules, without_positions)
+    checks = [_params_total(model, hf_model, config), _params_attention(model, attention_params)]
+    for stack in model.stacks:
+        stack_calls = [call for call in calls if call.module.reads == stack.input]
+        checks += _stack_checks(model, stack, workload, stack_calls, ran=bool(results))
+    for tokens, result in results.items():
+        checks += _cache_checks(model, workload, tokens, result) if result.has_cache else ()
+    if model.main.has_cache and results and not any(result.has_cache for result in results.values()):
+        skipped.append(f"{hf_model.name} returns no cache: cache bytes are not compared.")
+    name = f"transformers {need_transformers()}, {hf_model.name}"
+    compared = VerifyResult(tuple(checks), skipped=tuple(skipped), context=workload.context)
+    return TransformersComparison(compared, workload, {"type": "meta", "name": name, "torch": torch.__version__})
+
+
+def resolve_workload(
+    model: ModelSpec, batch: int | None, context: int | None, source: int | None, dtype: str | None
+) -> Workload:
+    """Return the prefill to compare, with small defaults that the model supports.
+
+    Raises AttncalcError if torch's layers cannot run in `dtype`.
+    """
+    default = DEFAULT_RECURRENT_CONTEXT if any(map(is_recurrent, model.main.layers)) else DEFAULT_CONTEXT
+    longest = model.max_context or model.main.learned_positions or default
+    if model.encoder:
+        source = source or min(model.encoder.max_context or DEFAULT_SOURCE, DEFAULT_SOURCE)
+    name = default_dtype(model) if dtype is None else parse_dtype(dtype)
+    return Workload.prefill(batch or DEFAULT_BATCH, context or min(longest, default), source=source, dtype=name)
+
+
+def _fixed_lengths(model: ModelSpec, hf_model: TransformersModel, workload: Workload) -> Workload:
+    """Return the workload at the only length that a class supports which reads images, or audio features."""
+    if hf_model.input_name == "pixel_values" and model.main.learned_positions:
+        return workload.at(model.main.learned_positions)
+    if hf_model.input_name == "input_features" and model.encoder and model.encoder.learned_positions:
+        return dataclasses.replace(workload, source=model.encoder.learned_positions)
+    return workload
+
+
+def is_recurrent(layers: Layers) -> bool:
+    """Whether the layers cache a state and have no attention heads."""
+    return bool(layers.attention.cache()) and not layers.attention.widths().n_heads
+
+
+def _context_lengths(model: ModelSpec, context: int) -> list[int]:
+    """Return the context, and a second one beyond the widest window or chunk, up to the model's maximum.
+
+    Recurrent models are compared at one length, because their classes are slow.
+    """
+    if any(map(is_recurrent, model.main.layers)) or not model.main.has_cache:
+        return [context]
+    beyond_spans = max(int(layers.attention.span.reach or 0) for layers in model.main.layers) + 2
+    longer = min(beyond_spans, model.max_context or beyond_spans)
+    return [context, longer] if context < longer else [context]
+
+
+def _params_total(model: ModelSpec, hf_model: TransformersModel, config: Mapping[str, Any]) -> Check:
+    """Check all parameters, with those that the class holds in another way than the checkpoint."""
+    measured, others = hf_model.params()
+    notes = [f"parameters of the class{', of its language side' if others else ''}, tied tensors once"]
+    mlps = [group.mlp for _, group in model.groups() if group.mlp]
+    router_biases = hf_model.router_bias_buffers()
+    if router_biases and any(mlp.n_experts and mlp.router_bias for mlp in mlps):
+        measured += router_biases
+        notes.append(f"with {count(router_biases)} of router biases that it holds as buffers")
+    if config.get("tie_word_embeddings") is False and hf_model.tied_head():
+        measured += hf_model.tied_head()
+        notes.append("with the lm head, which the class ties until it loads one")
+    return Check(
+        "parameters",
+        "params_total",
+        "parameters",
+        params(model).total,
+        measured,
+        unit=PARAMS,
+        note=", ".join(notes),
+        failure="attncalc counts a matrix, norm or table that the class does not have, or the other way round",
+    )
+
+
+def _params_attention(model: ModelSpec, measured: int) -> Check:
+    return Check(
+        "parameters",
+        "params_attention",
+        "attention parameters",
+        params(model).attention,
+        measured,
+        unit=PARAMS,
+        note="parameters of the class's attention modules in all layers, shared ones once",
+        failure="the formula's sum over the layers differs from the class",
+    )
+
+
+def _stack_checks(
+    model: ModelSpec, stack: Stack, workload: Workload, calls: list[ModuleCall], *, ran: bool
+) -> Iterator[Check]:
+    """Compare each layer of a stack with the modules that the class runs for it, in order.
+
+    If the number of modules differs, only that is reported: layers and modules cannot be matched.
+    """
+    groups = _layer_groups(model)
+    order = [groups[group_name(model, stack, layers)] for layers in stack.layers for _ in range(int(layers.count))]
+    expected = sum(group.modules for group in order)
+    yield Check(
+        "model",
+        f"modules_{stack.name}",
+        f"{stack.name} modules",
+        expected,
+        len(calls),
+        unit=NO_UNIT,
+        note=f"attention modules of the {stack.name} that the class {'runs' if ran else 'has'}",
+        failure="the model has another number of layers, or other kinds of layers, than the class",
+    )
+    if expected != len(calls):
+        return
+    calls_of: dict[str, list[list[ModuleCall]]] = {}
+    remaining = list(calls)
+    for group in order:
+        calls_of.setdefault(group.name, []).append(_take_calls(remaining, group))
+    for group in {group.name: group for group in order if group.modules}.values():
+        yield _params_of_layer(group, calls_of[group.name])
+        if ran:
+            yield from _flops_of_layer(model, group, workload, calls_of[group.name])
+
+
+def _layer_groups(model: ModelSpec) -> dict[str, LayerGroup]:
+    """Return the layer groups of all stacks, by name."""
+    groups: dict[str, LayerGroup] = {}
+    for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
+        modules = len(layers.attentions) if part.attention_one_layer else 0
+        groups.setdefault(part.group, LayerGroup(part.group, stack, layers, modules, part.attention_one_layer))
+    return groups
+
+
+def _take_calls(remaining: list[ModuleCall], group: LayerGroup) -> list[ModuleCall]:
+    """Remove the calls of one layer of `group` from the front of `remaining` and return them.
+
+    A class may hold several attention modules in one layer that are separate layer groups here. Then the module whose
+    parameters are closest to the group's is taken.
+    """
+    if group.modules == 1:
+        layer = [call for call in remaining if call.module.layer == remaining[0].module.layer]
+        contiguous = next((i for i, call in enumerate(remaining) if call not in layer), len(remaining))
+        side_by_side = layer[:contiguous]
+        taken = [min(side_by_side, key=lambda call: abs(call.module.params - group.params))]
+    else:
+        taken = remaining[: group.modules]
+    for call in taken:
+        remaining.remove(call)
+    return taken
+
+
+def _params_of_layer(group: LayerGroup, layers: list[list[ModuleCall]]) -> Check:
+    note = f"parameters of the attention modules of {_layer_names(layers)}"
+    other_params = max(call.module.other_params for calls in layers for call in calls)
+    if other_params:
+        note += f"; up to {count(other_params)} more in them are a norm or a table of positions, counted elsewhere"
+    return Check(
+        "parameters",
+        "params_attention_layer",
+        "attention per layer",
+        group.params,
+        furthest([sum(call.module.params for call in calls) for calls in layers], group.params),
+        unit=PARAMS,
+        note=note,
+        failure="the formula of an attention matrix does not match the class",
+        of=group.name,
+    )
+
+
+def _flops_of_layer(
+    model: ModelSpec, group: LayerGroup, workload: Workload, layers: list[list[ModuleCall]]
+) -> Iterator[Check]:
+    """Check the FLOPs of a layer's prefill: its projections, and its scores, which the class computes for all pairs.
+
+    Of a recurrent layer only the projections are compared: torch counts convolutions differently, and the rest
+    depends on how the recurrence is computed.
+    """
+    symbolic_workload = workload.symbolic()
+    predicted = quantity(projections(model.symbolic(), group.stack, group.layers, symbolic_workload))
+    if is_recurrent(group.layers):  # block-diagonal gates are batched matmuls with a bias
+        linear = [sum(call.flops.linear + call.flops.batched_bias for call in calls) for calls in layers]
+        yield _flops_check(group, "projections", predicted, linear, layers)
+        return
+    linear = [sum(call.flops.linear for call in calls) for calls in layers]
+    batched = [sum(call.flops.batched + call.flops.batched_bias for call in calls) for calls in layers]
+    yield _flops_check(group, "projections", predicted, linear, layers)
+    predicted = quantity(scores(group.stack, group.layers, symbolic_workload, dense=True))
+    yield _flops_check(group, "scores", predicted, batched, layers)
+
+
+def _flops_check(
+    group: LayerGroup, part: str, predicted: Quantity, measured: list[int], layers: list[list[ModuleCall]]
+) -> Check:
+    products = {"projections": "linear layers", "scores": "QK and PV of all pairs, masked ones included"}[part]
+    return Check(
+        "FLOPs",
+        f"flops_prefill_{part}",
+        f"{part} per layer",
+        predicted,
+        furthest(measured, predicted),
+        unit=FLOP,
+        note=f"FLOPs that torch counts in {products}, of {_layer_names(layers)}",
+        failure="the class multiplies other matrices than the formula",
+        of=group.name,
+    )
+
+
+def _layer_names(layers: list[list[ModuleCall]]) -> str:
+    first = layers[0][0].module.layer
+    return first if len(layers) == 1 else f"{count(len(layers))} layers, from {first}"
+
+
+def _cache_checks(model: ModelSpec, workload: Workload, tokens: int, result: ForwardResult) -> Iterator[Check]:
+    """Check the bytes of the cache after `tokens` tokens: of the context, of the source, and of states."""
+    decode = Workload.decode(workload.batch, tokens, source=workload.source, dtype=workload.dtype)
+    groups = kv_cache(model, decode, engine_name="transformers").groups
+    parts = (
+        ("kv_cache", "KV cache", total(g.context for g in groups), result.context),
+        ("cross_attention_cache", "cross cache", total(g.source for g in groups), result.source),
+        ("recurrent_state", "states", total(g.state for g in groups), result.state),
+    )
+    for name, label, predicted, measured in parts:
+        if predicted or measured:
+            yield Check(
+                "cache",
+                f"{name}_{tokens}",
+                f"{label}, {count(tokens)} tokens",
+                predicted,
+                measured,
+                unit=BYTES,
+                note="bytes of the tensors in the cache that the class returns",
+                failure="the class caches another number of rows, or rows of another width, than the formula",
+            )
+
+
+def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
+    """Note the parts of the class that are not compared."""
+    for part, size in hf_model.params()[1].items():
+        yield f"Not compared, because attncalc does not count it: {part}, {count(size)} parameters."
+    if hf_model.has_experts:
+        yield "The FLOPs of experts are not compared, because routing needs values; their parameters are compared."
