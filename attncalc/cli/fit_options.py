@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engines import ENGINES
 from ..errors import AttncalcError
 from ..units import parse_bytes, parse_count
 from .command import Options
@@ -44,9 +45,7 @@ def yes_or_no(value: bool | str, name: str) -> bool:
 class ServingOptions(Options):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
-    engine: Annotated[
-        str, option("--engine", metavar="ENGINE", help="vllm, sglang, llamacpp, transformers, ideal, or all.")
-    ] = "vllm"
+    engine: Annotated[str, option("--engine", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or all.")] = "vllm"
     gpu: Annotated[
         Text, option("--gpu", metavar="GPU", help="As h100-80gb; 'attncalc gpus' lists them; or a .yaml of your own.")
     ] = None
