@@ -159,7 +159,8 @@ def walk(data: object, path: str, renamed: dict[str, str]) -> Iterator[tuple[str
                 yield from walk(value, f"{path}/{renamed.get(key, key)}", renamed)
     elif isinstance(data, list):
         for i, value in enumerate(data):
-            name = value.get("name", i) if isinstance(value, dict) else i
+            by_name = isinstance(value, dict) and not path.endswith("/layers")  # groups of layers may be renamed
+            name = value.get("name", i) if by_name else i
             yield from walk(value, f"{path}/{renamed.get(str(name), str(name))}", renamed)
     elif data is None or isinstance(data, (bool, int, float)):
         yield path, data

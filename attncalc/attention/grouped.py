@@ -216,7 +216,7 @@ class Grouped:
         if self.n_heads % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} query heads",
-                "tensor parallelism gives each device the same number of query heads",
+                "choose a number that divides the query heads",
             )
         if self.n_kv_heads % tp and tp % self.n_kv_heads:
             raise AttncalcError(

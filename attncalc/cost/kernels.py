@@ -164,13 +164,13 @@ def _output(s: Shape) -> Live:
     return _live("out", "the kernel's output", s.B * s.S * s.n_heads * s.d_v * s.bytes)
 
 
-def _projection(s: Shape, held: list[Live]) -> Moment:
+def _projection(s: Shape, live: list[Live]) -> Moment:
     """Return the moment of the output projection, which is the same for every kernel."""
     y = _live("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
     if s.gate and s.n_heads * s.d_v > s.d_model:
         gate = _live("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
-        return Moment("the gate", (*held, _output(s), gate))
-    return Moment("the output projection", (*held, _output(s), y))
+        return Moment("the gate", (*live, _output(s), gate))
+    return Moment("the output projection", (*live, _output(s), y))
 
 
 def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tuple[Live, ...] = ()) -> list[Moment]:
@@ -183,16 +183,16 @@ def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tupl
         repeats: the kernel needs as many KV heads as query heads.
         scratch: the kernel's own buffers.
     """
-    held = _projected(s)
-    inside = [*held]
+    live = _projected(s)
+    inside = [*live]
     if bias:
-        held += _caller_mask(s)
+        live += _caller_mask(s)
     if bias and s.mask == "matrix":
-        inside = [*held, _live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
+        inside = [*live, _live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
     if repeats and s.grouped:
         repeated = _live("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
         inside.append(repeated)
-    moments = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, held)]
+    moments = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, live)]
     if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
         moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
     return moments
@@ -262,9 +262,9 @@ def _keys_and_values(s: Shape) -> int:
 def _math(s: Shape) -> list[Moment]:
     """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in fp32."""
     base = [*_projected(s), *_caller_mask(s)]
-    held = [*base, _live("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
+    live = [*base, _live("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
     if s.half:
-        held.append(
+        live.append(
             _live(
                 "qkv_fp32",
                 "q, k and v in fp32",
@@ -272,8 +272,8 @@ def _math(s: Shape) -> list[Moment]:
             )
         )
     if s.grouped:
-        held.append(_live("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
-    masked = [*held, *_mask_as_bias(s)]
+        live.append(_live("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
+    masked = [*live, *_mask_as_bias(s)]
     scores = _live("scores", "fp32 scores", s.pairs * FP32)
     out = _live("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
     scaled = _live("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
