@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import typer
@@ -59,6 +60,7 @@ class Options:
         return values
 
 
+@cache
 def _annotations(cls: type[Options]) -> dict[str, Any]:
     """Return the annotation of each option; `LAST`, which is none, has no `Annotated`."""
     names: dict[str, Any] = {}
@@ -144,7 +146,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(**values: Any) -> Any:
         for name, group in groups.items():
-            values[name] = group(**{option.name: values.pop(option.name) for option in group.parameters()})
+            values[name] = group(**{option: values.pop(option) for option in _annotations(group)})
         return function(**values)
 
     call.__name__ = function.__name__
