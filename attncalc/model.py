@@ -126,6 +126,10 @@ class Stack:
 
     def distinct(self) -> tuple[Layers, ...]:
         """Return one group per distinct layer, in order of appearance, with the count of all equal layers."""
+        return self._distinct
+
+    @cached_property
+    def _distinct(self) -> tuple[Layers, ...]:
         counts: dict[Layers, int] = {}
         for group in self.layers:
             one_layer = dataclasses.replace(group, count=1)
