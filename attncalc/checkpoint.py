@@ -46,6 +46,11 @@ class StoredDtype(NamedTuple):
     elements: int
     size: int
 
+    @property
+    def bits(self) -> int:
+        """Return the bits of one element."""
+        return BITS[self.name]
+
 
 class CheckpointWeights(NamedTuple):
     """The contents of a folder's safetensors files, from their headers or only from their index.

@@ -9,15 +9,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
-from .checkpoint import CheckpointWeights
 from .errors import AttncalcError
 from .mlp import Mlp
 from .quantity import Quantity, ceil_div, documented, named, symbol, symbolic
 from .units import count, truncate
 from .workload import CAUSAL, Mask, Run, Workload
+
+if TYPE_CHECKING:
+    from .checkpoint import CheckpointWeights
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,10 @@ class Stack:
 
     def distinct(self) -> tuple[Layers, ...]:
         """Return one group per distinct layer, in order of appearance, with the count of all equal layers."""
+        return self._distinct
+
+    @cached_property
+    def _distinct(self) -> tuple[Layers, ...]:
         counts: dict[Layers, int] = {}
         for group in self.layers:
             one_layer = dataclasses.replace(group, count=1)
@@ -248,9 +255,14 @@ class ModelSpec:
 
         With `gathered`, equal layers form one group; otherwise all groups stay in the model's order.
         """
-        stacks = self.stacks
-        if gathered:
-            stacks = tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks)
+        return self._gathered_symbols if gathered else self._as_symbols(self.stacks)
+
+    @cached_property  # one `attncalc fit` asks for it 50 times
+    def _gathered_symbols(self) -> ModelSpec:
+        return self._as_symbols(tuple(dataclasses.replace(stack, layers=stack.distinct()) for stack in self.stacks))
+
+    def _as_symbols(self, stacks: tuple[Stack, ...]) -> ModelSpec:
+        """Return one device's part, with these stacks, as symbols."""
         model = symbolic(dataclasses.replace(self, stacks=stacks, extra=()))
         return dataclasses.replace(model, extra=self.extra)._split(symbol("tp", self.tp, "tensor-parallel devices"))
 

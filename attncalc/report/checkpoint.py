@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ..checkpoint import BITS, CheckpointWeights, StoredDtype
+from typing import TYPE_CHECKING
+
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
 from ..units import BYTES, count, exact, human
 from .report import SUM, Column, Figure, Table
+
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights, StoredDtype
 
 _HEADERS = "the headers of its safetensors files"
 _INDEX = "the total_size of its model.safetensors.index.json"
@@ -40,10 +44,9 @@ def _key(dtype: StoredDtype) -> str:
 
 def _bytes(dtype: StoredDtype) -> Quantity:
     elements = symbol("elements", dtype.elements, f"elements stored in {dtype.name}")
-    bits = BITS[dtype.name]
-    if bits % 8 == 0:
-        return quantity(elements * symbol("bytes", bits // 8, f"bytes of an element in {dtype.name}"))
-    return quantity(exact_div(elements * symbol("bits", bits, f"bits of an element in {dtype.name}"), 8))
+    if dtype.bits % 8 == 0:
+        return quantity(elements * symbol("bytes", dtype.bits // 8, f"bytes of an element in {dtype.name}"))
+    return quantity(exact_div(elements * symbol("bits", dtype.bits, f"bits of an element in {dtype.name}"), 8))
 
 
 def stored_table(checkpoint: CheckpointWeights) -> Table:

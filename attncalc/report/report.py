@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..check import Check
 from ..cost.common import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
 from ..units import column, count, exact, human, quotient
 from ..workload import Workload
+
+if TYPE_CHECKING:
+    from ..check import Check
 
 SUM = "the sum of its parts"
 QUOTIENT = "the first figure divided by the second"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ..engines.llamacpp import layers_per_gpu
 from ..engines.pipeline import cut, stage_sizes
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec
@@ -41,6 +40,8 @@ def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
     The embedding and other tables stay in host memory. The last GPU has the head; a tied one is a copy there.
     Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
     """
+    from ..engines.llamacpp import layers_per_gpu
+
     parts = _cut(model, layers_per_gpu(model.main.n_layers, gpus))
     models = [_part(model, layers, first=False, last=i == gpus - 1) for i, layers in enumerate(parts)]
     models[-1] = dataclasses.replace(models[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))

@@ -57,11 +57,14 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
     states = state_blocks(cached_layers, args, version)
     requested = _requested_block_size(cached_layers, args, version)
     alignment = align_blocks(cached_layers, args, version, states, requested)
-    cached = cached_layers[0].cached[0]
+    first = cached_layers[0].cached[0]
     block_size = symbol_like(
-        cached.rows * cached.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
+        first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
     )
-    staged = [(stage, spec) for stage, layer in layers for spec in layer_specs(layer.cached, args, version, block_size)]
+    # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
+    distinct = {id(layer.cached): layer.cached for layer in cached_layers}
+    specs_by_id = {key: tuple(layer_specs(cached, args, version, block_size)) for key, cached in distinct.items()}
+    staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
     # a drafter's layers cache as much as the model's last attention layer
     staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
     staged = _pad_states(staged, block_size)

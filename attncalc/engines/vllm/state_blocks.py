@@ -117,7 +117,8 @@ def align_blocks(
     Raises AttncalcError if this version does not support MLA beside states.
     """
     # the widest token and state, with blocks of 1 token
-    layers = [spec for cached in specs for spec in layer_specs(cached.cached, args, version, 1)]
+    distinct = dict.fromkeys(layer.cached for layer in specs)
+    layers = [spec for cached in distinct for spec in layer_specs(cached, args, version, 1)]
     state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
     token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
     if not (states and state_bytes and token_bytes):
