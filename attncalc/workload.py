@@ -144,8 +144,8 @@ class Workload:
         batch, context = _padded(batch, context, options.get("lengths"))
         if past >= context:
             raise AttncalcError(
-                f"with {count(past)} of {count(context)} tokens in the past, no new one is left",
-                "the context includes the past tokens",
+                f"{count(past)} tokens in the past leave no new token in a context of {count(context)}",
+                "the context includes the past tokens: make it longer than they are",
             )
         return cls("prefill", batch, context - past, context, **options)
 
@@ -192,10 +192,11 @@ class Workload:
     def at(self, context: int) -> Workload:
         """Return the workload at another context, with sequences of equal length.
 
-        The tokens in the past stay the same, a decode step still has one new token, and a prefix is cut to the context.
+        The tokens in the past stay the same, a decode step still has one new token, and a prefix is cut to the context,
+        or to its past: a decode step at a context of 4 has 3 tokens in the past, so a prefix of 5 becomes one of 3.
         """
         new = self.new if self.phase == "decode" else context - self.past
-        mask = self.mask and self.mask._replace(prefix=min(self.mask.prefix, context))
+        mask = self.mask and self.mask._replace(prefix=min(self.mask.prefix, context - new or context))
         return dataclasses.replace(self, new=new, context=context, lengths=None, mask=mask)
 
     def doubled(self) -> Workload:

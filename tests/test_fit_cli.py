@@ -9,6 +9,7 @@ import pytest
 from asking import Ask, results
 
 from attncalc import preset_names
+from attncalc.engines import ENGINES
 
 FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
 NAMES = [
@@ -188,7 +189,7 @@ def test_tp_is_the_gpus_over_the_stages(ask: Ask) -> None:
 def test_every_engine_has_figures_or_an_error(ask: Ask) -> None:
     answer = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json")
     layers = json.loads(answer.out)["layers"]
-    assert [layer["name"] for layer in layers] == ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
+    assert [layer["name"] for layer in layers] == list(ENGINES)
     assert all((layer["refused"] is None) == bool(layer["results"]) for layer in layers)
     refused = [layer for layer in layers if layer["refused"]]
     screen = " ".join(ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB").out.split())
@@ -237,7 +238,7 @@ def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
         (("--gpu", "h100", "--gpus", "3", "--pp", "2"), "--gpus 3 is not a multiple of --pp 2"),
         (("--gpu", "h100", "--gpu-memory-utilization", "92"), "'92' is not a number above 0 and at most 1"),
         (("--gpu", "h100", "--weights-dtype", "fp7"), "there is no dtype 'fp7'"),
-        (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm' here"),
+        (("--gpu", "h100", "--engine", "vlm"), "there is no engine 'vlm'"),
         (("--gpu", "h100", "--engine", "ideal", "--block-size", "16"), "--block-size has no effect on engine ideal"),
         (("--gpu", "h100", "--engine-version", "0.0.1"), "0.0.1"),
         (("--gpu", "h100", "--pp", "81"), "--pp 81 is more than the number of layers (80)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from asking import Ask, results
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,3 +103,12 @@ def test_masks_parse_their_own_text(text: str) -> None:
 def test_an_unknown_mask_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError):
         Mask.parse(text)
+
+
+def test_a_decode_step_after_a_prefix_has_flops_at_every_context(ask: Ask) -> None:
+    """The prefix is in the past of the step, so it changes no figure; the crossover is searched from a context of 1."""
+    plain, prefix = (
+        ask("flops", "gpt2", "--phase", "decode", "--mask", mask, "--json") for mask in ("causal", "prefix:5")
+    )
+    assert prefix.code == 0
+    assert results(prefix) == results(plain)

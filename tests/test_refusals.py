@@ -29,6 +29,8 @@ INVALID = {
     "a past as long as the context": ("flops", "gpt2", "-c", "10", "--past", "10"),
     "a past of a decode step": ("flops", "gpt2", "--phase", "decode", "--past", "10"),
     "an encoder's decode step": ("flops", "bert-base", "--phase", "decode"),
+    "a past of a padded batch": ("flops", "gpt2", "--lengths", "5,3", "--past", "2"),
+    "a seed that is no number": ("verify", "gpt2", "--seed", "x"),
     "a source without an encoder": ("kv", "gpt2", "--source-context", "5"),
     "lengths that are not numbers": ("kv", "gpt2", "--lengths", "5,x"),
     "both lengths and a batch": ("kv", "gpt2", "--lengths", "5,3", "-b", "2"),
@@ -58,3 +60,8 @@ def test_invalid_input_is_an_error_with_a_tip_and_exit_code_2(ask: Ask, case: st
     assert error.startswith("error: ")
     assert tip.startswith("  tip: ")
     assert not rest
+
+
+@pytest.mark.parametrize("arguments", [("kv", "gpt2", "-b"), ("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
+def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
+    assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")

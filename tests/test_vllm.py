@@ -358,8 +358,8 @@ def test_log_lines_are_those_of_the_version(version: str, lines: list[str]) -> N
     [
         ("0.2.7", "too old"),
         ("0.34.0", "newer than the newest"),
-        ("newest", "is no version of vLLM"),
-        ("7", "is no version of vLLM"),
+        ("newest", "is not a version of vLLM"),
+        ("7", "is not a version of vLLM"),
     ],
 )
 def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:

@@ -13,7 +13,7 @@ from .recurrent import Recurrent, convolution, projection, share
 
 @dataclass(frozen=True)
 class Mamba(Recurrent):
-    """d_inner channels, each with a state of d_state (Mamba). The state is fp32. The fields carry their meanings.
+    """d_inner channels, each with a state of d_state in fp32 (Mamba).
 
     Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
     """

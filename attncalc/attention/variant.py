@@ -33,7 +33,7 @@ class Variant(NamedTuple):
         if name in ("gqa", "mla") and number:
             return cls(name, parse_count(number, f"--attention {name}"))
         raise AttncalcError(
-            f"--attention: there is no '{truncate(text)}'",
+            f"--attention: unknown kind '{truncate(text)}'",
             "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R); for example gqa:8 or mla:512",
         )
 

@@ -6,6 +6,7 @@ Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -148,6 +149,7 @@ def _message(error: Exception) -> tuple[str, str, int]:
     if isinstance(error, AttncalcError):
         return error.message, error.tip, error.code
     message = error.format_message() if hasattr(error, "format_message") else str(error)
+    message = re.sub(r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected argument: \1", message)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
 

@@ -91,7 +91,12 @@ def reject_repeats(parser: Any, ctx: Any) -> Any:
     parse_args = parser.parse_args
 
     def parse_once(args: list[str]) -> Any:
-        values, rest, order = parse_args(args)
+        try:
+            values, rest, order = parse_args(args)
+        except typer.TyperException as error:
+            if getattr(error, "ctx", ctx) is None:  # typer names no command if an option lacks its value
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
         for option, times in Counter(order).items():
             single = option.param_type_name == "option" and not option.multiple
             if times > 1 and single and (not option.is_flag or option.secondary_opts) and not ctx.resilient_parsing:

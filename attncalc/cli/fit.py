@@ -80,7 +80,7 @@ def _report(request: FitRequest, log: Log | None) -> Report:
 def _read_log(serving: f.ServingOptions) -> Log | None:
     """Return the start-up log; None if there is none.
 
-    Raises AttncalcError if it cannot be read, is no start-up log of vLLM, or another option excludes it.
+    Raises AttncalcError if it cannot be read, is not a start-up log of vLLM, or another option excludes it.
     """
     path = serving.vllm_log
     if path is None:

@@ -281,6 +281,8 @@ def read_workload(
     past = 0
     if forward is not None and forward.past.strip() != "0":
         past = parse_count(forward.past, "--past")
+    if past and lengths is not None:
+        raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
     if past and phase != "prefill":
         raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
     if phase == "prefill":

@@ -33,7 +33,9 @@ def list_presets(output: o.ListOutputOptions) -> None:
 
 
 @app.command(help="Print a preset's YAML, to start your own from.")
-def show(name: Annotated[str, typer.Argument(help="The preset's name.")], output: o.PlainOutputOptions) -> None:
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The preset's name.")], output: o.PlainOutputOptions
+) -> None:
     output.write(preset_text(name))
 
 
@@ -46,9 +48,11 @@ def schema(output: o.PlainOutputOptions) -> None:
     output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command(help="Write a config.json as a preset's YAML. It is yours to read, keep and change.")
+@app.command(help="Write a config.json as a preset's YAML. You can edit the result.")
 def add(
-    model: Annotated[str, typer.Argument(help="A config.json, a folder with one, org/name on the hub, or -.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A config.json, a folder with one, org/name on the hub, or -.")
+    ],
     output: o.PlainOutputOptions,
     assume_grouped: o.AssumeGrouped = False,
 ) -> None:

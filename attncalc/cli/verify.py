@@ -29,9 +29,7 @@ Kernel = Annotated[
     str,
     typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.", min=0, max=2**63 - 1)
-]
+Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")]
 Source = Annotated[
     str | None,
     typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the same as --context."),
@@ -85,7 +83,7 @@ def verify(
     context: Context = None,
     source_context: Source = None,
     kernel: Kernel = "all",
-    seed: Seed = 0,
+    seed: Seed = "0",
     attention: o.AttentionOption = None,
     scaling: Scaling = False,
     tp: Tp = "1",
@@ -102,9 +100,12 @@ def verify(
     ranks = parse_count(tp, "--tp")
     sequences = None if batch is None else parse_count(batch, "--batch")
     tokens = None if context is None else parse_count(context, "--context")
+    seed_number = _parse_seed(seed)
     if against is not None:
-        changes = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto", "--seed": seed}
-        _reject_with_against(against, named, {"--scaling": scaling, "--tp": ranks > 1, **changes})
+        changes = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto"}
+        _reject_with_against(
+            against, named, {"--scaling": scaling, "--tp": ranks > 1, **changes, "--seed": seed_number}
+        )
         verified, device_facts = _compare_with_transformers(model, preset, sequences, tokens, source_context, dtype)
     else:
         _reject_combinations(named, scaling, ranks, attention, source_context)
@@ -116,7 +117,7 @@ def verify(
             source=source,
             dtype=dtype,
             kernel=kernel,
-            seed=seed,
+            seed=seed_number,
             scaling=scaling,
             tp=ranks,
             timed=named,
@@ -131,6 +132,15 @@ def verify(
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _parse_seed(text: str) -> int:
+    """Return the seed. Raises AttncalcError if it is not one that torch takes."""
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
+        return int(text)
+    raise AttncalcError(
+        f"--seed: '{truncate(text)}' is not a whole number from 0 to 2^63 - 1", "write a whole number, as --seed 7"
+    )
 
 
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str) -> Verified:

@@ -130,9 +130,9 @@ def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> 
         for kind, own_keys in keys["layer_kinds"].items():
             inner = section.inner(kind)
             fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
-            inner.check_unused(f"it belongs to another kind of attention or MLP than '{kind}' has")
+            inner.check_unused(f"it does not apply to the attention and MLP of '{kind}'")
             section.used |= inner.used - set(own_keys)
-    section.check_unused("it belongs to another kind of attention or MLP, or every layer kind overrides it")
+    section.check_unused("it does not apply to this attention and MLP, or every layer kind overrides it")
     return fields
 
 

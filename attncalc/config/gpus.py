@@ -45,10 +45,13 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         return _to_gpu(aliases[normalized], known[aliases[normalized]])
     path = Path(text)
     try:
-        if path.suffix in (".yaml", ".yml") and path.is_file():
+        is_file = path.is_file()
+        if is_file and path.suffix in (".yaml", ".yml"):
             return _from_file(path)
     except (OSError, ValueError):  # a name that is too long, or has a NUL
-        pass
+        is_file = False
+    if is_file:
+        raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
     hint = did_you_mean(normalized, [*known, *aliases])
     raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{hint}{_TIP}")
 

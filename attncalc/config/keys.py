@@ -92,7 +92,7 @@ _COMMON_LAYER_KEYS: dict[str, Schema] = {
         **SHAPES,
     },
     "shares_weights": _key(
-        _BOOLEAN, "whether the weights belong to another kind of layers, which counts them (ALBERT)"
+        _BOOLEAN, "whether the layers share the weights of another kind of layers, which counts them (ALBERT)"
     ),
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms per layer, but for cross-attention", "2"),
 }

@@ -86,5 +86,5 @@ def _module(name: str) -> Any:
 def _unknown(name: str, known: Iterable[str]) -> AttncalcError:
     known = list(known)
     return AttncalcError(
-        f"there is no engine '{truncate(name)}' here", f"{did_you_mean(name, known)}known: {', '.join(known)}"
+        f"there is no engine '{truncate(name)}'", f"{did_you_mean(name, known)}known: {', '.join(known)}"
     )

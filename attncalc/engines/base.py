@@ -165,7 +165,7 @@ class CacheLayout(Protocol):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The settings in use, defaults included, in the engine's words: 'block size 16', 'version 0.33.0'."""
+        """The settings in use, defaults included, as the engine logs them: 'block size 16', 'version 0.33.0'."""
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def read_log(text: str, name: str) -> Log:
                 _store_least(logged, figure, Printed(values[0], match.group()))
     if not logged.keys() & _SIZE_FIGURES:
         raise AttncalcError(
-            f"{truncate(name)} is no start-up log of vLLM: no line has the size of its cache",
+            f"{truncate(name)} is not a start-up log of vLLM: no line has the size of its cache",
             "give a log with a line such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
         )
     return Log(version, model, settings, tuple(available), logged, starts)

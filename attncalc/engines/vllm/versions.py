@@ -232,7 +232,7 @@ class VllmVersion(NamedTuple):
 def vllm_version(text: str | None) -> VllmVersion:
     """Return the version named `text`: '0.11.0', 'v0' for the old engine, None for the newest.
 
-    Raises AttncalcError if `text` is no version, is older than OLDEST, or newer than NEWEST.
+    Raises AttncalcError if `text` is not a version, is older than OLDEST, or newer than NEWEST.
     """
     if text is None:
         return VllmVersion(NEWEST, v0=False)
@@ -242,7 +242,7 @@ def vllm_version(text: str | None) -> VllmVersion:
     match = re.match(r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII)
     if match is None:
         raise AttncalcError(
-            f"--engine-version: '{truncate(text)}' is no version of vLLM",
+            f"--engine-version: '{truncate(text)}' is not a version of vLLM",
             f"write a version as {_name(NEWEST)} or 0.11.0, or v0 for the old engine",
         )
     number = tuple(int(part) for part in match.group(1).split("."))
