@@ -12,7 +12,7 @@ from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .units import DTYPES, DType, dtype
 
-SHARE = (3, 4)
+UNIFIED_MEMORY_SHARE = (3, 4)
 """The fraction of a memory shared with the host that the GPU may take by default: Metal's on Macs of 64 GB and more
 (recommendedMaxWorkingSetSize in llama.cpp's start-up log)."""
 
@@ -21,7 +21,7 @@ _MULTIPLIED_NARROW = ("fp8", "int8", "fp4")
 """Dtypes of weights that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
 
 
-def _runs_in(stored: DType) -> tuple[str, ...]:
+def _matmul_dtypes(stored: DType) -> tuple[str, ...]:
     """Return the dtypes that weights stored in `stored` are multiplied in, the fastest first.
 
     A dtype of 16 bits or more runs only in itself. For its own quantised dtypes, llama.cpp converts activations to int8
@@ -35,7 +35,7 @@ def _runs_in(stored: DType) -> tuple[str, ...]:
     return ("int8", *_SIXTEEN) if stored.name.startswith(("q", "iq")) else _SIXTEEN
 
 
-RUNS_IN = {name: _runs_in(stored) for name, stored in DTYPES.items()}
+MATMUL_DTYPES = {name: _matmul_dtypes(stored) for name, stored in DTYPES.items()}
 """The dtypes that products run in, by dtype of the weights. A GPU without units for the first takes the next. For a
 dtype of 16 bits or more there is no next one: engines reject it."""
 
@@ -84,16 +84,17 @@ class Gpu:
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
-    def multiplies(self, weights_dtype: str) -> Peak:
+    def matmul_peak(self, weights_dtype: str) -> Peak:
         """Return the dtype in which weights stored in `weights_dtype` are multiplied, and its FLOP/s.
 
         fp8, int8 and NVFP4 weights use the GPU's units for them (W8A8, W4A4), or 16 bits without such units. int4 and
-        mxfp4 weights always run in 16 bits (W4A16), so a GPU's int4 or fp4 peak does not apply to them. See `RUNS_IN`.
+        mxfp4 weights always run in 16 bits (W4A16), so a GPU's int4 or fp4 peak does not apply to them: see
+        `MATMUL_DTYPES`.
 
         Raises AttncalcError for an unknown dtype, and if the GPU has units for none of the dtypes.
         """
         flops, stored = dict(self.flops), dtype(weights_dtype).name
-        for name in RUNS_IN[stored]:
+        for name in MATMUL_DTYPES[stored]:
             if name in flops:
                 return Peak(name, flops[name])
         raise self._lacks(stored)
@@ -127,5 +128,5 @@ class Gpu:
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
 
 
-KNOWN = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
+FLOPS_DTYPES = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
 """The dtypes that a GPU's file can give FLOP/s for."""

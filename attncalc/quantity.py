@@ -120,7 +120,7 @@ class Formula(NamedTuple):
         """Return the formula in numbers: '80 * 2 * 128'."""
         return " ".join(number for _, number in self.cells)
 
-    def inside(self, operator: str, right: bool = False) -> tuple[Token, ...]:
+    def as_operand_of(self, operator: str, right: bool = False) -> tuple[Token, ...]:
         """Return the tokens as an operand of `operator`, in parentheses if it needs them."""
         if not self.operator:
             return self.tokens
@@ -139,7 +139,7 @@ def formula_of(value: int) -> Formula:
 def _joined(operator: str, left: int, right: int) -> Formula:
     a, b = formula_of(left), formula_of(right)
     rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
-    tokens = (*a.inside(operator), (operator, operator), *b.inside(operator, right=True))
+    tokens = (*a.as_operand_of(operator), (operator, operator), *b.as_operand_of(operator, right=True))
     return Formula(tokens, a.operator if rounds else operator)
 
 
@@ -150,7 +150,7 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
         if i:
             tokens.append((joined_by, joined_by))
         bare = joined_by == ","
-        tokens += formula.tokens if bare else formula.inside(joined_by, right=i > 0)
+        tokens += formula.tokens if bare else formula.as_operand_of(joined_by, right=i > 0)
     return Formula((*tokens, (")", ")")))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .errors import AttncalcError, did_you_mean
-from .quantity import Quantity, ceil_div, symbol
+from .quantity import ceil_div, symbol_like
 
 BYTES = "B"
 FLOP = "FLOP"
@@ -60,12 +60,12 @@ class DType(NamedTuple):
         `name` is the symbol for the bytes of an element of a dtype without scales.
         """
         if self.group is None:
-            return width * _symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
-        bits = _symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
-        scale = _symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
+            return width * symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
+        bits = symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
+        scale = symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
         if not self.group:
             return ceil_div(width * bits, 8) + scale
-        group = _symbol_like(width, "group", self.group, "elements that share a scale")
+        group = symbol_like(width, "group", self.group, "elements that share a scale")
         return ceil_div(width * bits, 8) + ceil_div(width, group) * scale
 
     @property
@@ -75,11 +75,6 @@ class DType(NamedTuple):
             return f"{self.bits // 8} B"
         per = f"{self.group} of them" if self.group else "row"
         return f"{self.bits}-bit elements and {self.scale_bytes} B of scale per {per}"
-
-
-def _symbol_like(width: int, name: str, value: int, meaning: str) -> int:
-    """Return `value` as a symbol if `width` is a Quantity, otherwise as a plain int."""
-    return symbol(name, value, meaning) if isinstance(width, Quantity) else value
 
 
 _PER_HEAD = "per_token_head, one fp32 scale per row (one head's K or V of one token)"

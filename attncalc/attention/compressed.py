@@ -49,11 +49,11 @@ class WindowAndPools(Picked):
     def description(self) -> str:
         return f"{self.window.description} and pools of {int(self.pools.size):,}"
 
-    def visible(self, n: int) -> int:
-        return self.window.visible(n) + self.pools.visible(n)
+    def visible_keys(self, n: int) -> int:
+        return self.window.visible_keys(n) + self.pools.visible_keys(n)
 
-    def triangle(self, n: int) -> int:
-        return self.window.triangle(n) + self.pools.triangle(n)
+    def causal_pairs(self, n: int) -> int:
+        return self.window.causal_pairs(n) + self.pools.causal_pairs(n)
 
     def cached_tokens(self, n: int) -> int:
         return self.window.cached_tokens(n) + self.pools.cached_tokens(n)

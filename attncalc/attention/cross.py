@@ -52,7 +52,7 @@ class Cross(NamedTuple):
         return tuple(c._replace(scales_with="source", span=FULL) for c in self.heads.cache())
 
     def widths(self, run: Run | None = None) -> Widths:
-        return self.heads.widths(run)._replace(together=False)
+        return self.heads.widths(run)._replace(fused=False)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()

@@ -13,7 +13,17 @@ from typing import Any, Literal
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div, maximum
 from ..workload import Mask, Run
-from .kind import SHAPES, YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import (
+    BOOLEAN,
+    SHAPES,
+    CacheSpec,
+    Matrix,
+    Widths,
+    extra_projections,
+    extra_vectors,
+    gate,
+    matrices_from_shapes,
+)
 from .span import FULL, Span, pairs
 
 
@@ -37,12 +47,12 @@ class Grouped:
         default=(),
         schema={
             "anyOf": [
-                YES,
+                BOOLEAN,
                 {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
             ]
         },
     )
-    fused: bool = documented("q, k and v are one matrix", default=False, schema=YES)
+    fused: bool = documented("q, k and v are one matrix", default=False, schema=BOOLEAN)
     qk_norm: Literal["head", "full"] | None = documented(
         "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads",
         default=None,
@@ -51,19 +61,19 @@ class Grouped:
     sinks: bool = documented(
         "a learned logit per query head beside those of the keys (gpt-oss)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
     shares_kv: bool = documented(
         "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     v_from_k: bool = documented(
         "W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     d_input: int | None = documented(
         "width of the input of q, k and v (Zamba concatenates the layer's input and the embedding)",
@@ -73,7 +83,7 @@ class Grouped:
     repeats_kv: bool = documented(
         "transformers' class caches K and V once per query head (Falcon)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
@@ -99,8 +109,8 @@ class Grouped:
         defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
-        extra = shaped(keys.pop("extra_projections", {}), "queries")
-        states = shaped(keys.pop("extra_states", {}))
+        extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
+        states = matrices_from_shapes(keys.pop("extra_states", {}))
         return cls(**{**defaults, **keys}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
 
     def __post_init__(self) -> None:
@@ -202,7 +212,7 @@ class Grouped:
         )
 
     def widths(self, run: Run | None = None) -> Widths:
-        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=bool(self.gate))
+        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, fused=self.fused, gate=bool(self.gate))
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

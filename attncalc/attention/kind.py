@@ -22,7 +22,7 @@ SHAPES: Mapping[str, Any] = {
 }
 """JSON Schema of matrices and vectors by name, in a preset."""
 
-YES: Mapping[str, Any] = {"type": "boolean"}
+BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 """JSON Schema of a key that is true or false."""
 
 AppliedTo = Literal["queries", "keys", "first"]
@@ -66,7 +66,9 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
-def shaped(shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None) -> tuple[Matrix, ...]:
+def matrices_from_shapes(
+    shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None
+) -> tuple[Matrix, ...]:
     """Return tensors from a preset's shapes, by name. Trailing dimensions are flattened into columns."""
     return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
 
@@ -76,7 +78,7 @@ def gate() -> Any:
     return documented(
         "gate on the output: true = as wide as the output (Qwen3-Next), head = one value per head (Step-3.5)",
         default=False,
-        schema={"anyOf": [YES, {"type": "string", "enum": ["head"]}]},
+        schema={"anyOf": [BOOLEAN, {"type": "string", "enum": ["head"]}]},
     )
 
 
@@ -145,7 +147,7 @@ class Widths(NamedTuple):
         d_qk: width of a query and a key head.
         d_v: width of a value head.
         extra: further elements per token that are held at the same time (MLA's latent, and what K was made from).
-        together: q, k and v are one tensor, so all are held as long as one of them is.
+        fused: q, k and v are one tensor, so all are held as long as one of them is.
         gate: the output has a gate.
     """
 
@@ -154,7 +156,7 @@ class Widths(NamedTuple):
     d_qk: int
     d_v: int
     extra: int = 0
-    together: bool = False
+    fused: bool = False
     gate: bool = False
 
 

@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import COUNT, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
-from .kind import YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import BOOLEAN, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, matrices_from_shapes
 from .span import FULL, Selected, Span, pairs
 
 
@@ -45,7 +45,7 @@ class Latent:
     shares_kv: bool = documented(
         "reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
@@ -64,7 +64,7 @@ class Latent:
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Latent:
         keys = dict(keys)
-        extra = shaped(keys.pop("extra_projections", {}), "queries")
+        extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
         if "index_topk" in keys:
             if span != FULL:
                 raise AttncalcError("index_topk: cannot be combined with a window or a chunk", "leave out one of them")

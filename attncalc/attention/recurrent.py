@@ -78,7 +78,7 @@ def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
     return Matrix("conv", channels, d_conv, channels if bias else 0)
 
 
-def share(whole: int, tp: int, what: str) -> int:
+def split_evenly(whole: int, tp: int, what: str) -> int:
     """Return the share of `whole` on one of `tp` devices. Raises AttncalcError if `tp` does not divide it."""
     if whole % tp:
         raise AttncalcError(

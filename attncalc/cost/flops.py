@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity
 from ..workload import Run, Workload
-from .common import Part, group_name, sum_named, sum_of
+from .common import Part, group_name, sum_named, sum_over_groups
 from .params import matmul_weights
 
 TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
@@ -91,10 +91,10 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     symbols, symbolic_workload = model.symbolic(), workload.symbolic()
     groups = tuple(_layer_flops(symbols, stack, layers, symbolic_workload) for stack, layers in symbols.groups())
     parts = {
-        "attention_projections": _sum_of("projections", groups),
-        "attention_scores": _sum_of("scores", groups),
-        "attention_scores_dense": _sum_of("scores_dense", groups),
-        "mlp": _sum_of("mlp", groups),
+        "attention_projections": _sum_over_groups("projections", groups),
+        "attention_scores": _sum_over_groups("scores", groups),
+        "attention_scores_dense": _sum_over_groups("scores_dense", groups),
+        "mlp": _sum_over_groups("mlp", groups),
         "head": quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload))),
     }
     return Flops(
@@ -103,7 +103,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         projections=parts["attention_projections"],
         scores=parts["attention_scores"],
         scores_dense=parts["attention_scores_dense"],
-        qk_dense=_sum_of("qk_dense", groups),
+        qk_dense=_sum_over_groups("qk_dense", groups),
         mlp=parts["mlp"],
         head=parts["head"],
         groups=groups,
@@ -111,8 +111,8 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     )
 
 
-def _sum_of(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
-    return sum_of(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
+def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
+    return sum_over_groups(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:

@@ -9,7 +9,7 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache import kv_cache
-from .common import Part, compute_dtype, group_name, sum_named, sum_of
+from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups
 from .flops import flops
 from .params import lm_head, outer_norms
 
@@ -68,7 +68,7 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
         parts.append(Part("outside", quantity(outside)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
         parts.append(Part("head", quantity(lm_head(symbols).params)))
-    return sum_of("params_read", "parameters read", parts)
+    return sum_over_groups("params_read", "parameters read", parts)
 
 
 def experts_read(mlp: Mlp, tokens: int) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..engines import engine
+from ..engines import per_layer_engine
 from ..model import ModelSpec
 from ..quantity import Quantity, quantity, total
 from ..workload import Workload
-from .common import Part, cache_dtype, group_name, sum_of
+from .common import Part, cache_dtype, group_name, sum_over_groups
 
 
 class WithoutWindows(NamedTuple):
@@ -29,7 +29,7 @@ def without_windows(model: ModelSpec, workload: Workload, *, engine_name: str = 
 
     Raises AttncalcError if the dtype or the engine is unknown.
     """
-    store, stored = engine(engine_name), cache_dtype(model, workload)
+    store, stored = per_layer_engine(engine_name), cache_dtype(model, workload)
     total_bytes = 0
     tokens = []
     symbols = workload.symbolic()
@@ -38,4 +38,6 @@ def without_windows(model: ModelSpec, workload: Workload, *, engine_name: str = 
         token = total(store.token_bytes(spec, symbols, stored) for spec in specs)
         tokens.append(Part(group_name(model, stack, layers), quantity(layers.count * token)))
         total_bytes += int(layers.count) * sum(int(store.layer_bytes(spec, workload, stored)) for spec in specs)
-    return WithoutWindows(total_bytes, sum_of("kv_cache_per_token_max", "bytes per token, no window full", tokens))
+    return WithoutWindows(
+        total_bytes, sum_over_groups("kv_cache_per_token_max", "bytes per token, no window full", tokens)
+    )

@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Return the bytes that the next token of one sequence adds to one layer."""
 
 
-def engine(name: str) -> Engine:
+def per_layer_engine(name: str) -> Engine:
     """Return the engine of that name, for bytes per layer.
 
     Raises AttncalcError if there is no such engine, or if it has no bytes per layer.

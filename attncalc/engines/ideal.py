@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .unpaged import UnpagedLayout
 
 NAME = "ideal"
-DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), keeps_back="nothing")
+DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), reserves="nothing")
 
 
 def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:

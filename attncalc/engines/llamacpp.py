@@ -56,10 +56,10 @@ DEFAULTS = EngineDefaults(
     "llama.cpp",
     lambda args: Limits(args.ubatch or DEFAULT_UBATCH, 1),
     cache_dtype="fp16",  # common/common.h: whatever dtype the model has
-    narrower=("q8_0", "q4_0"),
-    narrower_weights=("q8_0", "q4_0"),
-    most_slots=MAX_SEQUENCES,
-    spreads=True,
+    narrower_cache_dtypes=("q8_0", "q4_0"),
+    narrower_weight_dtypes=("q8_0", "q4_0"),
+    max_slots=MAX_SEQUENCES,
+    splits_by_layer=True,
 )
 _STATE_ROLES = ("convolution", "state")
 _OPTIONS = frozenset(
@@ -327,14 +327,14 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
     types = (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype)
     _check_args(args, types)
     merged = merge_equal(specs)
-    everything = [cached for spec in merged for cached in spec.cached]
-    if not everything:
+    cache_specs = [cached for spec in merged for cached in spec.cached]
+    if not cache_specs:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    for cached in everything:
+    for cached in cache_specs:
         _check_supported(cached, types, fork)
-    window, notes = _window(everything, fork, args.swa_full)
+    window, notes = _window(cache_specs, fork, args.swa_full)
     states = _state_rows(merged)
     if args.speculative_tokens and not states:
         raise AttncalcError(
@@ -352,7 +352,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         rows=1 + args.speculative_tokens,
         layers=sum(spec.layers for spec in specs),
         fork=fork,
-        notes=(*notes, *_notes(everything, args, window)),
+        notes=(*notes, *_notes(cache_specs, args, window)),
     )
     if args.gpus == 1:
         return whole
@@ -380,14 +380,14 @@ def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _notes(everything: Sequence[CacheSpec], args: EngineArgs, window: int | None) -> Iterator[str]:
-    if any(cached.role == "latent" for cached in everything):
+def _notes(cache_specs: Sequence[CacheSpec], args: EngineArgs, window: int | None) -> Iterator[str]:
+    if any(cached.role == "latent" for cached in cache_specs):
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
     if args.engine_version == FORK:
         yield "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 for MLA."
     if window and (args.ubatch or 0) > DEFAULT_BATCH and not args.swa_full:
         yield f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or more."
-    if len({int(c.width) * int(c.rows) for c in everything if c.role in ("kv", "v")}) > 1:
+    if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
         yield "This assumes flash attention; without it llama.cpp stores every V as wide as the widest."
     if args.gpus > 1:
         yield (
@@ -435,12 +435,12 @@ def _check_supported(cached: CacheSpec, types: tuple[DType, DType], fork: bool) 
             )
 
 
-def _window(everything: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
+def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
     """Return the tokens of the sliding window (None if llama.cpp stores windows like full attention), and notes.
 
     Only a model that has layers with a window and layers without gets a buffer for windows.
     """
-    attention = [cached for cached in everything if cached.scales_with == "context" and cached.role != "indexer"]
+    attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
     windows = {int(c.span.reach): c.span.reach for c in attention if c.span.reach is not None}
     if fork or not windows:
         return None, ["ik_llama.cpp stores the whole context in layers with a sliding window too."] if windows else []

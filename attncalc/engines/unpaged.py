@@ -76,10 +76,10 @@ class UnpagedLayout:
 
 def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
     """Raise AttncalcError if no layer has a cache, or if the source's length is missing."""
-    everything = [cached for spec in specs for cached in spec.cached]
-    if not everything:
+    cache_specs = [cached for spec in specs for cached in spec.cached]
+    if not cache_specs:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    if args.source is None and any(cached.scales_with == "source" for cached in everything):
+    if args.source is None and any(cached.scales_with == "source" for cached in cache_specs):
         raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")

@@ -127,7 +127,7 @@ def roofline(
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
-    machine = _Machine(gpu, gpu.multiplies(stored.name), weights_dtype, config)
+    machine = _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config)
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None

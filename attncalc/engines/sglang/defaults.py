@@ -75,5 +75,5 @@ def _prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
 
 
 DEFAULTS = EngineDefaults(
-    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", keeps_back="constant", stage_sizes=stage_sizes
+    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", reserves="constant", stage_sizes=stage_sizes
 )

@@ -82,7 +82,7 @@ def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple
     parts of 3 are (0, 2, 4) and (1, 3, 5). Older versions take consecutive layers: (0, 1, 2) and (3, 4, 5).
     """
     n = -(-len(layers) // size)
-    if version.strides_groups:
+    if version.groups_every_nth_layer:
         return [tuple(layers[i::n]) for i in range(n)]
     return [tuple(layers[i * size : (i + 1) * size]) for i in range(n)]
 
@@ -117,7 +117,7 @@ def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
     if len({s.grouping_key for s in specs}) == 1:
         return True
     one_page_size = len({int(s.page_bytes) for s in specs}) == 1
-    return _is_one_type(specs) and (version.uniform_type or version.v0 or one_page_size)
+    return _is_one_type(specs) and (version.groups_mixed_widths or version.v0 or one_page_size)
 
 
 def _is_one_type(specs: Sequence[LayerSpec]) -> bool:

@@ -122,7 +122,7 @@ class VllmLayout:
             meaning = "source tokens, on the encoder's side"
             source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = source if self.vllm.crosses_by_length else maximum(self._batched_tokens, source)
+            tokens = source if self.vllm.cross_blocks_by_source else maximum(self._batched_tokens, source)
             return ceil_div(tokens, spec.block_size)
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
@@ -188,7 +188,7 @@ class VllmLayout:
         tokens = per_group * block_size
         if self.args.dcp > 1 and (groups == 1 or self.vllm.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
-        if self.vllm.counts_requests:
+        if self.vllm.concurrency_from_blocks:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 

@@ -63,7 +63,7 @@ class VllmVersion(NamedTuple):
         return not self.v0 and self.number >= (0, 10)
 
     @property
-    def uniform_type(self) -> bool:
+    def groups_mixed_widths(self) -> bool:
         """Layers of one type but of different widths share a group (UniformTypeKVCacheSpecs)."""
         return self.number >= (0, 11)
 
@@ -88,7 +88,7 @@ class VllmVersion(NamedTuple):
         return (5, 4) if self.number >= (0, 12) else None
 
     @property
-    def steps_by_block(self) -> bool:
+    def aligns_to_requested_block(self) -> bool:
         """Blocks aligned with states are multiples of the requested block size.
 
         Before, they were multiples of the kernel's, and at least the requested size.
@@ -96,7 +96,7 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 20)
 
     @property
-    def strides_groups(self) -> bool:
+    def groups_every_nth_layer(self) -> bool:
         """A group takes every n-th layer of its type, so that each pipeline stage has its share (kv_cache_utils.py)."""
         return self.number >= (0, 11)
 
@@ -146,7 +146,7 @@ class VllmVersion(NamedTuple):
         return self.number == (0, 11, 0)
 
     @property
-    def drafts_with_states(self) -> bool:
+    def supports_drafter_with_states(self) -> bool:
         """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
         return self.number >= (0, 17)
 
@@ -170,7 +170,7 @@ class VllmVersion(NamedTuple):
         return self.number < (0, 11)
 
     @property
-    def cuts_groups(self) -> bool:
+    def cuts_groups_by_stage(self) -> bool:
         """A stage allocates only its own layers of a group with several widths (_project_kv_cache_groups_to_worker)."""
         return self.number < (0, 11) or self.number >= (0, 17)
 
@@ -180,17 +180,17 @@ class VllmVersion(NamedTuple):
         return self.number < (0, 20)
 
     @property
-    def crosses_by_length(self) -> bool:
+    def cross_blocks_by_source(self) -> bool:
         """Cross-attention's blocks are for the encoder's tokens; later, for max_num_batched_tokens."""
         return self.number < (0, 13)
 
     @property
-    def drafts_in_states(self) -> bool:
+    def stores_drafted_states(self) -> bool:
         """A request has a block per token that a drafter may roll back, and one more to align prefixes."""
         return self.number >= (0, 15)
 
     @property
-    def counts_requests(self) -> bool:
+    def concurrency_from_blocks(self) -> bool:
         """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
         return not self.v0 and self.number >= (0, 9, 1)
 
@@ -224,7 +224,7 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 28)
 
     @property
-    def large_devices(self) -> bool:
+    def has_default_for_160_gib(self) -> bool:
         """Devices of 160 GiB and more have their own default of max_num_batched_tokens (arg_utils.py)."""
         return self.number >= (0, 28)
 
