@@ -121,7 +121,7 @@ def roofline(
         workload: Its sequences are assumed to have the full context.
         gpu: The device.
         weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or as the model's
-            files hold them (see `bytes_read`). Products run as `Gpu.multiplies` says.
+            files hold them (see `bytes_read`). Products run as `Gpu.matmul_peak` returns.
         config: How an engine serves the model.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
