@@ -31,8 +31,7 @@ from .span import FULL, Span, pairs
 class Grouped:
     """n_heads query heads of d_head that share n_kv_heads key and value heads.
 
-    Each K and V head serves n_heads / n_kv_heads query heads. d_head need not be d_model / n_heads. The fields carry
-    their meanings.
+    Each K and V head serves n_heads / n_kv_heads query heads. d_head need not be d_model / n_heads.
 
     Raises AttncalcError if n_kv_heads does not divide n_heads.
     """
@@ -87,7 +86,7 @@ class Grouped:
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
-        "states of a fixed size that are cached beside K and V, whole on every device, by name: [rows, columns] (Zaya)",
+        "states of a fixed size beside K and V, replicated on every device, by name: [rows, columns] (Zaya)",
         default=(),
         schema=SHAPES,
     )
@@ -156,7 +155,7 @@ class Grouped:
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
-        out = d_model
+        d_output = d_model
         if self.d_input is not None:
             d_model = d_source = self.d_input
         if self.shares_kv or self.v_from_k:
@@ -175,7 +174,7 @@ class Grouped:
         if self.gate:
             matrices.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
         matrices.extend(self.extra_projections)
-        matrices.append(Matrix("W_o", o, out, self._bias("o", out), "queries"))
+        matrices.append(Matrix("W_o", o, d_output, self._bias("o", d_output), "queries"))
         if self.qk_norm:
             full = self.qk_norm == "full"
             matrices.append(Matrix("q_norm", q if full else self.d_head))

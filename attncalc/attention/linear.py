@@ -16,10 +16,10 @@ class GatedDeltaNet(Recurrent):
     """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
 
     The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the channel-wise decay and of the
-    output's gate are full, or have rank gate_rank. The state is fp32. The fields carry their meanings.
+    output's gate are full, or have rank gate_rank. The state is fp32.
 
-    Source: Yang et al. 2024, arXiv:2412.06464
-    (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers' modeling_qwen3_next.py.
+    Source: Yang et al. 2024, arXiv:2412.06464 (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers'
+    modeling_qwen3_next.py.
     """
 
     n_heads: int = documented("value heads, each with a state")

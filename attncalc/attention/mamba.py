@@ -13,9 +13,9 @@ from .recurrent import Recurrent, convolution, projection, split_evenly
 
 @dataclass(frozen=True)
 class Mamba(Recurrent):
-    """d_inner channels, each with a state of d_state (Mamba). The state is fp32. The fields carry their meanings.
+    """d_inner channels, each with a state of d_state (Mamba).
 
-    Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
+    The state is fp32. Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
     """
 
     d_inner: int = documented("channels of the state-space layer")
@@ -74,8 +74,8 @@ class Mamba(Recurrent):
 class Mamba2(Recurrent):
     """n_heads heads of d_head channels, each channel with a state of d_state (Mamba-2).
 
-    Heads of one of n_groups groups share B and C. The state is fp32. The fields carry their meanings. Source: Dao and
-    Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py.
+    Heads of one of n_groups groups share B and C. The state is fp32. Source: Dao and Gu 2024, arXiv:2405.21060;
+    transformers' modeling_mamba2.py.
     """
 
     n_heads: int = documented("heads of the state-space layer")

@@ -75,7 +75,7 @@ class Full:
 
 
 class _Narrow:
-    """Shared by the narrow spans: the pairs above the diagonal mirror those below it."""
+    """Shared by the spans that leave out keys: the pairs after a query mirror those before it."""
 
     def causal_pairs(self, n: int) -> int:
         raise NotImplementedError
@@ -152,7 +152,7 @@ class Chunked(_Narrow):
 
 
 class Picked(_Narrow):
-    """Shared by the spans whose keys are picked: any token can be picked later, so the cache holds all of them."""
+    """Shared by the spans whose keys an indexer picks: it may pick any token later, so the cache holds all of them."""
 
     reach = None
 
@@ -165,7 +165,7 @@ class Selected(Picked):
     """The `topk` keys that an indexer picks for each query, among all earlier ones.
 
     With `pool`, the indexer picks whole pools of `pool` tokens, and the tokens after the last whole pool are always
-    seen: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
+    visible: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
 
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
     """
@@ -188,10 +188,12 @@ class Selected(Picked):
         picked = _capped_causal_pairs(self.topk, n)
         if self.pool is None:
             return picked
-        later = n - minimum(n, self.topk)
-        rest = later % self.pool
-        whole = later // self.pool * exact_div(self.pool * (self.pool - 1), 2)
-        return picked + whole + exact_div(rest * (rest + 1), 2)
+        # The tokens after the first `topk` also see those after the last whole pool: with pools of 4, these are
+        # 1, 2, 3, 0, 1, 2, ... tokens.
+        later_tokens = n - minimum(n, self.topk)
+        rest = later_tokens % self.pool
+        in_whole_pools = later_tokens // self.pool * exact_div(self.pool * (self.pool - 1), 2)
+        return picked + in_whole_pools + exact_div(rest * (rest + 1), 2)
 
 
 @dataclass(frozen=True)
@@ -216,14 +218,16 @@ class Blocks(Picked):
         return minimum(n, (self.topk - 1) * self.block + (n - 1) % self.block + 1)
 
     def causal_pairs(self, n: int) -> int:
+        # The first topk * block tokens see every earlier token. Later ones see topk - 1 whole blocks, and their own
+        # block up to themselves.
         m = minimum(n, self.topk * self.block)
-        own_blocks = Chunked(self.block).causal_pairs(n - m)
-        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + own_blocks
+        in_last_block = Chunked(self.block).causal_pairs(n - m)
+        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
 
 
 @dataclass(frozen=True)
 class Pools(Picked):
-    """The whole pools of `size` tokens before a query, each of which is one key: all, or the `topk` picked ones."""
+    """The whole pools of `size` tokens before a query: all, or the `topk` picked ones. Each pool is one key."""
 
     size: int = documented("tokens of a pool", symbol="size")
     topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
@@ -234,10 +238,12 @@ class Pools(Picked):
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
 
     def causal_pairs(self, n: int) -> int:
-        all_seen = n if self.topk is None else minimum(n, self.size * self.topk)
-        whole, rest = all_seen // self.size, all_seen % self.size
-        while_all = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
-        return while_all if self.topk is None else while_all + (n - all_seen) * self.topk
+        # The tokens up to `m` see all whole pools, later ones see `topk`. With pools of 4, tokens 1..3 see none, 4..7
+        # see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
+        m = n if self.topk is None else minimum(n, self.size * self.topk)
+        pools, rest = m // self.size, m % self.size
+        uncapped = exact_div(pools * (pools - 1), 2) * self.size + pools * (rest + 1)
+        return uncapped if self.topk is None else uncapped + (n - m) * self.topk
 
     def cached_tokens(self, n: int) -> int:
         return n // self.size
@@ -246,10 +252,10 @@ class Pools(Picked):
 FULL = Full()
 
 
-def _capped_causal_pairs(most: int, n: int) -> int:
-    """Return min(1, most) + ... + min(n, most)."""
-    m = minimum(n, most)
-    return exact_div(m * (m + 1), 2) + (n - m) * most
+def _capped_causal_pairs(limit: int, n: int) -> int:
+    """Return the pairs if a token sees at most `limit` keys: min(1, limit) + ... + min(n, limit)."""
+    m = minimum(n, limit)
+    return exact_div(m * (m + 1), 2) + (n - m) * limit
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:
@@ -267,8 +273,8 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
         check_mask(run, mask)
         return span.bidirectional_pairs(context)
     if new == context:
-        below = span.causal_pairs(context)
-        return below + span.future_pairs(minimum(mask.prefix, context)) if mask.prefix else below
+        causal = span.causal_pairs(context)
+        return causal + span.future_pairs(minimum(mask.prefix, context)) if mask.prefix else causal
     if new == 1:
         return span.visible_keys(context)
     return span.causal_pairs(context) - span.causal_pairs(context - new)
