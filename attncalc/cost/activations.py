@@ -19,7 +19,7 @@ class LayerActivations(NamedTuple):
         group: the group's name.
         layers: the group.
         attention: 'self' or 'cross'.
-        score_shape: (B, n_heads, S, T).
+        score_shape: (B, n_heads, S, T), where T is the number of keys that the kernel reads.
         score_elements: elements of the score matrix.
         score_matrix_per_head: bytes of one head's score matrix of one sequence.
         score_matrix: bytes of the whole score matrix.
@@ -88,13 +88,13 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
     check_mask(Run(1, new, context), mask)
     span, padded = attention.span, bool(workload.lengths) and not encoder
     if new == context:
-        keys, sees_all = context, mask.kind == "bidirectional"
+        keys, all_visible = context, mask.kind == "bidirectional"
     elif new == 1:
-        keys, sees_all = span.cached_tokens(context), True
+        keys, all_visible = span.cached_tokens(context), True
     else:
-        keys, sees_all = span.cached_tokens(context - new) + new, False
-    narrowed = padded or span.visible_keys(context) < keys
-    has_flag = new == context and mask.kind == "causal" and not narrowed and new > 1
+        keys, all_visible = span.cached_tokens(context - new) + new, False
+    is_narrowed = padded or span.visible_keys(context) < keys
+    is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
     return _shape(
         model,
         stack,
@@ -104,7 +104,7 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys=keys,
         live_keys=new if new == context else 0,
         new_keys=new,
-        mask="causal" if has_flag else "none" if (sees_all or new == 1) and not narrowed else "matrix",
+        mask="causal" if is_causal_flag else "none" if (all_visible or new == 1) and not is_narrowed else "matrix",
         masks=workload.batch if padded else 1,
     )
 

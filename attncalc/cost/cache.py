@@ -25,8 +25,8 @@ class LayerCache(NamedTuple):
         context: bytes that grow with the context, in all layers of the group.
         source: bytes that grow with the source, in all layers of the group.
         state: bytes of a fixed size, in all layers of the group.
-        per_layer: all three, in one layer.
-        per_token_per_layer: what the next token of one sequence adds to one layer.
+        per_layer: bytes of all three, in one layer.
+        per_token_per_layer: bytes that the next token of one sequence adds to one layer.
     """
 
     group: str
@@ -46,10 +46,10 @@ class LayerCache(NamedTuple):
 class KVCache:
     """The cache of a model for a workload, in bytes on one device. Each figure is computed when it is first used."""
 
-    def __init__(self, model: ModelSpec, workload: Workload, store: Engine, kv_dtype: DType) -> None:
+    def __init__(self, model: ModelSpec, workload: Workload, engine: Engine, kv_dtype: DType) -> None:
         self._model = model
         self._workload = workload
-        self._engine = store
+        self._engine = engine
         self._kv_dtype = kv_dtype
 
     @cached_property
@@ -69,7 +69,7 @@ class KVCache:
 
     @cached_property
     def per_token(self) -> Quantity:
-        """What the next token of one sequence adds at this context."""
+        """The bytes that the next token of one sequence adds at this context."""
         parts = [Part(g.group, quantity(g.layers.count * g.per_token_per_layer)) for g in self.groups]
         return sum_over_groups("kv_cache_per_token", "bytes that the next token adds", parts)
 
@@ -105,13 +105,13 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     return KVCache(model.symbolic(), workload.symbolic(), per_layer_engine(engine_name), cache_dtype(model, workload))
 
 
-def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity:
-    """Return the bytes of the whole cache as `store` counts them."""
-    return KVCache(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)).total
+def cache_bytes(model: ModelSpec, workload: Workload, engine: Engine) -> Quantity:
+    """Return the bytes of the whole cache as `engine` counts them."""
+    return KVCache(model.symbolic(), workload.symbolic(), engine, cache_dtype(model, workload)).total
 
 
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
-    """Return what the layers of `model` cache on one device, in order; ints or symbols, as in `model`."""
+    """Return what the layers of `model` cache on one device, in order, with ints or symbols as `model` has them."""
     return tuple(
         LayerCacheSpec(int(layers.count), layers.cache() if stack.has_cache else (), layers.attention.label)
         for stack in model.stacks
@@ -121,11 +121,11 @@ def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
 
 
 def _layer_cache(
-    group: str, stack: Stack, layers: Layers, workload: Workload, store: Engine, kv_dtype: DType
+    group: str, stack: Stack, layers: Layers, workload: Workload, engine: Engine, kv_dtype: DType
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
     by_scale = {
-        scales_with: total(store.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
+        scales_with: total(engine.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
         for scales_with in ("context", "source", "never")
     }
     return LayerCache(
@@ -135,7 +135,7 @@ def _layer_cache(
         source=quantity(layers.count * by_scale["source"]),
         state=quantity(layers.count * by_scale["never"]),
         per_layer=total(by_scale.values()),
-        per_token_per_layer=total(store.token_bytes(c, workload, kv_dtype) for c in specs),
+        per_token_per_layer=total(engine.token_bytes(c, workload, kv_dtype) for c in specs),
     )
 
 

@@ -1,9 +1,9 @@
 """The tensors that one attention layer's forward pass holds, moment by moment, for each kernel.
 
 The layer projects q, k and v, runs the kernel and projects the output, without gradients. Its weights and its input
-are there before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With
-tokens in the past the cache is there before too: new K and V are written into it and freed, except that a fused
-projection keeps the one tensor that q, k and v are views of.
+exist before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With tokens
+in the past the cache exists before too: new K and V are written into it and freed. With a fused projection they are
+freed only when the layer returns, because q, k and v are views of one tensor.
 
 The math kernel is torch's composite `_scaled_dot_product_attention_math`
 (aten/src/ATen/native/transformers/attention.cpp). It computes half precision in fp32, copies K and V for every query
@@ -36,7 +36,12 @@ class HeldTensor(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A moment of the forward pass and the tensors that are held then."""
+    """A moment of the forward pass and the tensors that are held then.
+
+    Attributes:
+        name: its name on screens: 'PV'.
+        tensors: the tensors held.
+    """
 
     name: str
     tensors: tuple[HeldTensor, ...]
@@ -82,7 +87,7 @@ class Shape(NamedTuple):
         d_model: width of the model.
         bytes: bytes of an element.
         mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair).
-        masks: how many masks the caller makes: one per sequence of a padded batch, otherwise 1.
+        masks: how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1.
     """
 
     B: int
@@ -103,14 +108,17 @@ class Shape(NamedTuple):
 
     @property
     def half(self) -> bool:
+        """Whether elements have fewer bits than fp32."""
         return self.bytes < FP32
 
     @property
     def grouped(self) -> bool:
+        """Whether query heads share KV heads."""
         return self.n_kv_heads != self.n_heads
 
     @property
     def pairs(self) -> int:
+        """The elements of the score matrix."""
         return self.B * self.n_heads * self.S * self.T
 
 
@@ -126,7 +134,7 @@ def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
         "efficient": _fused(s, bias=True, repeats=True, scratch=_accumulator(s)),
         "cudnn": _fused(s, bias=True),
     }
-    return {kernel: max(of_kernel, key=lambda m: m.size) for kernel, of_kernel in moments.items()}
+    return {kernel: max(candidates, key=lambda m: m.size) for kernel, candidates in moments.items()}
 
 
 def _tensor(name: str, meaning: str, size: int) -> HeldTensor:
@@ -164,13 +172,16 @@ def _output(s: Shape) -> HeldTensor:
     return _tensor("out", "the kernel's output", s.B * s.S * s.n_heads * s.d_v * s.bytes)
 
 
-def _projection(s: Shape, live: list[HeldTensor]) -> Moment:
-    """Return the moment of the output projection, which is the same for every kernel."""
+def _output_projection(s: Shape, held: list[HeldTensor]) -> Moment:
+    """Return the moment of the output projection, or of the gate before it if that holds more.
+
+    `held` are the other tensors held then.
+    """
     y = _tensor("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
     if s.gate and s.n_heads * s.d_v > s.d_model:
         gate = _tensor("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
-        return Moment("the gate", (*live, _output(s), gate))
-    return Moment("the output projection", (*live, _output(s), y))
+        return Moment("the gate", (*held, _output(s), gate))
+    return Moment("the output projection", (*held, _output(s), y))
 
 
 def _fused(
@@ -185,16 +196,16 @@ def _fused(
         repeats: the kernel needs as many KV heads as query heads.
         scratch: the kernel's own buffers.
     """
-    live = _projected(s)
-    inside = [*live]
+    held = _projected(s)
+    in_kernel = [*held]
     if bias:
-        live += _caller_mask(s)
+        held += _caller_mask(s)
     if bias and s.mask == "matrix":
-        inside = [*live, _tensor("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
+        in_kernel = [*held, _tensor("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
     if repeats and s.grouped:
         repeated = _tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
-        inside.append(repeated)
-    moments = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, live)]
+        in_kernel.append(repeated)
+    moments = [Moment("the kernel", (*in_kernel, _output(s), *scratch)), _output_projection(s, held)]
     if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
         moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
     return moments
@@ -263,10 +274,10 @@ def _keys_and_values(s: Shape) -> int:
 
 def _math(s: Shape) -> list[Moment]:
     """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in fp32."""
-    base = [*_projected(s), *_caller_mask(s)]
-    live = [*base, _tensor("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
+    projected = [*_projected(s), *_caller_mask(s)]
+    held = [*projected, _tensor("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
     if s.half:
-        live.append(
+        held.append(
             _tensor(
                 "qkv_fp32",
                 "q, k and v in fp32",
@@ -274,8 +285,8 @@ def _math(s: Shape) -> list[Moment]:
             )
         )
     if s.grouped:
-        live.append(_tensor("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
-    masked = [*live, *_mask_as_bias(s)]
+        held.append(_tensor("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
+    masked = [*held, *_mask_as_bias(s)]
     scores = _tensor("scores", "fp32 scores", s.pairs * FP32)
     out = _tensor("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
     scaled = _tensor("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
@@ -290,7 +301,7 @@ def _math(s: Shape) -> list[Moment]:
         Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
         Moment("softmax", (*masked, scores, softmax, *rows)),
         Moment("PV", (*masked, softmax, *_half_softmax(s), *_copied_for_pv(s), out)),
-        _projection(s, base),
+        _output_projection(s, projected),
     ]
 
 

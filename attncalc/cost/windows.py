@@ -1,4 +1,4 @@
-"""The KV cache while no window is full: what a token takes, and what the cache would be with full attention."""
+"""The KV cache without windows and chunks: all its bytes, and the bytes per token."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class WithoutWindows(NamedTuple):
     """Bytes of the cache on one device if every layer with a window or a chunk had full attention.
 
     Attributes:
-        total: The whole cache at the workload's context.
-        per_token: What the next token of one sequence adds. A model with windows takes as much per token until the
+        total: the whole cache at the workload's context.
+        per_token: what the next token of one sequence adds. A model with windows takes as much per token until the
             first window is full.
     """
 
@@ -29,15 +29,15 @@ def without_windows(model: ModelSpec, workload: Workload, *, engine_name: str = 
 
     Raises AttncalcError if the dtype or the engine is unknown.
     """
-    store, stored = per_layer_engine(engine_name), cache_dtype(model, workload)
+    engine, kv_dtype = per_layer_engine(engine_name), cache_dtype(model, workload)
     total_bytes = 0
     tokens = []
     symbols = workload.symbolic()
     for stack, layers in model.symbolic().groups():
         specs = layers.with_full_attention().cache() if stack.has_cache else ()
-        token = total(store.token_bytes(spec, symbols, stored) for spec in specs)
+        token = total(engine.token_bytes(spec, symbols, kv_dtype) for spec in specs)
         tokens.append(Part(group_name(model, stack, layers), quantity(layers.count * token)))
-        total_bytes += int(layers.count) * sum(int(store.layer_bytes(spec, workload, stored)) for spec in specs)
+        total_bytes += int(layers.count) * sum(int(engine.layer_bytes(spec, workload, kv_dtype)) for spec in specs)
     return WithoutWindows(
         total_bytes, sum_over_groups("kv_cache_per_token_max", "bytes per token, no window full", tokens)
     )
