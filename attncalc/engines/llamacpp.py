@@ -47,7 +47,7 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ (src/llama-cparams.h)."""
 PADDING = 256
-"""A context is a multiple of so many cells."""
+"""The cells of a context are a multiple of this."""
 DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
 """Defaults of -ub and -b (common/common.h)."""
 CHUNK = 8192
@@ -133,7 +133,7 @@ class LlamaCppLayout:
         rows: state rows per sequence: 1, and one per speculative token that can be rolled back.
         layers: layers of the model.
         fork: whether this is ik_llama.cpp.
-        notes: see CacheLayout, as are bound, source and max_sequences.
+        notes: see CacheLayout, also for bound, source and max_sequences.
         parts: the layout of each GPU, if there are several.
         whole: if this is the layout of one of several GPUs, the layout of all.
     """
@@ -179,9 +179,9 @@ class LlamaCppLayout:
         return self._streams(sequences) * self._stream_bytes(full_cells, window_cells) + states
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what the memory holds. Its tokens are the largest n_ctx (-c) with `sequences` slots.
+        """Return what fits. Its tokens are the largest n_ctx (-c) with `sequences` slots.
 
-        Its log lines are those of a start on all GPUs with so many slots of `context` tokens each.
+        Its log lines are those of a start on all GPUs with `sequences` slots of `context` tokens each.
         """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
@@ -249,7 +249,7 @@ class LlamaCppLayout:
         return sum((window_cells if b.windowed else full_cells) * b.named_cell for b in self.buffers)
 
     def _largest_n_ctx(self, memory: int) -> int:
-        """Return the most cells, of all streams together, that fit beside the windows' cells and the states."""
+        """Return the most cells of all streams together that fit, after the cells of windows and the states."""
         sequences: int = self.sequences
         if sequences > 1:
             sequences = symbol("sequences", sequences, "sequences (-np)")
@@ -276,8 +276,8 @@ class LlamaCppLayout:
 
     def _shared_concurrency(self, memory: int, context: int) -> Ratio:
         """Return the most sequences that fit if all share their cells: by search, since they share the padding."""
-        beyond = MAX_SEQUENCES + 2
-        batch = first_true(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
+        limit = MAX_SEQUENCES + 2  # above MAX_SEQUENCES, to which `pool` cuts the result
+        batch = first_true(lambda n: n == limit or self.needed(n, context) > memory, 0, limit) - 1
         needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of that many sequences")
         return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
 
@@ -315,7 +315,7 @@ class LlamaCppLayout:
         for buffer in self.buffers:
             k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
             sizes = f"K ({k_type}): {_mib(k)} MiB, V ({v_type}): {_mib(v)} MiB"
-            if not v:  # a latent; the real line goes on with kv^T, in words that changed between versions
+            if not v:  # a latent; the real line continues with kv^T, in a format that changed between versions
                 sizes = f"c^KV ({k_type}): {_mib(k)} MiB"
             yield f"llama_new_context_with_model: KV self size  = {_mib(k + v)} MiB, {sizes}"
 

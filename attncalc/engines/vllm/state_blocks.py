@@ -1,4 +1,4 @@
-"""Recurrent states beside attention: how many blocks they take, and attention's blocks that grow until a state fits."""
+"""Blocks of recurrent states: how many a request takes, and how attention's blocks grow until a state fits in one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .layer_spec import STATE_ROLES, layer_specs
 from .versions import VllmVersion
 
 _CHECKPOINTS = {"GDN": ((0, 33), 64), "Mamba-2": ((0, 32), 1)}
-"""States that a prefill can store half-way: since which version, and the tokens that their blocks are a multiple of.
+"""States of which a prefill can store a checkpoint, by the layer's label: since which version, and the number of tokens
+that their blocks are a multiple of.
 
 Source: num_prefill_checkpoint_blocks in mamba_mixer2.py and qwen_gdn_linear_attn.py; the latter's multiple is
 FlashInfer's, which Hopper and Blackwell GPUs use.

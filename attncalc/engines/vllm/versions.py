@@ -19,7 +19,8 @@ RELEASES = (
     *("0.22.1", "0.21.0", "0.20.2", "0.20.1", "0.20.0", "0.19.1", "0.18.1", "0.17.1", "0.16.0", "0.15.1", "0.14.1"),
     *("0.13.0", "0.12.0", "0.11.2", "0.11.0", "0.10.2", "0.10.1", "0.10.0", "0.9.2", "0.9.0", "0.8.5"),
 )
-"""Releases that a log without a version may come from, the newest first: at least one per set of behaviours below."""
+"""Releases that a log without a version may come from, the newest first: at least one for each combination of the
+behaviours below."""
 _V1_BY_DEFAULT = (0, 8)
 
 
@@ -132,7 +133,7 @@ class VllmVersion(NamedTuple):
 
     @property
     def latent_alignment(self) -> int:
-        """Tokens that such a block is a multiple of (platforms/interface.py)."""
+        """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
 
     @property
@@ -181,12 +182,12 @@ class VllmVersion(NamedTuple):
 
     @property
     def cross_blocks_by_source(self) -> bool:
-        """Cross-attention's blocks are for the encoder's tokens; later, for max_num_batched_tokens."""
+        """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
         return self.number < (0, 13)
 
     @property
     def stores_drafted_states(self) -> bool:
-        """A request has a block per token that a drafter may roll back, and one more to align prefixes."""
+        """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
         return self.number >= (0, 15)
 
     @property
@@ -205,7 +206,7 @@ class VllmVersion(NamedTuple):
 
     @property
     def two_steps_in_flight(self) -> bool:
-        """A window keeps the tokens of all steps in flight, two with async scheduling (max_in_flight_tokens)."""
+        """A window holds the tokens of all steps in flight, which are --pp + 1 with async scheduling."""
         return self.number >= (0, 26)
 
     @property
