@@ -35,18 +35,18 @@ def wide_or_narrow(draw: st.DrawFn) -> ModelSpec:
     wide_or_narrow(), st.sampled_from([Workload.prefill(1, 9), Workload.decode(1, 9), Workload.prefill(1, 9, past=7)])
 )
 def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, workload: Workload) -> None:
-    found = crossover(model, workload)
+    context_found = crossover(model, workload)
     first = workload.past + 1 if workload.phase == "prefill" else 1
 
-    def overtaken(context: int) -> bool:
-        spent = flops(model, workload.at(context))
-        return spent.scores > spent.projections
+    def scores_cost_more(context: int) -> bool:
+        model_flops = flops(model, workload.at(context))
+        return model_flops.scores > model_flops.projections
 
-    by_scan = next((n for n in range(first, 400) if overtaken(n)), None)
-    if (found is not None and found < 400) or by_scan is not None:
-        assert found == by_scan
-    elif found is not None:
-        assert overtaken(int(found))
+    by_scan = next((n for n in range(first, 400) if scores_cost_more(n)), None)
+    if (context_found is not None and context_found < 400) or by_scan is not None:
+        assert context_found == by_scan
+    elif context_found is not None:
+        assert scores_cost_more(int(context_found))
 
 
 def test_the_crossover_inside_a_chunk_is_found() -> None:
@@ -57,20 +57,20 @@ def test_the_crossover_inside_a_chunk_is_found() -> None:
     assert crossover(model, Workload.decode(1, 100)) == 6145
 
 
-def test_the_compared_layer_is_the_one_with_the_most_scores() -> None:
+def test_complexity_is_of_the_layer_with_the_most_scores() -> None:
     gemma, workload = load("gemma3-27b"), Workload.prefill(1, 8192)
     reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
-    other = dataclasses.replace(gemma, stacks=(reordered,))
-    one = attention_layer_complexity(gemma, workload)
+    reordered_gemma = dataclasses.replace(gemma, stacks=(reordered,))
+    layer = attention_layer_complexity(gemma, workload)
     # a global layer: 2 FLOP a weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
-    assert one.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
-    assert attention_layer_complexity(other, workload).flops == one.flops
+    assert layer.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
+    assert attention_layer_complexity(reordered_gemma, workload).flops == layer.flops
 
 
-def test_the_compared_layer_leaves_out_cross_attention() -> None:
+def test_complexity_leaves_out_cross_attention() -> None:
     # 4 matrices of 1,280 x 1,280; 448 * 449 / 2 pairs of 20 heads * 64, QK and PV
-    one = attention_layer_complexity(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
-    assert one.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
+    layer = attention_layer_complexity(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
+    assert layer.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
 
 
 def test_the_crossover_includes_the_past() -> None:
@@ -81,16 +81,16 @@ def test_the_crossover_includes_the_past() -> None:
 
 def test_doubling_a_padded_batch_doubles_each_length() -> None:
     model, workload = load("llama2-7b"), Workload.prefill(lengths=(512, 300))
-    grown = growth(model, workload)
+    doubled = growth(model, workload)
     # n (n + 1) / 2 pairs of each length
     before, after = (sum(n * (n + 1) // 2 for n in lengths) for lengths in ((512, 300), (1024, 600)))
-    assert float(grown.scores) == after / before
+    assert float(doubled.scores) == after / before
 
 
 def test_a_recurrent_layer_is_split_over_devices() -> None:
     # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
-    one = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
-    assert one.flops == 2 * 100 * 2 * 8192**2 // 8
+    layer = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
+    assert layer.flops == 2 * 100 * 2 * 8192**2 // 8
 
 
 def test_the_longest_path_through_windows() -> None:

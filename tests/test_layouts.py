@@ -45,17 +45,19 @@ IMPLEMENTATIONS = st.sampled_from([None, "dynamic", "static"])
 
 @given(models(), st.integers(1, 5), CONTEXTS, st.integers(0, 50), IMPLEMENTATIONS)
 def test_needed_grows_with_batch_and_context(
-    model: ModelSpec, batch: int, context: int, more: int, made: str | None
+    model: ModelSpec, batch: int, context: int, more: int, implementation: str | None
 ) -> None:
     ideal = layout("ideal", layer_cache_specs(model.plain()), F16)
-    theirs = layout("transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=made))
-    for cache_layout in (ideal, theirs):
+    transformers = layout(
+        "transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=implementation)
+    )
+    for cache_layout in (ideal, transformers):
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch + 1, context)
     # A dynamic cache has one token less of a window than the ideal; a static one has them all
-    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= theirs.needed(batch, context)
-    if made == "static":
-        assert theirs.needed(batch, context) == ideal.needed(batch, context)
+    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= transformers.needed(batch, context)
+    if implementation == "static":
+        assert transformers.needed(batch, context) == ideal.needed(batch, context)
 
 
 @given(st.integers(1, 9), st.integers(1, 2000), st.integers(0, 300), st.sampled_from([None, 1, 64]))

@@ -191,7 +191,7 @@ def test_needed_grows_and_is_at_least_ideal(
 
 
 @given(RUNS, GIVEN, st.integers(1, 4), st.integers(1, 3000), st.integers(-1, 9000))
-def test_what_a_pool_holds_fits_and_no_more(
+def test_a_pool_holds_as_much_as_fits(
     specs: list[LayerCacheSpec], given: dict[str, Any], batch: int, context: int, slack: int
 ) -> None:
     cache_layout = llama_layout(*specs, **given)

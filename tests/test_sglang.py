@@ -348,14 +348,14 @@ def test_all_stages_have_slots_as_large_as_the_largest() -> None:
     memory = 20 * 768 * 19 // 9 + 1
     assert sglang_layout.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
     # the other way round the second one has them: 19 GiB hold 10 GiB of tokens, 5 of K and 5 of V
-    turned = layout_of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
-    assert turned.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
+    reversed_stages = layout_of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
+    assert reversed_stages.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
 
 
 def test_the_search_for_slots_starts_near_its_result() -> None:
     # the search starts only a few slots above its result, with and without a limit on sequences
-    for most in (1, 48, 10**9):
-        states = StatePool(1000, Fraction(9, 10), 5, 4, most, None)
+    for max_sequences in (1, 48, 10**9):
+        states = StatePool(1000, Fraction(9, 10), 5, 4, max_sequences, None)
         slots = states.slots(states.needed(10**12, 1))
         assert 0 <= states._enough_slots(10**12, 1) - slots < 20
 
@@ -370,17 +370,19 @@ def test_the_search_for_slots_starts_near_its_result() -> None:
     st.integers(1, 6),
 )
 def test_any_memory_from_needed_on_is_enough(
-    slot: int, share: str, per_sequence: int, ahead: int, most: int, tokens: int, sequences: int
+    slot: int, share: str, per_sequence: int, drafted_tokens: int, max_sequences: int, tokens: int, sequences: int
 ) -> None:
-    states = StatePool(slot, Fraction(share), per_sequence, ahead, most if ahead else None, None)
+    states = StatePool(
+        slot, Fraction(share), per_sequence, drafted_tokens, max_sequences if drafted_tokens else None, None
+    )
 
     def holds(memory: int) -> bool:
         slots = int(states.slots(memory))
         return slots // per_sequence >= sequences and int(states.token_memory(memory, slots)) >= tokens
 
-    least = states.needed(tokens, sequences)
-    assert not holds(least - 1)
-    assert all(holds(least + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
+    needed = states.needed(tokens, sequences)
+    assert not holds(needed - 1)
+    assert all(holds(needed + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
 
 
 # Properties of all models.
