@@ -81,7 +81,7 @@ def test_variants_of_grouped_attention(text: str, expected: Any) -> None:
 
 def test_variants_of_latent_attention() -> None:
     kind = Latent(8, 32, 16, 4, 12)
-    # every head keeps a key of 16 + 4 and a value of 12
+    # every head has a key of 16 + 4 and a value of 12
     assert Variant.parse("mha").apply(kind) == Grouped(8, 8, 20, 12)
     assert Variant.parse("mla:64").apply(kind) == Latent(8, 64, 16, 4, 12)
 

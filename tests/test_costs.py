@@ -122,7 +122,7 @@ def test_mlas_down_projections_are_replicated() -> None:
 
 @pytest.mark.parametrize(("tp", "kv_heads"), [(1, 8), (2, 4), (4, 2), (8, 1), (16, 1), (64, 1)])
 def test_kv_heads_are_split_and_then_replicated(tp: int, kv_heads: int) -> None:
-    # vLLM: max(1, n_kv_heads // tp) KV heads a device; 80 layers, 4,096 tokens, K and V of 128, 2 B
+    # vLLM: max(1, n_kv_heads // tp) KV heads per device; 80 layers, 4,096 tokens, K and V of 128, 2 B
     cache = kv_cache(load("llama2-70b").shard(tp), Workload.decode(1, 4096))
     assert cache.total == 80 * 4096 * 2 * kv_heads * 128 * 2
 
@@ -146,7 +146,7 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
         ("bf16", 128 * 2),
         ("fp8", 128),
         ("int8", 128 + 4),  # vLLM's int8_per_token_head: an fp32 scale for each head's K and V of a token
-        ("int4", 64 + 4),  # the same, two elements a byte
+        ("int4", 64 + 4),  # the same, two elements per byte
         ("fp4", 64 + 8),  # NVFP4: hd / 2 + hd / 16
         ("mxfp4", 64 + 4),  # a scale per 32
         ("q8_0", 34 * 4),  # llama.cpp: 34 B per 32 elements
@@ -159,7 +159,7 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
 )
 def test_bytes_of_a_row_of_128_in_every_dtype(name: str, row: int) -> None:
     assert dtype(name).row_bytes(128) == row
-    # 80 layers * 2 * 8 KV heads rows a token
+    # 80 layers * 2 * 8 KV heads: rows per token
     cache = kv_cache(load("llama2-70b"), Workload.decode(1, 4096, kv_dtype=name))
     assert cache.per_token == 80 * 2 * 8 * row
     assert name in DTYPES
@@ -228,7 +228,7 @@ def test_states_of_a_fixed_size_and_layers_without_a_cache_add_up() -> None:
     )
     model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")
     cache = kv_cache(model, Workload.decode(2, 100))
-    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 a token
+    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 per token
     assert cache.recurrent_state == 3 * 2 * 10 * 4
     assert cache.total == 240 + 2 * 2 * 100 * 2 * 4 * 8 * 2
     assert flops(model, Workload.prefill(1, 7)).groups[0].scores == 3 * 4 * 7 * 10

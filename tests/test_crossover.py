@@ -50,7 +50,7 @@ def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, wo
 
 
 def test_the_crossover_inside_a_chunk_is_found() -> None:
-    # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP a key overtake
+    # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP per key overtake
     # 2 * 62,914,560 where more than 6,144 keys are seen, first within the first chunk
     kind = Grouped(40, 8, 128, span=Chunked(8000))
     model = ModelSpec("m", "m", (Stack("decoder", (Layers("layers", 1, attention=kind),), 5120),))
@@ -62,7 +62,7 @@ def test_complexity_is_of_the_layer_with_the_most_scores() -> None:
     reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
     reordered_gemma = dataclasses.replace(gemma, stacks=(reordered,))
     layer = attention_layer_complexity(gemma, workload)
-    # a global layer: 2 FLOP a weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
+    # a global layer: 2 FLOP per weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
     assert layer.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
     assert attention_layer_complexity(reordered_gemma, workload).flops == layer.flops
 
@@ -75,7 +75,7 @@ def test_complexity_leaves_out_cross_attention() -> None:
 
 def test_the_crossover_includes_the_past() -> None:
     # LLaMA-2 70B, 4,000 tokens in the cache: n new ones see n (n + 1) / 2 + 4,000 n keys, and
-    # 2 * 64 * 2 * 128 FLOP a key overtake 2 * 150,994,944 a token where (n + 1) / 2 + 4,000 > 9,216
+    # 2 * 64 * 2 * 128 FLOP per key overtake 2 * 150,994,944 per token where (n + 1) / 2 + 4,000 > 9,216
     assert crossover(load("llama2-70b"), Workload.prefill(1, 4096, past=4000)) == 4000 + 10_432
 
 
@@ -88,7 +88,7 @@ def test_doubling_a_padded_batch_doubles_each_length() -> None:
 
 
 def test_a_recurrent_layer_is_split_over_devices() -> None:
-    # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
+    # two 8,192 x 8,192 matrices, 2 FLOP per weight and token, over 8 devices
     layer = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
     assert layer.flops == 2 * 100 * 2 * 8192**2 // 8
 

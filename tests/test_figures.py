@@ -77,7 +77,7 @@ def test_fused_attention_with_biases_of_d_model_128() -> None:
 
 def test_gpt3_parameters() -> None:
     parameters = params(load("gpt3"))
-    # 4 matrices of 12,288 x 12,288 a layer, 96 layers; without biases
+    # 4 matrices of 12,288 x 12,288 per layer, 96 layers; without biases
     assert parameters.groups[0].weights_per_layer == 4 * 12_288**2 == 603_979_776
     assert parameters.attention_weights == 96 * 603_979_776 == 57_982_058_496
     # 96 * (12 d^2 + 13 d) + (50,257 + 2,048) d + 2 d
@@ -147,7 +147,7 @@ def test_cross_attention_of_5_queries_over_7_keys() -> None:
 
 def test_llama2_70b_prefill() -> None:
     model_flops = flops(load("llama2-70b"), Workload.prefill(1, 4096))
-    # 2 FLOP a weight (all but the embedding and the norms) and token, and QK and PV of 64 heads
+    # 2 FLOP per weight (all but the embedding and the norms) and token, and QK and PV of 64 heads
     matmul = 2 * 4096 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)
     assert model_flops.total_dense == matmul + 80 * 2 * 2 * 64 * 128 * 4096**2 == 606_878_878_924_800
     # under the causal mask 4,096 * 4,097 / 2 of the pairs are left
@@ -160,12 +160,12 @@ def test_deepseek_v3_cache() -> None:
 
 
 def test_gpt_oss_cache() -> None:
-    # 12 layers keep 128 tokens, 12 keep all; 2 * 8 heads * 64 * 2 B a token
+    # 12 layers cache 128 tokens, 12 cache all; 2 * 8 heads * 64 * 2 B per token
     assert kv("gpt-oss-20b", 131_072) == 12 * (128 + 131_072) * 2 * 8 * 64 * 2 == 3_224_371_200
 
 
 def test_gemma3_cache() -> None:
-    # 52 layers keep 1,024 tokens, 10 keep all; 2 * 16 heads * 128 * 2 B a token
+    # 52 layers cache 1,024 tokens, 10 cache all; 2 * 16 heads * 128 * 2 B per token
     tokens = 52 * 1024 + 10 * 131_072
     assert kv("gemma3-27b", 131_072) == tokens * 2 * 16 * 128 * 2 == 11_173_625_856
 

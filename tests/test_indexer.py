@@ -36,7 +36,7 @@ def of(attention: Any) -> ModelSpec:
 
 
 def seen(span: Span, n: int) -> int:
-    """Keys that the n-th token attends to, said in another way than by a closed form."""
+    """Return the keys that the n-th token attends to, without a closed form."""
     if isinstance(span, Selected):
         tail = n % span.pool if span.pool else 0
         return min(n - tail, span.topk) + tail

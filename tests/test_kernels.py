@@ -112,7 +112,7 @@ def test_flash_on_a_cpu_has_one_block_per_thread(
         (Grouped(1, 1, 64), 2, 768, 3, 64),
         # 8 times as many tiles: 192 for 264 slots, and 2 parts would need a second, half empty, wave
         (Grouped(8, 8, 64), 2, 768, 1, 64),
-        # 4 tiles a head and sequence: 16; 1 block of 256 keys cannot be split
+        # 4 tiles per head and sequence: 16; 1 block of 256 keys cannot be split
         (Grouped(2, 2, 8), 2, 200, 1, 32),
         # wide heads have blocks of 128 keys: 64 tiles, 2 blocks
         (Grouped(8, 2, 128, span=Sliding(16)), 2, 200, 2, 128),
@@ -129,7 +129,7 @@ def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, spli
 
 def test_flash_splits_the_keys_of_mlas_decode_step() -> None:
     sizes = peak(load("deepseek-v3"), Workload.decode(2, 200), "flash", GPU)
-    # 128 query heads for one KV head fill 2 tiles of 64 rows a sequence; 200 keys are 4 blocks of 64
+    # 128 query heads for one KV head fill 2 tiles of 64 rows per sequence; 200 keys are 4 blocks of 64
     assert sizes["partial"] == 4 * 2 * 128 * (576 + 1) * 4 == 2_363_392
     # one token has nothing to split
     assert "partial" not in peak(layer(Grouped(1, 1, 64), 8), Workload.prefill(1, 1), "flash", GPU)

@@ -70,7 +70,7 @@ def test_a_quantized_cache_grows_with_its_tokens(batch: int, context: int, more:
 
 
 def test_concurrency_without_pages_is_a_quotient_of_bytes() -> None:
-    # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B a token, of 10 GiB 8 sequences of 4096
+    # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B per token, of 10 GiB 8 sequences of 4096
     cache_layout = layout("ideal", layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
     assert cache_layout.concurrency[:2] == (10 * 2**30, 4096 * 327680)
     assert (cache_layout.tokens, cache_layout.blocks, cache_layout.log_lines) == (8 * 4096, None, ())
@@ -138,7 +138,7 @@ def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
         assert cache_layout.needed(2, 100 + waiting) == 2 * (51200 + 2 * 3200) + waiting * whole
     # Two tokens: the first quantised, the second waits
     assert layout("transformers", (four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
-    # Backend fp8: one byte an element
+    # Backend fp8: one byte per element
     fp8 = replace(args, kv_dtype=dtype("fp8"))
     assert layout("transformers", (four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
 

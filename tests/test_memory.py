@@ -112,7 +112,7 @@ def test_a_gate_is_held_beside_the_output() -> None:
         model = ModelSpec("m", "m", (Stack("s", (heads,), 128),), dtype="fp16")
         return activations(model, Workload.prefill(1, 100))[0].peaks["cudnn"].size
 
-    # q, k, v, the output and the gate are 8 * 64 * 2 B a token; y is 128 * 2 B
+    # q, k, v, the output and the gate are 8 * 64 * 2 B per token; y is 128 * 2 B
     assert peak(True) == 100 * 5 * 1024
     assert peak(False) == 100 * (4 * 1024 + 256)
 
@@ -183,7 +183,7 @@ def test_flash_peaks_in_its_kernel_if_the_model_is_narrow() -> None:
     heads = Layers("layers", 1, attention=Grouped(8, 8, 64))
     model = ModelSpec("m", "m", (Stack("s", (heads,), 8),), dtype="fp16")
     peak = activations(model, Workload.prefill(1, 100))[0].peaks["flash"]
-    # q, k, v and the output of 8 heads * 64 * 2 B a token, and one fp32 logsumexp per query and head
+    # q, k, v and the output of 8 heads * 64 * 2 B per token, and one fp32 logsumexp per query and head
     assert peak.size == 100 * (4 * 8 * 64 * 2 + 8 * 4)
 
 

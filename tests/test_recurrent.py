@@ -369,7 +369,7 @@ def test_states_are_split_over_devices(tmp_path: Path) -> None:
 
 
 def test_experts_and_router_with_their_own_input_width(tmp_path: Path) -> None:
-    """2 matrices of 8 x 16 an expert and a router of 4 x 16 values, not of d_model's 32."""
+    """2 matrices of 8 x 16 per expert and a router of 4 x 16 values, not of d_model's 32."""
     text = MHA.replace("mlp: gated\n", "mlp: plain\nn_experts: 4\nn_experts_per_token: 2\nd_latent: 16\nd_router: 16\n")
     layer = params(load(saved(text, tmp_path))).groups[0]
     assert int(layer.mlp) == 3 * (4 * 2 * 8 * 16 + 4 * 16)

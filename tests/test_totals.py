@@ -191,7 +191,7 @@ def test_the_longest_path_between_two_tokens() -> None:
 
 
 def test_a_recurrent_layers_flops_are_divided_over_devices() -> None:
-    # two squares of 768 at 2 FLOP a parameter, over 2 devices
+    # two squares of 768 at 2 FLOP per parameter, over 2 devices
     whole = recurrent_layer_complexity(load("gpt2"), Workload.prefill(1, 1)).flops
     assert whole == 2 * 2 * 768**2
     assert recurrent_layer_complexity(load("gpt2").shard(2), Workload.prefill(1, 1)).flops == whole // 2
@@ -212,6 +212,6 @@ def test_heads_need_not_add_up_to_d_model() -> None:
 def test_a_prefill_expands_the_latent() -> None:
     kind = Latent(4, 16, 8, 4, 8)
     model_flops = flops(one_layer(kind, 32), Workload.prefill(1, 1))  # type: ignore[arg-type]
-    # one token: W_q 32 * 4 * 12, W_kv_a 32 * 20, W_kv_b 16 * 4 * 16, W_o 32 * 32; one pair of 12 + 8 a head
+    # one token: W_q 32 * 4 * 12, W_kv_a 32 * 20, W_kv_b 16 * 4 * 16, W_o 32 * 32; one pair of 12 + 8 per head
     assert model_flops.projections == 2 * (32 * 48 + 32 * 20 + 16 * 64 + 32 * 32)
     assert model_flops.scores == 2 * 4 * (12 + 8)

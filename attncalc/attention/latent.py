@@ -148,7 +148,7 @@ class Latent:
         return indexer_flops + self._attention_flops(run, pairs(self.span, run, mask))
 
     def _attention_flops(self, run: Run, visible_pairs: int) -> int:
-        """Return the FLOPs of QK and PV for so many query-key pairs."""
+        """Return the FLOPs of QK and PV for that number of query-key pairs."""
         expanded = 2 * self.n_heads * visible_pairs * (self.d_nope + self.d_rope + self.d_v)
         if run.new == run.context:
             return expanded

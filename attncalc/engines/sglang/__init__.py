@@ -1,7 +1,7 @@
 """SGLang: a pool of token rows, and a second pool for sliding windows or for recurrent states.
 
 The memory for pools is divided by the bytes of a token in all layers. A token has a row in each layer of its pool.
-Rows come in whole pages, and each pool has one page more, which is never given out. In hybrid models a fixed ratio
+Rows come in whole pages, and each pool has one page more, which no sequence gets. In hybrid models a fixed ratio
 divides the memory between the pools.
 
 Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
