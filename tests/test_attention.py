@@ -75,18 +75,18 @@ def test_wide_values_are_cached_at_their_own_width() -> None:
         ("mla:32", Latent(8, 32, 16, 8, 16)),
     ],
 )
-def test_grouped_attention_is_exchanged(text: str, expected: Any) -> None:
+def test_variants_of_grouped_attention(text: str, expected: Any) -> None:
     assert Variant.parse(text).apply(Grouped(8, 2, 16)) == expected
 
 
-def test_latent_attention_is_exchanged() -> None:
+def test_variants_of_latent_attention() -> None:
     kind = Latent(8, 32, 16, 4, 12)
-    # every head keeps a key of 16 + 4 and a value of 12
+    # every head has a key of 16 + 4 and a value of 12
     assert Variant.parse("mha").apply(kind) == Grouped(8, 8, 20, 12)
     assert Variant.parse("mla:64").apply(kind) == Latent(8, 64, 16, 4, 12)
 
 
-def test_cross_attention_stays_grouped() -> None:
+def test_variants_of_cross_attention_stay_grouped() -> None:
     kind = Cross(Grouped(8, 8, 16))
     assert Variant.parse("mqa").apply(kind) == Cross(Grouped(8, 1, 16))
     assert Variant.parse("mla:64").apply(kind) == kind

@@ -40,12 +40,12 @@ def test_per_token_is_what_the_next_token_adds(model: ModelSpec, context: int, b
 @given(models(), CONTEXTS, st.integers(1, 3))
 def test_groups_add_up_to_the_total(model: ModelSpec, context: int, batch: int) -> None:
     workload = Workload.prefill(batch, context)
-    cache, counted, spent = kv_cache(model, workload), params(model), flops(model, workload)
+    cache, parameters, model_flops = kv_cache(model, workload), params(model), flops(model, workload)
     assert cache.total == sum(g.total for g in cache.groups)
     assert cache.total == batch * cache.per_sequence
-    assert counted.attention == sum(value for g in counted.groups for _, value in g.attention)
-    assert spent.total == spent.projections + spent.scores + spent.mlp + spent.head
-    assert spent.scores <= spent.scores_dense
+    assert parameters.attention == sum(value for g in parameters.groups for _, value in g.attention)
+    assert model_flops.total == model_flops.projections + model_flops.scores + model_flops.mlp + model_flops.head
+    assert model_flops.scores <= model_flops.scores_dense
 
 
 @given(models(), CONTEXTS)
@@ -80,24 +80,24 @@ def test_reports_use_the_same_cache_dtype(given_dtypes: dict[str, str]) -> None:
 
 
 def test_dense_scores_of_a_padded_batch_include_padding() -> None:
-    spent = flops(load("llama2-7b"), Workload.prefill(lengths=(100, 60)))
+    model_flops = flops(load("llama2-7b"), Workload.prefill(lengths=(100, 60)))
     # 2 sequences of 100 x 100 pairs; 32 layers of 32 heads * 128, QK and PV
-    assert spent.scores_dense == 32 * 4 * 32 * 128 * 2 * 100 * 100
+    assert model_flops.scores_dense == 32 * 4 * 32 * 128 * 2 * 100 * 100
 
 
 @given(latent(), st.integers(2, 100), st.data())
-def test_mla_after_a_past_is_absorbed_or_expanded_whichever_is_cheaper(
+def test_mla_after_a_past_counts_the_cheaper_of_absorbed_and_expanded(
     kind: Latent, context: int, data: st.DataObject
 ) -> None:
     new = data.draw(st.integers(1, context))
     run, mask = Run(1, new, context), Mask()
-    found, seen = kind.score_flops(run, mask), pairs(kind.span, run, mask)
-    absorbed = 2 * kind.n_heads * seen * (16 + 16 + 4)
-    expanded = 2 * kind.n_heads * (seen * (8 + 4 + 8) + (context - new) * 16 * (8 + 8))
+    score_flops, visible_pairs = kind.score_flops(run, mask), pairs(kind.span, run, mask)
+    absorbed = 2 * kind.n_heads * visible_pairs * (16 + 16 + 4)
+    expanded = 2 * kind.n_heads * (visible_pairs * (8 + 4 + 8) + (context - new) * 16 * (8 + 8))
     if new == context:
-        assert found == expanded
+        assert score_flops == expanded
     else:
-        assert found == (absorbed if new == 1 else min(absorbed, expanded))
+        assert score_flops == (absorbed if new == 1 else min(absorbed, expanded))
 
 
 def test_eight_devices_hold_an_eighth_each_and_all_norms() -> None:
@@ -112,7 +112,7 @@ def test_every_device_holds_the_output_bias() -> None:
     assert 2 * part == whole + 12 * 768
 
 
-def test_mlas_down_projections_are_whole_on_every_device() -> None:
+def test_mlas_down_projections_are_replicated() -> None:
     whole, part = (dict(params(load("deepseek-v3").shard(tp)).groups[1].attention) for tp in (1, 8))
     for name in ("W_q_a", "W_kv_a", "q_a_norm", "kv_a_norm"):
         assert part[name] == whole[name]
@@ -122,14 +122,14 @@ def test_mlas_down_projections_are_whole_on_every_device() -> None:
 
 @pytest.mark.parametrize(("tp", "kv_heads"), [(1, 8), (2, 4), (4, 2), (8, 1), (16, 1), (64, 1)])
 def test_kv_heads_are_split_and_then_replicated(tp: int, kv_heads: int) -> None:
-    # vLLM: max(1, n_kv_heads // tp) KV heads a device; 80 layers, 4,096 tokens, K and V of 128, 2 B
+    # vLLM: max(1, n_kv_heads // tp) KV heads per device; 80 layers, 4,096 tokens, K and V of 128, 2 B
     cache = kv_cache(load("llama2-70b").shard(tp), Workload.decode(1, 4096))
     assert cache.total == 80 * 4096 * 2 * kv_heads * 128 * 2
 
 
-def test_mlas_latent_is_whole_on_every_device() -> None:
-    one, eight = (kv_cache(load("deepseek-v3").shard(tp), Workload.decode(1, 4096)).total for tp in (1, 8))
-    assert one == eight == 287_834_112
+def test_mlas_latent_is_replicated() -> None:
+    whole, part = (kv_cache(load("deepseek-v3").shard(tp), Workload.decode(1, 4096)).total for tp in (1, 8))
+    assert whole == part == 287_834_112
 
 
 @pytest.mark.parametrize(("name", "tp"), [("falcon-7b", 2), ("llama2-70b", 3), ("llama2-70b", 128), ("gpt2", 8)])
@@ -146,7 +146,7 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
         ("bf16", 128 * 2),
         ("fp8", 128),
         ("int8", 128 + 4),  # vLLM's int8_per_token_head: an fp32 scale for each head's K and V of a token
-        ("int4", 64 + 4),  # the same, two elements a byte
+        ("int4", 64 + 4),  # the same, two elements per byte
         ("fp4", 64 + 8),  # NVFP4: hd / 2 + hd / 16
         ("mxfp4", 64 + 4),  # a scale per 32
         ("q8_0", 34 * 4),  # llama.cpp: 34 B per 32 elements
@@ -159,7 +159,7 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
 )
 def test_bytes_of_a_row_of_128_in_every_dtype(name: str, row: int) -> None:
     assert dtype(name).row_bytes(128) == row
-    # 80 layers * 2 * 8 KV heads rows a token
+    # 80 layers * 2 * 8 KV heads: rows per token
     cache = kv_cache(load("llama2-70b"), Workload.decode(1, 4096, kv_dtype=name))
     assert cache.per_token == 80 * 2 * 8 * row
     assert name in DTYPES
@@ -174,7 +174,7 @@ def test_mha_caches_at_least_as_much_as_grouped_heads(model: ModelSpec) -> None:
         assert kv_cache(model.with_attention("mqa"), Workload.decode(1, 50)).total <= cache.total
 
 
-def test_mla_instead_of_gqa_caches_a_latent_and_half_a_head() -> None:
+def test_mla_instead_of_gqa_caches_a_latent_and_a_rotary_key() -> None:
     cache = kv_cache(load("llama2-70b").with_attention("mla:512"), Workload.decode(1, 4096))
     assert cache.total == 80 * 4096 * (512 + 64) * 2
 
@@ -196,20 +196,20 @@ def test_a_decode_step_reads_no_encoder_weights() -> None:
     assert read == 12 * (6 * 768**2 + 2 * 768 * 3072 + 3 * 768) + 768 + 768 * 32_128
 
 
-def test_a_mixture_reads_at_most_all_experts() -> None:
+def test_a_large_batch_reads_every_expert_once() -> None:
     model = load("mixtral-8x7b")
-    one, many = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
+    one_sequence, many_sequences = (weights_read(model, Workload.decode(batch, 10)) for batch in (1, 64))
     expert = 3 * 4096 * 14_336
-    assert many - one == 32 * (8 - 2) * expert
-    assert one == params(model).active - 32_000 * 4096
+    assert many_sequences - one_sequence == 32 * (8 - 2) * expert
+    assert one_sequence == params(model).active - 32_000 * 4096
 
 
 def test_a_mask_option_applies_to_the_decoder() -> None:
-    spent = flops(load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10)))
+    model_flops = flops(load("t5-base"), Workload.prefill(1, 20, source=30, mask=Mask("prefix", 10)))
     # 12 layers of 12 heads * 64, QK and PV: the encoder's 30 * 30 pairs; 20 causal ones, the upper
     # triangle of 10, and 20 * 30 of the source
     pairs_seen = {"encoder": 30 * 30, "decoder": 20 * 21 // 2 + 10 * 9 // 2 + 20 * 30}
-    assert {g.group: g.scores for g in spent.groups} == {k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()}
+    assert {g.group: g.scores for g in model_flops.groups} == {k: 12 * 4 * 12 * 64 * n for k, n in pairs_seen.items()}
 
 
 def test_a_tied_head_still_counts_its_bias() -> None:
@@ -228,7 +228,7 @@ def test_states_of_a_fixed_size_and_layers_without_a_cache_add_up() -> None:
     )
     model = ModelSpec("m", "m", (Stack("decoder", layers, 32),), dtype="bf16")
     cache = kv_cache(model, Workload.decode(2, 100))
-    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 a token
+    # 3 layers * 2 sequences * 10 elements of 4 B whatever the context; 2 layers of 2 * 4 * 8 per token
     assert cache.recurrent_state == 3 * 2 * 10 * 4
     assert cache.total == 240 + 2 * 2 * 100 * 2 * 4 * 8 * 2
     assert flops(model, Workload.prefill(1, 7)).groups[0].scores == 3 * 4 * 7 * 10

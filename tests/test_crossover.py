@@ -20,7 +20,7 @@ from attncalc import (
     growth,
     load,
 )
-from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
+from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 
 
 @st.composite
@@ -35,67 +35,67 @@ def wide_or_narrow(draw: st.DrawFn) -> ModelSpec:
     wide_or_narrow(), st.sampled_from([Workload.prefill(1, 9), Workload.decode(1, 9), Workload.prefill(1, 9, past=7)])
 )
 def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, workload: Workload) -> None:
-    found = crossover(model, workload)
+    context_found = crossover(model, workload)
     first = workload.past + 1 if workload.phase == "prefill" else 1
 
-    def overtaken(context: int) -> bool:
-        spent = flops(model, workload.at(context))
-        return spent.scores > spent.projections
+    def scores_cost_more(context: int) -> bool:
+        model_flops = flops(model, workload.at(context))
+        return model_flops.scores > model_flops.projections
 
-    by_scan = next((n for n in range(first, 400) if overtaken(n)), None)
-    if (found is not None and found < 400) or by_scan is not None:
-        assert found == by_scan
-    elif found is not None:
-        assert overtaken(int(found))
+    by_scan = next((n for n in range(first, 400) if scores_cost_more(n)), None)
+    if (context_found is not None and context_found < 400) or by_scan is not None:
+        assert context_found == by_scan
+    elif context_found is not None:
+        assert scores_cost_more(int(context_found))
 
 
 def test_the_crossover_inside_a_chunk_is_found() -> None:
-    # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP a key overtake
+    # Llama 4's heads with chunks of 8,000, one decode step: 2 * 40 * 2 * 128 FLOP per key overtake
     # 2 * 62,914,560 where more than 6,144 keys are seen, first within the first chunk
     kind = Grouped(40, 8, 128, span=Chunked(8000))
     model = ModelSpec("m", "m", (Stack("decoder", (Layers("layers", 1, attention=kind),), 5120),))
     assert crossover(model, Workload.decode(1, 100)) == 6145
 
 
-def test_the_compared_layer_is_the_one_with_the_most_scores() -> None:
+def test_complexity_is_of_the_layer_with_the_most_scores() -> None:
     gemma, workload = load("gemma3-27b"), Workload.prefill(1, 8192)
     reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
-    other = dataclasses.replace(gemma, stacks=(reordered,))
-    one = one_attention_layer(gemma, workload)
-    # a global layer: 2 FLOP a weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
-    assert one.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
-    assert one_attention_layer(other, workload).flops == one.flops
+    reordered_gemma = dataclasses.replace(gemma, stacks=(reordered,))
+    layer = attention_layer_complexity(gemma, workload)
+    # a global layer: 2 FLOP per weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
+    assert layer.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
+    assert attention_layer_complexity(reordered_gemma, workload).flops == layer.flops
 
 
-def test_the_compared_layer_leaves_out_cross_attention() -> None:
+def test_complexity_leaves_out_cross_attention() -> None:
     # 4 matrices of 1,280 x 1,280; 448 * 449 / 2 pairs of 20 heads * 64, QK and PV
-    one = one_attention_layer(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
-    assert one.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
+    layer = attention_layer_complexity(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
+    assert layer.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
 
 
 def test_the_crossover_includes_the_past() -> None:
     # LLaMA-2 70B, 4,000 tokens in the cache: n new ones see n (n + 1) / 2 + 4,000 n keys, and
-    # 2 * 64 * 2 * 128 FLOP a key overtake 2 * 150,994,944 a token where (n + 1) / 2 + 4,000 > 9,216
+    # 2 * 64 * 2 * 128 FLOP per key overtake 2 * 150,994,944 per token where (n + 1) / 2 + 4,000 > 9,216
     assert crossover(load("llama2-70b"), Workload.prefill(1, 4096, past=4000)) == 4000 + 10_432
 
 
 def test_doubling_a_padded_batch_doubles_each_length() -> None:
     model, workload = load("llama2-7b"), Workload.prefill(lengths=(512, 300))
-    grown = growth(model, workload)
+    doubled = growth(model, workload)
     # n (n + 1) / 2 pairs of each length
     before, after = (sum(n * (n + 1) // 2 for n in lengths) for lengths in ((512, 300), (1024, 600)))
-    assert float(grown.scores) == after / before
+    assert float(doubled.scores) == after / before
 
 
 def test_a_recurrent_layer_is_split_over_devices() -> None:
-    # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
-    one = one_recurrent_layer(load("llama2-70b").shard(8), Workload.prefill(1, 100))
-    assert one.flops == 2 * 100 * 2 * 8192**2 // 8
+    # two 8,192 x 8,192 matrices, 2 FLOP per weight and token, over 8 devices
+    layer = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
+    assert layer.flops == 2 * 100 * 2 * 8192**2 // 8
 
 
 def test_the_longest_path_through_windows() -> None:
     # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
     model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
-    assert one_attention_layer(model, workload).longest_path == 3
+    assert attention_layer_complexity(model, workload).longest_path == 3
     full = load("llama2-7b")
-    assert one_attention_layer(full, workload).longest_path == 1
+    assert attention_layer_complexity(full, workload).longest_path == 1

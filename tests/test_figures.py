@@ -53,13 +53,13 @@ def test_gpt3_cache() -> None:
 
 def test_one_layer_of_32_query_and_8_kv_heads() -> None:
     grouped = Grouped(n_heads=32, n_kv_heads=8, d_head=128)
-    one = model(grouped, d_model=4096)
+    single_layer = model(grouped, d_model=4096)
     # 2,048 tokens * 2 * 8 heads * 128 elements of 2 B; with MHA 32 heads
-    assert kv_cache(one, Workload.decode(1, 2048)).total == 2 * 4_194_304 == 2 * (2048 * 2 * 8 * 128)
-    assert kv_cache(one, Workload.decode(1, 2048)).if_mha == 2 * 16_777_216 == 2 * (2048 * 2 * 32 * 128)
+    assert kv_cache(single_layer, Workload.decode(1, 2048)).total == 2 * 4_194_304 == 2 * (2048 * 2 * 8 * 128)
+    assert kv_cache(single_layer, Workload.decode(1, 2048)).if_mha == 2 * 16_777_216 == 2 * (2048 * 2 * 32 * 128)
     # 32 layers * 4,194,304 elements * 4 B
-    deep = model(grouped, d_model=4096, layers=32)
-    assert kv_cache(deep, Workload.decode(1, 2048, kv_dtype="fp32")).total == 536_870_912
+    model_of_32_layers = model(grouped, d_model=4096, layers=32)
+    assert kv_cache(model_of_32_layers, Workload.decode(1, 2048, kv_dtype="fp32")).total == 536_870_912
 
 
 def test_attention_parameters_of_d_model_512() -> None:
@@ -69,20 +69,20 @@ def test_attention_parameters_of_d_model_512() -> None:
 
 def test_fused_attention_with_biases_of_d_model_128() -> None:
     fused = Grouped(4, 4, 32, bias=("q", "k", "v", "o"), fused=True)
-    counted = params(model(fused, d_model=128))
+    parameters = params(model(fused, d_model=128))
     # W_qkv 128 x 384 + 384, W_o 128 x 128 + 128
-    assert dict(counted.groups[0].attention) == {"W_qkv": 49_536, "W_o": 16_512}
-    assert counted.attention == 49_536 + 16_512 == 66_048
+    assert dict(parameters.groups[0].attention) == {"W_qkv": 49_536, "W_o": 16_512}
+    assert parameters.attention == 49_536 + 16_512 == 66_048
 
 
 def test_gpt3_parameters() -> None:
-    counted = params(load("gpt3"))
-    # 4 matrices of 12,288 x 12,288 a layer, 96 layers; without biases
-    assert counted.groups[0].weights_one_layer == 4 * 12_288**2 == 603_979_776
-    assert counted.attention_weights == 96 * 603_979_776 == 57_982_058_496
+    parameters = params(load("gpt3"))
+    # 4 matrices of 12,288 x 12,288 per layer, 96 layers; without biases
+    assert parameters.groups[0].weights_per_layer == 4 * 12_288**2 == 603_979_776
+    assert parameters.attention_weights == 96 * 603_979_776 == 57_982_058_496
     # 96 * (12 d^2 + 13 d) + (50,257 + 2,048) d + 2 d
     d = 12_288
-    assert counted.total == 96 * (12 * d * d + 13 * d) + (50_257 + 2_048) * d + 2 * d == 174_604_259_328
+    assert parameters.total == 96 * (12 * d * d + 13 * d) + (50_257 + 2_048) * d + 2 * d == 174_604_259_328
 
 
 @pytest.mark.parametrize(
@@ -128,30 +128,30 @@ def test_score_matrices() -> None:
 
 def test_scores_at_4096_tokens_and_width_4096() -> None:
     spec = model(Grouped(32, 32, 128), d_model=4096)
-    spent = flops(spec, Workload.prefill(1, 4096))
+    model_flops = flops(spec, Workload.prefill(1, 4096))
     # QK alone: 4,096 * 4,096 * 4,096 = 68,719,476,736 multiply-adds of 2 FLOP; PV takes as many
-    assert spent.qk_dense == 2 * 68_719_476_736 == 137_438_953_472
-    assert spent.scores_dense == 2 * 137_438_953_472
+    assert model_flops.qk_dense == 2 * 68_719_476_736 == 137_438_953_472
+    assert model_flops.scores_dense == 2 * 137_438_953_472
 
 
 def test_cross_attention_of_5_queries_over_7_keys() -> None:
     heads = Grouped(8, 8, 64)
     spec = model(heads, d_model=512, dtype="fp32", cross=Cross(heads))
     workload = Workload.prefill(2, 5, source=7)
-    crossed = activations(spec, workload)[1]
-    assert crossed.score_shape == (2, 8, 5, 7)
-    assert crossed.output_shape == (2, 5, 512)
+    cross_attention = activations(spec, workload)[1]
+    assert cross_attention.score_shape == (2, 8, 5, 7)
+    assert cross_attention.output_shape == (2, 5, 512)
     # 2 sequences * 7 source tokens * 2 * 8 heads * 64 * 4 B
     assert kv_cache(spec, workload).cross_attention_cache == 2 * 7 * 2 * 8 * 64 * 4
 
 
 def test_llama2_70b_prefill() -> None:
-    spent = flops(load("llama2-70b"), Workload.prefill(1, 4096))
-    # 2 FLOP a weight (all but the embedding and the norms) and token, and QK and PV of 64 heads
+    model_flops = flops(load("llama2-70b"), Workload.prefill(1, 4096))
+    # 2 FLOP per weight (all but the embedding and the norms) and token, and QK and PV of 64 heads
     matmul = 2 * 4096 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)
-    assert spent.total_dense == matmul + 80 * 2 * 2 * 64 * 128 * 4096**2 == 606_878_878_924_800
+    assert model_flops.total_dense == matmul + 80 * 2 * 2 * 64 * 128 * 4096**2 == 606_878_878_924_800
     # under the causal mask 4,096 * 4,097 / 2 of the pairs are left
-    assert spent.total == matmul + 80 * 2 * 2 * 64 * 128 * (4096 * 4097 // 2) == 584_894_015_078_400
+    assert model_flops.total == matmul + 80 * 2 * 2 * 64 * 128 * (4096 * 4097 // 2) == 584_894_015_078_400
 
 
 def test_deepseek_v3_cache() -> None:
@@ -160,12 +160,12 @@ def test_deepseek_v3_cache() -> None:
 
 
 def test_gpt_oss_cache() -> None:
-    # 12 layers keep 128 tokens, 12 keep all; 2 * 8 heads * 64 * 2 B a token
+    # 12 layers cache 128 tokens, 12 cache all; 2 * 8 heads * 64 * 2 B per token
     assert kv("gpt-oss-20b", 131_072) == 12 * (128 + 131_072) * 2 * 8 * 64 * 2 == 3_224_371_200
 
 
 def test_gemma3_cache() -> None:
-    # 52 layers keep 1,024 tokens, 10 keep all; 2 * 16 heads * 128 * 2 B a token
+    # 52 layers cache 1,024 tokens, 10 cache all; 2 * 16 heads * 128 * 2 B per token
     tokens = 52 * 1024 + 10 * 131_072
     assert kv("gemma3-27b", 131_072) == tokens * 2 * 16 * 128 * 2 == 11_173_625_856
 
@@ -178,10 +178,10 @@ def test_training_is_three_forward_passes() -> None:
 
 
 def test_a_decode_step_costs_two_flop_per_weight_and_the_scores() -> None:
-    spent = flops(load("llama2-70b"), Workload.decode(1, 4096))
+    model_flops = flops(load("llama2-70b"), Workload.decode(1, 4096))
     matmul = 2 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)
     # one query of 64 heads over 4,096 keys, QK and PV of 128, 80 layers
-    assert spent.total == matmul + 80 * 2 * 2 * 64 * 128 * 4096
+    assert model_flops.total == matmul + 80 * 2 * 2 * 64 * 128 * 4096
 
 
 def test_padding_changes_exact_scores_and_the_ideal_cache() -> None:
@@ -195,6 +195,6 @@ def test_padding_changes_exact_scores_and_the_ideal_cache() -> None:
 
 def test_prefix_mask_of_a_prefill() -> None:
     spec = load("llama2-7b")
-    spent = flops(spec, Workload.prefill(1, 100, mask=Mask("prefix", 40)))
+    model_flops = flops(spec, Workload.prefill(1, 100, mask=Mask("prefix", 40)))
     # causal pairs and the upper triangle of the first 40
-    assert spent.scores == 32 * 4 * 32 * 128 * (5050 + 40 * 39 // 2)
+    assert model_flops.scores == 32 * 4 * 32 * 128 * (5050 + 40 * 39 // 2)

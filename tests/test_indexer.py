@@ -36,7 +36,7 @@ def of(attention: Any) -> ModelSpec:
 
 
 def seen(span: Span, n: int) -> int:
-    """Keys that the n-th token attends to, said in another way than by a closed form."""
+    """Return the keys that the n-th token attends to, without a closed form."""
     if isinstance(span, Selected):
         tail = n % span.pool if span.pool else 0
         return min(n - tail, span.topk) + tail
@@ -66,7 +66,7 @@ def test_pairs_equal_a_count_one_by_one(span: Span) -> None:
     total = 0
     for n in range(1, 60):
         total += seen(span, n)
-        assert (span.visible(n), span.triangle(n)) == (seen(span, n), total)
+        assert (span.visible_keys(n), span.causal_pairs(n)) == (seen(span, n), total)
 
 
 @pytest.mark.parametrize("span", SPANS[:3], ids=str)
@@ -106,8 +106,8 @@ def elements(kind: Latent) -> dict[str, int]:
 
 
 def test_the_indexers_parameters() -> None:
-    own = {name: n for name, n in elements(latent(**INDEXER)).items() if name.startswith("index")}
-    assert own == {
+    indexer = {name: n for name, n in elements(latent(**INDEXER)).items() if name.startswith("index")}
+    assert indexer == {
         "index_W_q": 12 * 3 * 10,
         "index_W_k": 32 * 10,
         "index_k_norm": 2 * 10,
@@ -175,14 +175,14 @@ BLOCK_SPARSE = {
 }
 
 
-def test_blocks_of_keys() -> None:
+def test_block_sparse_flops_cache_and_parameters() -> None:
     kind = KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Latent.span)
     picked = sum(seen(Blocks(4, 2), n) for n in range(1, 31))
     assert kind.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * picked + 2 * 3 * 10 * 465
     assert kind.score_flops(Run(1, 30, 30), None) == (2 * 4 * 12 + 2 * 3 * 10) * 900
     assert cached(kind) == cached(kind, engine="transformers") == 3 * 30 * 2 * (2 * 2 * 6 + 10)
-    own = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
-    assert own == 32 * 3 * 10 + 32 * 10 + 2 * 10
+    indexer_params = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
+    assert indexer_params == 32 * 3 * 10 + 32 * 10 + 2 * 10
     with pytest.raises(AttncalcError, match="index_block_size"):
         KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Sliding(4))
 
@@ -198,10 +198,12 @@ def test_scores_of_a_window_and_pools(keys: dict[str, int], least: int) -> None:
     kind, run = compressed(**keys), Run(1, 30, 30)
     window = sum(min(n, 7) for n in range(1, 31))
     pools = sum(min(n // 4, least) for n in range(1, 31))
-    picking = 2 * 3 * 10 if least == 3 else 0
-    assert kind.score_flops(run, CAUSAL) == 2 * 4 * 12 * (window + pools) + picking * sum(n // 4 for n in range(1, 31))
+    indexer_flops = 2 * 3 * 10 if least == 3 else 0
+    assert kind.score_flops(run, CAUSAL) == 2 * 4 * 12 * (window + pools) + indexer_flops * sum(
+        n // 4 for n in range(1, 31)
+    )
     dense = 30 * (30 // 4) if keys else 0
-    assert kind.score_flops(run, None) == 2 * 4 * 12 * (900 + dense) + picking * dense
+    assert kind.score_flops(run, None) == 2 * 4 * 12 * (900 + dense) + indexer_flops * dense
 
 
 def test_the_cache_of_a_window_and_pools() -> None:
@@ -216,8 +218,8 @@ def test_the_cache_of_a_window_and_pools() -> None:
 
 def test_the_parameters_of_a_window_and_pools() -> None:
     def of_parts(*prefixes: str, **keys: int) -> int:
-        found: tuple[Matrix, ...] = compressed(**keys).matrices(D_MODEL, D_MODEL)
-        return sum(m.params for m in found if m.name.startswith(prefixes))
+        matrices: tuple[Matrix, ...] = compressed(**keys).matrices(D_MODEL, D_MODEL)
+        return sum(m.params for m in matrices if m.name.startswith(prefixes))
 
     plain = 32 * 12 + 12 + 12 * 24 + 32 * 6 + 6 + 12 * 10 + 10 * 32 + 4
     assert of_parts("") == plain
@@ -227,7 +229,7 @@ def test_the_parameters_of_a_window_and_pools() -> None:
     assert of_parts("index", **PICKED_POOLS) == 2 * 32 * 20 + 4 * 20 + 10 + 12 * 30 + 32 * 3
 
 
-def test_heads_are_split_and_indexers_are_whole() -> None:
+def test_heads_are_split_and_indexers_are_replicated() -> None:
     whole, half = latent(**INDEXER, gate=True), latent(**INDEXER, gate=True).shard(2)
     assert dataclasses.replace(half, n_heads=4) == whole
     assert elements(half)["W_gate"] * 2 == elements(whole)["W_gate"]
@@ -237,6 +239,6 @@ def test_heads_are_split_and_indexers_are_whole() -> None:
 
 
 def test_the_formula_names_index_topk() -> None:
-    spent = flops(of(latent(**INDEXER)), Workload.prefill(1, 30))
-    assert "index_topk" in spent.scores.formula.text
-    assert int(spent.scores) == 3 * latent(**INDEXER).score_flops(Run(1, 30, 30), CAUSAL)
+    model_flops = flops(of(latent(**INDEXER)), Workload.prefill(1, 30))
+    assert "index_topk" in model_flops.scores.formula.text
+    assert int(model_flops.scores) == 3 * latent(**INDEXER).score_flops(Run(1, 30, 30), CAUSAL)

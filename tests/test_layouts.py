@@ -45,17 +45,19 @@ IMPLEMENTATIONS = st.sampled_from([None, "dynamic", "static"])
 
 @given(models(), st.integers(1, 5), CONTEXTS, st.integers(0, 50), IMPLEMENTATIONS)
 def test_needed_grows_with_batch_and_context(
-    model: ModelSpec, batch: int, context: int, more: int, made: str | None
+    model: ModelSpec, batch: int, context: int, more: int, implementation: str | None
 ) -> None:
     ideal = layout("ideal", layer_cache_specs(model.plain()), F16)
-    theirs = layout("transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=made))
-    for cache_layout in (ideal, theirs):
+    transformers = layout(
+        "transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=implementation)
+    )
+    for cache_layout in (ideal, transformers):
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch + 1, context)
     # A dynamic cache has one token less of a window than the ideal; a static one has them all
-    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= theirs.needed(batch, context)
-    if made == "static":
-        assert theirs.needed(batch, context) == ideal.needed(batch, context)
+    assert ideal.needed(batch, context) - ideal.needed(batch, 1) <= transformers.needed(batch, context)
+    if implementation == "static":
+        assert transformers.needed(batch, context) == ideal.needed(batch, context)
 
 
 @given(st.integers(1, 9), st.integers(1, 2000), st.integers(0, 300), st.sampled_from([None, 1, 64]))
@@ -68,7 +70,7 @@ def test_a_quantized_cache_grows_with_its_tokens(batch: int, context: int, more:
 
 
 def test_concurrency_without_pages_is_a_quotient_of_bytes() -> None:
-    # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B a token, of 10 GiB 8 sequences of 4096
+    # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B per token, of 10 GiB 8 sequences of 4096
     cache_layout = layout("ideal", layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
     assert cache_layout.concurrency[:2] == (10 * 2**30, 4096 * 327680)
     assert (cache_layout.tokens, cache_layout.blocks, cache_layout.log_lines) == (8 * 4096, None, ())
@@ -136,7 +138,7 @@ def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
         assert cache_layout.needed(2, 100 + waiting) == 2 * (51200 + 2 * 3200) + waiting * whole
     # Two tokens: the first quantised, the second waits
     assert layout("transformers", (four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
-    # Backend fp8: one byte an element
+    # Backend fp8: one byte per element
     fp8 = replace(args, kv_dtype=dtype("fp8"))
     assert layout("transformers", (four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
 

@@ -146,7 +146,7 @@ def test_tokens_are_the_largest_context_that_fits() -> None:
     # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells, 122,880 = 480 * 256
     pool = layout("llamacpp", layer_cache_specs(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
     assert pool.tokens == (10 * 2**30 - 1536 * 52 * 8192) // (10 * 8192) // 256 * 256 == 122880
-    # 4096 * 10 * 8192 + 1536 * 52 * 8192 B a sequence
+    # 4096 * 10 * 8192 + 1536 * 52 * 8192 B per sequence
     assert pool.concurrency[:2] == (10 * 2**30, 989855744)
     assert pool.blocks is None
     # A recurrent model has no cells: 10 sequences of 100 tokens
@@ -191,7 +191,7 @@ def test_needed_grows_and_is_at_least_ideal(
 
 
 @given(RUNS, GIVEN, st.integers(1, 4), st.integers(1, 3000), st.integers(-1, 9000))
-def test_what_a_pool_holds_fits_and_no_more(
+def test_a_pool_holds_as_much_as_fits(
     specs: list[LayerCacheSpec], given: dict[str, Any], batch: int, context: int, slack: int
 ) -> None:
     cache_layout = llama_layout(*specs, **given)

@@ -89,8 +89,8 @@ def test_a_padded_batch_leaves_out_padding(lengths: list[int], span: Span, mask:
     if mask.prefix > max(lengths):
         return
     workload = Workload.prefill(lengths=tuple(lengths), mask=mask)
-    found = sum(run.sequences * pairs(span, run, mask) for run in workload.runs)
-    assert found == sum(counted(span, mask, length, length) for length in lengths)
+    visible_pairs = sum(run.sequences * pairs(span, run, mask) for run in workload.runs)
+    assert visible_pairs == sum(counted(span, mask, length, length) for length in lengths)
     assert (workload.batch, workload.context) == (len(lengths), max(lengths))
 
 

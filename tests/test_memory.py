@@ -38,16 +38,16 @@ def test_the_peak_equals_the_profilers(
     kernel: str, dtype: str, kv_heads: int, causal: bool, peaks: tuple[int, ...]
 ) -> None:
     for context, measured in zip((256, 512, 1024), peaks, strict=True):
-        found = layer(kv_heads, dtype, causal, Workload.prefill(1, context)).peaks[kernel]
-        assert found.size == measured == int(found.total)
+        moment = layer(kv_heads, dtype, causal, Workload.prefill(1, context)).peaks[kernel]
+        assert moment.size == measured == int(moment.total)
 
 
 def test_only_math_holds_a_score_matrix() -> None:
-    found = layer(8, "fp16", True, Workload.prefill(1, 4096))
-    live = {kernel: {t.name for t in moment.live if t.size} for kernel, moment in found.peaks.items()}
-    assert "scores" in live["math"]
+    activation = layer(8, "fp16", True, Workload.prefill(1, 4096))
+    names = {kernel: {t.name for t in moment.tensors if t.size} for kernel, moment in activation.peaks.items()}
+    assert "scores" in names["math"]
     for kernel in ("flash", "efficient", "cudnn"):
-        assert not {"scores", "softmax"} & live[kernel]
+        assert not {"scores", "softmax"} & names[kernel]
 
 
 def test_flash_grows_with_the_tokens_and_math_with_their_square() -> None:
@@ -77,8 +77,8 @@ def test_the_peak_of_a_presets_layer_equals_the_profilers(
     model = load(name)
     make = Workload.prefill if phase == "prefill" else Workload.decode
     workload = make(batch, 200, dtype=dtype, source=213 if model.encoder else None)
-    found = activations(model, workload, Machine(threads=2))
-    assert found[0 if phase == "decode" else group].peaks[kernel].size == measured
+    layers = activations(model, workload, Machine(threads=2))
+    assert layers[0 if phase == "decode" else group].peaks[kernel].size == measured
 
 
 def test_a_decode_step_reads_only_the_window() -> None:
@@ -93,17 +93,17 @@ def test_flash_splits_the_keys_to_fill_the_gpu() -> None:
     16 parts fill 128 of 264 slots (48 %), 32 parts 256 (97 %): 32 is the smallest number above 85 % of the best.
     """
     model, step = load("llama3-8b"), Workload.decode(1, 4096)
-    (found,) = activations(model, step, Machine(multiprocessors=132))
-    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    (one_sequence,) = activations(model, step, Machine(multiprocessors=132))
+    sizes = {t.name: int(t.size) for t in one_sequence.peaks["flash"].tensors}
     assert sizes["partial"] == 32 * 32 * (128 + 1) * 4  # parts * heads * (d_head and a logsumexp) * fp32
-    (many,) = activations(model, Workload.decode(64, 4096), Machine(multiprocessors=132))
-    assert "partial" not in {t.name for t in many.peaks["flash"].live}  # 64 * 8 tiles fill it
+    (many_sequences,) = activations(model, Workload.decode(64, 4096), Machine(multiprocessors=132))
+    assert "partial" not in {t.name for t in many_sequences.peaks["flash"].tensors}  # 64 * 8 tiles fill it
 
 
 def test_efficient_sums_wide_values_in_fp32() -> None:
-    found = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks["efficient"]
+    moment = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks["efficient"]
     # 512 tokens * 8 heads of 256 * 4 B: above a width of 128 they do not fit in registers
-    assert {t.name: int(t.size) for t in found.live}["accumulator"] == 512 * 8 * 256 * 4
+    assert {t.name: int(t.size) for t in moment.tensors}["accumulator"] == 512 * 8 * 256 * 4
 
 
 def test_a_gate_is_held_beside_the_output() -> None:
@@ -112,43 +112,43 @@ def test_a_gate_is_held_beside_the_output() -> None:
         model = ModelSpec("m", "m", (Stack("s", (heads,), 128),), dtype="fp16")
         return activations(model, Workload.prefill(1, 100))[0].peaks["cudnn"].size
 
-    # q, k, v, the output and the gate are 8 * 64 * 2 B a token; y is 128 * 2 B
+    # q, k, v, the output and the gate are 8 * 64 * 2 B per token; y is 128 * 2 B
     assert peak(True) == 100 * 5 * 1024
     assert peak(False) == 100 * (4 * 1024 + 256)
 
 
 def test_new_tokens_after_a_past_need_a_mask() -> None:
     """The causal flag means the upper left corner; 100 new of 300 tokens are in the lower one."""
-    found = layer(8, "fp16", True, Workload.prefill(1, 300, past=200)).peaks["math"]
-    sizes = {t.name: int(t.size) for t in found.live}
+    moment = layer(8, "fp16", True, Workload.prefill(1, 300, past=200)).peaks["math"]
+    sizes = {t.name: int(t.size) for t in moment.tensors}
     assert (sizes["mask"], sizes["bias"]) == (100 * 300, 2 * 100 * 300)
 
 
 def test_a_decode_step_writes_its_keys_into_the_cache() -> None:
-    found = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
+    moment = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
     # one token: 8 heads * 64 * 2 B of queries and of output, 512 * 2 B of y
-    assert {t.name: int(t.size) for t in found.live if t.size} == {"q": 1024, "out": 1024, "y": 1024}
+    assert {t.name: int(t.size) for t in moment.tensors if t.size} == {"q": 1024, "out": 1024, "y": 1024}
 
 
 def test_mlas_decode_reads_the_latent_as_one_head() -> None:
-    found = activations(load("deepseek-v3"), Workload.decode(1, 4096))[0]
-    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    activation = activations(load("deepseek-v3"), Workload.decode(1, 4096))[0]
+    sizes = {t.name: int(t.size) for t in activation.peaks["flash"].tensors}
     # 128 heads of 512 + 64 queries, of 512 outputs, fp32 logsumexps; the new latent is in the cache
     assert sizes == {"q": 128 * 576 * 2, "out": 128 * 512 * 2, "y": 7168 * 2}
 
 
 def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
-    found = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
-    live = {kernel: {t.name: int(t.size) for t in moment.live} for kernel, moment in found.peaks.items()}
-    assert "mask" not in live["flash"]
+    activation = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
+    sizes = {kernel: {t.name: int(t.size) for t in moment.tensors} for kernel, moment in activation.peaks.items()}
+    assert "mask" not in sizes["flash"]
     # one byte per pair, and a bias of 2 B per pair
-    assert (live["efficient"]["mask"], live["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
-    assert live["math"]["mask"] == 8192**2
+    assert (sizes["efficient"]["mask"], sizes["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
+    assert sizes["math"]["mask"] == 8192**2
 
 
 def test_a_padded_batch_has_one_mask_per_sequence() -> None:
-    found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
-    sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
+    activation = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
+    sizes = {t.name: int(t.size) for t in activation.peaks["math"].tensors}
     assert (sizes["mask"], sizes["bias"]) == (3 * 512 * 512, 3 * 512 * 512 * 2)
 
 
@@ -183,7 +183,7 @@ def test_flash_peaks_in_its_kernel_if_the_model_is_narrow() -> None:
     heads = Layers("layers", 1, attention=Grouped(8, 8, 64))
     model = ModelSpec("m", "m", (Stack("s", (heads,), 8),), dtype="fp16")
     peak = activations(model, Workload.prefill(1, 100))[0].peaks["flash"]
-    # q, k, v and the output of 8 heads * 64 * 2 B a token, and one fp32 logsumexp per query and head
+    # q, k, v and the output of 8 heads * 64 * 2 B per token, and one fp32 logsumexp per query and head
     assert peak.size == 100 * (4 * 8 * 64 * 2 + 8 * 4)
 
 
@@ -191,5 +191,5 @@ def test_cross_attention_computes_the_sources_keys_once() -> None:
     model = load("whisper-large-v3")
     first = activations(model, Workload.prefill(1, 4, source=1500))[2].peaks["flash"]
     later = activations(model, Workload.decode(1, 5, source=1500))[1].peaks["flash"]
-    assert {t.name: int(t.size) for t in first.live}["k"] == 1500 * 1280 * 2
-    assert "k" not in {t.name for t in later.live}
+    assert {t.name: int(t.size) for t in first.tensors}["k"] == 1500 * 1280 * 2
+    assert "k" not in {t.name for t in later.tensors}

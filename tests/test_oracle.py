@@ -27,21 +27,21 @@ NAMES = sorted(ORACLE)
 
 
 def rows(name: str, key: str) -> list[Any]:
-    found: list[Any] = ORACLE[name][key]
-    return [(name, row) for row in found]
+    measured_rows: list[Any] = ORACLE[name][key]
+    return [(name, row) for row in measured_rows]
 
 
 def attention_in_order(name: str, cross: bool = False) -> list[int]:
     """Attention parameters of every layer, in order, all stacks."""
-    found = []
+    layer_params = []
     for stack in load(name).stacks:
         for layers in stack.layers:
             kinds = [layers.cross] if cross else [layers.attention]
             for kind in kinds:
                 if kind is not None:
                     total = sum(int(m.params) for m in kind.matrices(stack.d_model, stack.d_model))
-                    found += [total] * layers.count
-    return found
+                    layer_params += [total] * layers.count
+    return layer_params
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,11 +55,11 @@ def test_attention_parameters_layer_by_layer(name: str) -> None:
     # BERT's module holds the norm after it, T5's first layer of a stack the table of relative positions.
     spec = load(name)
     norm = 2 * spec.main.d_model if name.startswith("bert") else 0
-    ours = [value + norm for value in attention_in_order(name)]
+    computed = [value + norm for value in attention_in_order(name)]
     if name == "t5-base":
-        ours[0] += 32 * 12
-        ours[12] += 32 * 12
-    assert ours == measured
+        computed[0] += 32 * 12
+        computed[12] += 32 * 12
+    assert computed == measured
 
 
 @pytest.mark.parametrize("name", ["t5-base", "whisper-large-v3"])
@@ -80,10 +80,10 @@ def test_cache_bytes_at_every_length(name: str, row: dict[str, int]) -> None:
 def test_prefill_flops_of_attention_dense(name: str) -> None:
     measured = ORACLE[name]["flops"]["prefill"]
     source = {"t5-base": 2048, "whisper-large-v3": 1500}.get(name)
-    spent = flops(load(name), Workload.prefill(1, measured["seq"], source=source))
+    model_flops = flops(load(name), Workload.prefill(1, measured["seq"], source=source))
     modules = measured["attention"]
-    assert spent.projections == sum(m["layers"] * m["proj"] for m in modules)
-    assert spent.scores_dense == sum(m["layers"] * m["scores"] for m in modules)
+    assert model_flops.projections == sum(m["layers"] * m["proj"] for m in modules)
+    assert model_flops.scores_dense == sum(m["layers"] * m["scores"] for m in modules)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "decode" in ORACLE[n]["flops"] and n != "deepseek-v3"])
@@ -93,18 +93,18 @@ def test_decode_flops_of_attention(name: str) -> None:
     """
     measured = ORACLE[name]["flops"]["decode"]
     source = {"t5-base": 2048, "whisper-large-v3": 1500}.get(name)
-    spent = flops(load(name), Workload.decode(1, measured["cache_len"] + 1, source=source))
+    model_flops = flops(load(name), Workload.decode(1, measured["cache_len"] + 1, source=source))
     modules = measured["attention"]
-    assert spent.projections == sum(m["layers"] * m["proj"] for m in modules)
-    assert spent.scores == sum(m["layers"] * m["scores"] for m in modules)
+    assert model_flops.projections == sum(m["layers"] * m["proj"] for m in modules)
+    assert model_flops.scores == sum(m["layers"] * m["scores"] for m in modules)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama2-70b", "llama3-8b", "falcon-7b", "qwen3-8b", "bert-base"])
 def test_flops_of_the_whole_model(name: str) -> None:
     """Where the class runs nothing but matrix products that we count."""
     measured = ORACLE[name]["flops"]["prefill"]
-    spent = flops(load(name), Workload.prefill(1, measured["seq"]))
-    assert spent.total_dense == measured["total_all_modules"]
+    model_flops = flops(load(name), Workload.prefill(1, measured["seq"]))
+    assert model_flops.total_dense == measured["total_all_modules"]
 
 
 def test_layers_with_different_heads_windows_and_sinks() -> None:
@@ -114,13 +114,19 @@ def test_layers_with_different_heads_windows_and_sinks() -> None:
     groups = [Layers("full", 1, attention=full), Layers("sliding", 4, attention=sliding)]
     layers = (*groups, Layers("full", 1, attention=full))
     model = ModelSpec("mimo", "mimo", (Stack("decoder", layers, 1024),), dtype="bf16")
-    counted = {g.group: int(g.attention_one_layer) for g in params(model).groups}
-    assert counted == {"full": 3_276_800, "sliding": 3_932_168}
+    parameters = {g.group: int(g.attention_per_layer) for g in params(model).groups}
+    assert parameters == {"full": 3_276_800, "sliding": 3_932_168}
     for tokens, measured in ((128, 3_276_800), (4096, 23_592_960), (40_000, 207_421_440)):
         assert kv_cache(model, Workload.decode(2, tokens)).total == measured
-    spent = {g.group: g for g in flops(model, Workload.prefill(1, 2048)).groups}
-    assert (spent["full"].projections, spent["full"].scores_dense) == (2 * 13_421_772_800, 2 * 21_474_836_480)
-    assert (spent["sliding"].projections, spent["sliding"].scores_dense) == (4 * 16_106_127_360, 4 * 21_474_836_480)
+    model_flops = {g.group: g for g in flops(model, Workload.prefill(1, 2048)).groups}
+    assert (model_flops["full"].projections, model_flops["full"].scores_dense) == (
+        2 * 13_421_772_800,
+        2 * 21_474_836_480,
+    )
+    assert (model_flops["sliding"].projections, model_flops["sliding"].scores_dense) == (
+        4 * 16_106_127_360,
+        4 * 21_474_836_480,
+    )
     step = {g.group: g for g in flops(model, Workload.decode(1, 2049)).groups}
     assert (step["full"].scores, step["sliding"].scores) == (2 * 10_490_880, 4 * 655_360)
 

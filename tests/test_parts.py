@@ -34,10 +34,10 @@ def model(mlp: Mlp | None = None, head: Head | None = None) -> ModelSpec:
 
 def test_a_token_uses_its_experts_and_the_shared_ones() -> None:
     experts = Mlp(24, gated=True, n_experts=8, n_experts_per_token=2, n_shared_experts=1)
-    counted = params(model(experts))
+    parameters = params(model(experts))
     expert, router = 3 * 16 * 24, 16 * 8
-    assert counted.mlp == 3 * (router + 9 * expert)
-    assert counted.active - counted.attention - counted.embedding == 3 * (router + 3 * expert)
+    assert parameters.mlp == 3 * (router + 9 * expert)
+    assert parameters.active - parameters.attention - parameters.embedding == 3 * (router + 3 * expert)
     assert flops(model(experts), Workload.prefill(1, 5)).mlp == 2 * 5 * 3 * (router + 3 * expert)
 
 
@@ -48,9 +48,9 @@ def test_a_token_cannot_use_more_experts_than_exist() -> None:
 
 
 def test_a_model_of_attention_has_no_other_parameters() -> None:
-    counted = params(model())
-    assert (counted.mlp, counted.head, counted.norm) == (0, 0, 0)
-    assert counted.total == 3 * 1_536 + 10 * 16
+    parameters = params(model())
+    assert (parameters.mlp, parameters.head, parameters.norm) == (0, 0, 0)
+    assert parameters.total == 3 * 1_536 + 10 * 16
     assert flops(model(), Workload.prefill(1, 5)).mlp == 0
 
 
@@ -70,9 +70,9 @@ def test_a_tied_head_adds_no_matrix() -> None:
 
 def test_qk_is_half_of_dense_scores_if_keys_and_values_are_equally_wide() -> None:
     """3 layers * 2 * 4 heads * 8 * 5 * 5."""
-    spent = flops(model(), Workload.prefill(1, 5))
-    assert spent.qk_dense == 3 * 2 * 4 * 8 * 25
-    assert spent.scores_dense == 2 * spent.qk_dense
+    model_flops = flops(model(), Workload.prefill(1, 5))
+    assert model_flops.qk_dense == 3 * 2 * 4 * 8 * 25
+    assert model_flops.scores_dense == 2 * model_flops.qk_dense
 
 
 def test_a_training_step_explains_its_rule() -> None:

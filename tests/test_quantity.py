@@ -125,8 +125,8 @@ def test_symbolic_turns_documented_ints_into_symbols() -> None:
 
 
 def test_least_reads_as_a_condition() -> None:
-    found = least("T", 5, "tokens", symbol("T", 5, "tokens") * 3, 14)
-    assert (int(found), found.formula.text) == (5, "least T where T * 3 > 14")
+    context = least("T", 5, "tokens", symbol("T", 5, "tokens") * 3, 14)
+    assert (int(context), context.formula.text) == (5, "least T where T * 3 > 14")
 
 
 @given(NUMBERS, st.integers(1, 10**30))
@@ -159,7 +159,7 @@ def test_numbering_leaves_out_names_that_are_taken() -> None:
 
 
 def test_the_bound_symbol_of_a_condition_is_numbered_too() -> None:
-    there, other = symbol("T", 5, "tokens"), symbol("T", 2, "tokens of the source")
-    found = least("T", 5, "tokens", there * 3, other * 7)
-    assert found.formula.text == "least T_1 where T_1 * 3 > T_2 * 7"
-    assert evaluate(found.formula.text, {s.name: s.value for s in found.formula.symbols}) == 5
+    tokens, source_tokens = symbol("T", 5, "tokens"), symbol("T", 2, "tokens of the source")
+    context = least("T", 5, "tokens", tokens * 3, source_tokens * 7)
+    assert context.formula.text == "least T_1 where T_1 * 3 > T_2 * 7"
+    assert evaluate(context.formula.text, {s.name: s.value for s in context.formula.symbols}) == 5

@@ -70,22 +70,22 @@ def untimed(monkeypatch: Patch) -> None:
 
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:
     answer = ask("verify", path, "--device", "cpu", *options, "--json")
-    found: dict[str, Any] = json.loads(answer.out)
-    failed = {c["name"] for c in found["checks"] if not c["ok"]}
+    result: dict[str, Any] = json.loads(answer.out)
+    failed = {c["name"] for c in result["checks"] if not c["ok"]}
     assert answer.code == (1 if failed else 0)
-    return {**found, "failed": failed}
+    return {**result, "failed": failed}
 
 
 @pytest.mark.parametrize(
     ("batch", "context", "dtype"), [("1", "4", "fp32"), ("2", "40", "fp32"), ("3", "33", "fp16"), ("2", "37", "bf16")]
 )
 def test_every_recurrent_layer_agrees(ask: Ask, tmp_path: Path, batch: str, context: str, dtype: str) -> None:
-    found = verified(ask, saved(model(*KINDS), tmp_path), "-b", batch, "-c", context, "--dtype", dtype)
-    assert found["failed"] == set()
-    exact = [c for c in found["checks"] if c["section"] in ("parameters", "cache", "FLOPs", "model")]
+    result = verified(ask, saved(model(*KINDS), tmp_path), "-b", batch, "-c", context, "--dtype", dtype)
+    assert result["failed"] == set()
+    exact = [c for c in result["checks"] if c["section"] in ("parameters", "cache", "FLOPs", "model")]
     assert all(c["difference"] == 0 and c["tolerance"] == 0 for c in exact)
     for name in RECURRENT:
-        assert {c["name"] for c in found["checks"] if c["of"] == name} >= {
+        assert {c["name"] for c in result["checks"] if c["of"] == name} >= {
             "params_layer",
             "cache_prefill",
             "cache_decode",
@@ -305,7 +305,7 @@ def layer_that_projects_twice(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_wrong_on_purpose_fails_by_name(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
+def test_a_broken_layer_or_formula_fails_its_check(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
     kind, make, names = BREAKS[name]
     path = saved(model(kind), tmp_path)
     make(monkeypatch)
@@ -316,11 +316,11 @@ def test_a_state_in_the_wrong_dtype_fails(ask: Ask, tmp_path: Path, monkeypatch:
     """Mamba's state is fp32 whatever the model's dtype."""
     true = Mamba.cache
     monkeypatch.setattr(Mamba, "cache", lambda self: tuple(c._replace(dtype=None) for c in true(self)))
-    found = verified(ask, saved(model("mamba"), tmp_path), "-c", "24", "--dtype", "bf16")
-    assert found["failed"] >= {"cache_prefill", "cache_decode", "kv_cache"}
+    result = verified(ask, saved(model("mamba"), tmp_path), "-c", "24", "--dtype", "bf16")
+    assert result["failed"] >= {"cache_prefill", "cache_decode", "kv_cache"}
 
 
-def test_every_kind_has_a_break() -> None:
+def test_every_kind_is_broken_at_least_once() -> None:
     broken = {kind for kind, _, _ in BREAKS.values()}
     assert set(KINDS) - broken == {"mlp_alone"}
 
@@ -329,9 +329,9 @@ def test_weights_that_layers_share_are_summed_once(ask: Ask, tmp_path: Path) -> 
     text = (
         model("wide", "mamba").replace("[wide, mamba]", "[wide, mamba, again, again]").replace("layers: 2", "layers: 4")
     )
-    found = verified(ask, saved(f"{text}  again: {{ {KINDS['wide']}, shares_weights: true }}\n", tmp_path), "-c", "24")
-    assert found["failed"] == set()
-    assert {"wide and again", "mamba"} <= {c["of"] for c in found["checks"]}
+    result = verified(ask, saved(f"{text}  again: {{ {KINDS['wide']}, shares_weights: true }}\n", tmp_path), "-c", "24")
+    assert result["failed"] == set()
+    assert {"wide and again", "mamba"} <= {c["of"] for c in result["checks"]}
 
 
 def test_a_layer_with_extra_states_cannot_be_verified(ask: Ask, tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_layer_with_extra_states_cannot_be_verified(ask: Ask, tmp_path: Path) 
     assert "no torch layer of GQA with extra_states" in answer.err
 
 
-def test_state_bytes_by_hand(tmp_path: Path) -> None:
+def test_bytes_of_recurrent_states(tmp_path: Path) -> None:
     """batch 3 of Mamba 48 x 8: 48 * 4 columns in bf16 and 48 * 8 in fp32; RG-LRU caches 3 of its 4 columns."""
     workload = Workload.decode(3, 100, dtype="bf16")
     caches = {name: kv_cache(load(saved(model(name), tmp_path)), workload) for name in RECURRENT}
@@ -368,15 +368,15 @@ def test_states_are_split_over_devices(tmp_path: Path) -> None:
         load(saved(model("rglru"), tmp_path)).shard(5)
 
 
-def test_experts_of_another_width_and_a_router_of_another(tmp_path: Path) -> None:
-    """2 matrices of 8 x 16 an expert and a router of 4 x 16 values, not of d_model's 32."""
+def test_experts_and_router_with_their_own_input_width(tmp_path: Path) -> None:
+    """2 matrices of 8 x 16 per expert and a router of 4 x 16 values, not of d_model's 32."""
     text = MHA.replace("mlp: gated\n", "mlp: plain\nn_experts: 4\nn_experts_per_token: 2\nd_latent: 16\nd_router: 16\n")
     layer = params(load(saved(text, tmp_path))).groups[0]
     assert int(layer.mlp) == 3 * (4 * 2 * 8 * 16 + 4 * 16)
     assert int(layer.mlp_active) == 3 * (2 * 2 * 8 * 16 + 4 * 16)
 
 
-def test_memory_is_of_attention_kernels(ask: Ask, tmp_path: Path) -> None:
+def test_memory_leaves_out_recurrent_layers(ask: Ask, tmp_path: Path) -> None:
     alone = ask("memory", saved(model("mamba"), tmp_path))
     assert (alone.code, alone.out) == (2, "")
     assert "Mamba layers run no attention kernel" in alone.err
@@ -385,7 +385,7 @@ def test_memory_is_of_attention_kernels(ask: Ask, tmp_path: Path) -> None:
     assert "token by token" not in beside.out
 
 
-def test_a_model_of_states_alone_takes_one_token_after_another(ask: Ask, tmp_path: Path) -> None:
+def test_a_recurrent_model_takes_one_sequential_step_per_token(ask: Ask, tmp_path: Path) -> None:
     answer = ask("flops", saved(model("mamba"), tmp_path), "-c", "48")
     rows = [line.split() for line in answer.out.splitlines()]
     assert next(row[-2:] for row in rows if row[:1] == ["Mamba"]) == ["48", "48"]
@@ -396,5 +396,8 @@ def test_a_model_of_states_alone_takes_one_token_after_another(ask: Ask, tmp_pat
 @pytest.mark.parametrize("name", RECURRENT)
 def test_flops_of_a_recurrence_grow_with_the_tokens(tmp_path: Path, name: str) -> None:
     spec = load(saved(model(name), tmp_path))
-    one, two = (flops(spec, Workload.prefill(1, n)) for n in (64, 128))
-    assert (int(two.projections), int(two.scores)) == (2 * int(one.projections), 2 * int(one.scores))
+    tokens_64, tokens_128 = (flops(spec, Workload.prefill(1, n)) for n in (64, 128))
+    assert (int(tokens_128.projections), int(tokens_128.scores)) == (
+        2 * int(tokens_64.projections),
+        2 * int(tokens_64.scores),
+    )

@@ -40,7 +40,7 @@ def engine_args(kv: str = "bf16", model: str = "bf16", **more: Any) -> EngineArg
 
 
 def layout_of(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
-    """Return the layout of a model with so many layers of each kind."""
+    """Return the layout of a model; each argument is a number of layers and their kind."""
     sglang_layout = layout("sglang", [LayerCacheSpec(n, kind.cache()) for n, kind in layers], engine_args(**more))
     assert isinstance(sglang_layout, SGLangLayout)
     return sglang_layout
@@ -181,7 +181,7 @@ def test_the_window_pool_has_four_fifths_of_the_tokens_by_default() -> None:
     sglang_layout = hybrid_layout(1, 2, Sliding(128), 24)
     pool = sglang_layout.pool(442_368 * 1000 + 442_367, 4096)
     assert pool.tokens == 5000 + 4  # 442,367 * 5 // 442,368
-    # 49,152 B a token and 12 layers of windows' as much; 4,003 of windows = int(5,004 * 0.8); pages of 1
+    # 49,152 B per token and 12 layers of windows' as much; 4,003 of windows = int(5,004 * 0.8); pages of 1
     assert {d.name: d.quantity for d in pool.details} == {
         "full_bytes_per_token": 49_152,
         "swa_bytes_per_token": 49_152,
@@ -200,7 +200,7 @@ def test_the_window_pool_has_four_fifths_of_the_tokens_by_default() -> None:
 
 
 def test_the_window_pool_has_whole_pages() -> None:
-    # 1 full, 1 windowed layer: 4,096 * (1 + 1/2) B a token; 1,000 tokens are 992 whole, 496 of windows are 480
+    # 1 full, 1 windowed layer: 4,096 * (1 + 1/2) B per token; 1,000 tokens are 992 whole, 496 of windows are 480
     sglang_layout = hybrid_layout(1, 2, Sliding(64), 2, swa_full_tokens_ratio="0.5", block_size=32)
     pool = sglang_layout.pool(6144 * 1000, 100)
     assert (pool.tokens, pool.details[2].quantity) == (992, 480)
@@ -326,7 +326,7 @@ def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
 
 
 def test_a_drafter_copies_states_per_proposed_token() -> None:
-    # 1,000 B a slot, half the memory, 3 slots a sequence, 2 tokens ahead: 30,000 B hold
+    # 1,000 B per slot, half the memory, 3 slots per sequence, 2 tokens ahead: 30,000 B hold
     # (15,000 - 3,000) // (1,000 * 5 / 3) = 7 slots; 7 // 3 = 2 sequences, (2 + 1) * 2 copies
     states = StatePool(1000, Fraction(1), 3, 2, 48, None)
     assert states.slots(30_000) == 7
@@ -340,22 +340,22 @@ def test_windows_beside_states_are_stored_like_full_attention() -> None:
 
 
 def test_all_stages_have_slots_as_large_as_the_largest() -> None:
-    # stages of 2 attention and 1 lightning layer and of 3 lightning layers: 3 * 8 * 8 * 4 B a slot on both
+    # stages of 2 attention and 1 lightning layer and of 3 lightning layers: 3 * 8 * 8 * 4 B per slot on both
     sglang_layout = layout_of((2, MHA), (4, Lightning(1, 8)), pp=2)
     assert sglang_layout.states is not None
     assert sglang_layout.states.slot == 768
-    # 20 slots, one never given out, are 9 / 19 of the memory; the first stage alone has tokens, 8,192 B each
+    # 20 slots, of which no sequence gets one, are 9 / 19 of the memory; the first stage alone has tokens, 8,192 B each
     memory = 20 * 768 * 19 // 9 + 1
     assert sglang_layout.pool(memory, 1).tokens == (memory - 20 * 768) // 8192
     # the other way round the second one has them: 19 GiB hold 10 GiB of tokens, 5 of K and 5 of V
-    turned = layout_of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
-    assert turned.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
+    reversed_stages = layout_of((4, Lightning(1, 8)), (2, MHA), pp=2).pool(19 * GIB, 1)
+    assert reversed_stages.log_lines[1].endswith("K size: 5.00 GB, V size: 5.00 GB")
 
 
 def test_the_search_for_slots_starts_near_its_result() -> None:
     # the search starts only a few slots above its result, with and without a limit on sequences
-    for most in (1, 48, 10**9):
-        states = StatePool(1000, Fraction(9, 10), 5, 4, most, None)
+    for max_sequences in (1, 48, 10**9):
+        states = StatePool(1000, Fraction(9, 10), 5, 4, max_sequences, None)
         slots = states.slots(states.needed(10**12, 1))
         assert 0 <= states._enough_slots(10**12, 1) - slots < 20
 
@@ -370,17 +370,19 @@ def test_the_search_for_slots_starts_near_its_result() -> None:
     st.integers(1, 6),
 )
 def test_any_memory_from_needed_on_is_enough(
-    slot: int, share: str, per_sequence: int, ahead: int, most: int, tokens: int, sequences: int
+    slot: int, share: str, per_sequence: int, drafted_tokens: int, max_sequences: int, tokens: int, sequences: int
 ) -> None:
-    states = StatePool(slot, Fraction(share), per_sequence, ahead, most if ahead else None, None)
+    states = StatePool(
+        slot, Fraction(share), per_sequence, drafted_tokens, max_sequences if drafted_tokens else None, None
+    )
 
     def holds(memory: int) -> bool:
         slots = int(states.slots(memory))
         return slots // per_sequence >= sequences and int(states.token_memory(memory, slots)) >= tokens
 
-    least = states.needed(tokens, sequences)
-    assert not holds(least - 1)
-    assert all(holds(least + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
+    needed = states.needed(tokens, sequences)
+    assert not holds(needed - 1)
+    assert all(holds(needed + more) for more in (*range(5 * slot), 17 * slot, 1000 * slot))
 
 
 # Properties of all models.
@@ -410,7 +412,7 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
     assert Fraction(*short.concurrency[:2]) < batch <= Fraction(*enough.concurrency[:2])
     assert plain.needed(batch + 1, context) >= needed <= plain.needed(batch, context + 1)
     assert layout("ideal", layer_cache_specs(model.plain()), engine_args()).needed(batch, context) <= needed
-    # the formulas say the same numbers
+    # the formulas give the same numbers
     figure = shown.needed(batch, context)
     pool = shown.pool(needed, context)
     assert isinstance(figure, Quantity)

@@ -24,7 +24,7 @@ from attncalc import (
     load,
     params,
 )
-from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
+from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 from attncalc.cost.intensity import weights_read
 
 
@@ -35,9 +35,9 @@ def one_layer(kind: Grouped, d_model: int = 512) -> ModelSpec:
 def test_flops_grow_linearly_with_the_batch() -> None:
     # 64 tokens: 12 layers * 2 * 768^2 * (4 + 8) of matrices, 12 * 4 * 64 * 65 / 2 * 768 of scores, and a head
     # at every token of 2 * 768 * 50,257
-    one = 64 * 12 * 2 * 768**2 * 12 + 12 * 4 * (64 * 65 // 2) * 768 + 64 * 2 * 768 * 50_257
-    assert one == 15_888_777_216
-    assert flops(load("gpt2"), Workload.prefill(2, 64)).total == 2 * one
+    one_sequence = 64 * 12 * 2 * 768**2 * 12 + 12 * 4 * (64 * 65 // 2) * 768 + 64 * 2 * 768 * 50_257
+    assert one_sequence == 15_888_777_216
+    assert flops(load("gpt2"), Workload.prefill(2, 64)).total == 2 * one_sequence
 
 
 def test_a_pooler_reads_one_token_per_sequence() -> None:
@@ -46,15 +46,15 @@ def test_a_pooler_reads_one_token_per_sequence() -> None:
 
 def test_an_encoder_and_a_decoder_add_up() -> None:
     model = load("t5-base").with_attention("mqa")
-    spent = flops(model, Workload.prefill(2, 5, source=7))
+    model_flops = flops(model, Workload.prefill(2, 5, source=7))
     # a layer's W_q and W_o are 768^2 each, its one head's W_k and W_v 768 * 64 each
     wide, narrow = 2 * 768**2, 2 * 768 * 64
     per_token = 2 * 12 * 2
     # the encoder's 7 tokens, the decoder's 5, and across: queries of 5, keys of 7
-    assert spent.projections == per_token * (wide * (7 + 5 + 5) + narrow * (7 + 5 + 7))
+    assert model_flops.projections == per_token * (wide * (7 + 5 + 5) + narrow * (7 + 5 + 7))
     # 768 of QK and 768 of PV for a pair: 7 * 7 in the encoder, 5 * 5 and 5 * 7 in the decoder
-    assert spent.scores_dense == 2 * 12 * 4 * 768 * (49 + 25 + 35)
-    assert spent.qk_dense == 2 * 12 * 2 * 768 * (49 + 25 + 35)
+    assert model_flops.scores_dense == 2 * 12 * 4 * 768 * (49 + 25 + 35)
+    assert model_flops.qk_dense == 2 * 12 * 2 * 768 * (49 + 25 + 35)
 
 
 def test_mlp_flops_of_one_token() -> None:
@@ -68,8 +68,8 @@ def test_mlp_flops_of_one_token() -> None:
 @pytest.mark.parametrize("name", ["t5-base", "deepseek-v3", "bert-base", "gpt-oss-20b"])
 def test_groups_and_head_add_up_to_the_total(name: str) -> None:
     model = load(name)
-    spent = flops(model, Workload.prefill(2, 9, source=7 if model.encoder else None))
-    assert sum(g.projections + g.scores + g.mlp for g in spent.groups) + spent.head == spent.total
+    model_flops = flops(model, Workload.prefill(2, 9, source=7 if model.encoder else None))
+    assert sum(g.projections + g.scores + g.mlp for g in model_flops.groups) + model_flops.head == model_flops.total
 
 
 def test_an_encoder_without_a_source_costs_nothing() -> None:
@@ -83,13 +83,13 @@ def test_an_encoder_without_a_source_costs_nothing() -> None:
 
 
 def test_only_new_tokens_are_projected() -> None:
-    spent = flops(load("t5-base"), Workload.prefill(2, 30, past=10, source=21))
+    model_flops = flops(load("t5-base"), Workload.prefill(2, 30, past=10, source=21))
     layer, ffn, pair = 4 * 768**2, 2 * 768 * 3072, 2 * 2 * 768
     # the encoder has run: 20 new tokens, each with its own four matrices and W_q and W_o across
     decoder = 20 * 2 * (layer + 2 * 768**2 + ffn)
     pairs = sum(range(11, 31)) + 20 * 21
     head = 2 * 768 * 32_128
-    assert spent.total == 2 * (12 * (decoder + pairs * pair) + 20 * head)
+    assert model_flops.total == 2 * (12 * (decoder + pairs * pair) + 20 * head)
 
 
 def test_a_model_without_a_vocabulary_has_no_head_flops() -> None:
@@ -137,10 +137,10 @@ def test_weights_that_a_decode_step_reads() -> None:
     # and the tied embedding as the head
     layer = 12 * 768**2 + (4 + 4 + 1) * 768 + 2 * 2 * 768
     assert weights_read(load("gpt2"), Workload.decode(1, 8)) == 12 * layer + 2 * 768 + 50_257 * 768
-    # Whisper: the decoder's 32 layers, of 1,280: its own attention without a bias on W_k, W_q and W_o across
-    # with theirs, 8 squares of MLP, three norms; the encoder has run
-    own, across = 4 * 1280**2 + 3 * 1280, 2 * 1280**2 + 2 * 1280
-    layer = own + across + 8 * 1280**2 + 5 * 1280 + 3 * 2 * 1280
+    # Whisper: the decoder's 32 layers of 1,280: self-attention without a bias on W_k, cross-attention's W_q and W_o
+    # with their biases, 8 squares of MLP, three norms; the encoder has already run
+    self_attention, cross_attention = 4 * 1280**2 + 3 * 1280, 2 * 1280**2 + 2 * 1280
+    layer = self_attention + cross_attention + 8 * 1280**2 + 5 * 1280 + 3 * 2 * 1280
     read = weights_read(load("whisper-large-v3"), Workload.decode(1, 10, source=20))
     assert read == 32 * layer + 2 * 1280 + 51_866 * 1280
     llama = load("llama2-70b")
@@ -157,9 +157,9 @@ def test_a_step_reads_the_active_parameters_without_the_embedding() -> None:
 def test_a_step_reads_norms_and_biases_outside_the_layers() -> None:
     model = load("gpt2")
     stack = dataclasses.replace(model.main, embedding_norm=True)
-    more = dataclasses.replace(model, stacks=(stack,), head=Head("lm", tied=True, bias=True))
+    with_norm_and_bias = dataclasses.replace(model, stacks=(stack,), head=Head("lm", tied=True, bias=True))
     step = Workload.decode(1, 8)
-    assert weights_read(more, step) - weights_read(model, step) == 2 * 768 + 50_257
+    assert weights_read(with_norm_and_bias, step) - weights_read(model, step) == 2 * 768 + 50_257
 
 
 def test_a_cache_dtype_cannot_be_the_dtype_of_weights() -> None:
@@ -170,16 +170,16 @@ def test_a_cache_dtype_cannot_be_the_dtype_of_weights() -> None:
 def test_a_training_step_is_three_passes() -> None:
     step = Workload.train(2, 64)
     # 2 sequences of 64 tokens: 4 squares of 512, and 64 * 65 / 2 pairs of 4 * 512; recurrent: 8 squares
-    assert one_attention_layer(one_layer(Grouped(8, 8, 64)), step).flops == 3 * 2 * (
+    assert attention_layer_complexity(one_layer(Grouped(8, 8, 64)), step).flops == 3 * 2 * (
         64 * 2 * 4 * 512**2 + 64 * 65 // 2 * 4 * 512
     )
-    recurrent = one_recurrent_layer(one_layer(Grouped(8, 8, 64)), step)
+    recurrent = recurrent_layer_complexity(one_layer(Grouped(8, 8, 64)), step)
     assert recurrent.flops == 3 * 2 * 64 * 2 * 2 * 512**2
 
 
 def test_the_longest_path_between_two_tokens() -> None:
     def path(model: ModelSpec, tokens: int) -> int | None:
-        return one_attention_layer(model, Workload.prefill(1, tokens)).longest_path
+        return attention_layer_complexity(model, Workload.prefill(1, tokens)).longest_path
 
     assert path(load("gemma3-27b"), 4096) == 1  # one full layer is enough
     # a window of 4,096 reaches 4,095 tokens back: from the 8,191st to the first in two
@@ -187,14 +187,14 @@ def test_the_longest_path_between_two_tokens() -> None:
     assert path(one_layer(Grouped(8, 8, 64, span=Chunked(16))), 20) is None  # chunks never meet
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(1))), 20) is None
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(2))), 20) == 19
-    assert one_attention_layer(load("gpt2"), Workload.prefill(1, 64)).sequential_steps == 1
+    assert attention_layer_complexity(load("gpt2"), Workload.prefill(1, 64)).sequential_steps == 1
 
 
-def test_a_recurrent_layers_flops_are_split() -> None:
-    # two squares of 768 at 2 FLOP a parameter, over 2 devices
-    whole = one_recurrent_layer(load("gpt2"), Workload.prefill(1, 1)).flops
+def test_a_recurrent_layers_flops_are_divided_over_devices() -> None:
+    # two squares of 768 at 2 FLOP per parameter, over 2 devices
+    whole = recurrent_layer_complexity(load("gpt2"), Workload.prefill(1, 1)).flops
     assert whole == 2 * 2 * 768**2
-    assert one_recurrent_layer(load("gpt2").shard(2), Workload.prefill(1, 1)).flops == whole // 2
+    assert recurrent_layer_complexity(load("gpt2").shard(2), Workload.prefill(1, 1)).flops == whole // 2
 
 
 def test_sharding_latent_attention_divides_its_heads() -> None:
@@ -211,7 +211,7 @@ def test_heads_need_not_add_up_to_d_model() -> None:
 
 def test_a_prefill_expands_the_latent() -> None:
     kind = Latent(4, 16, 8, 4, 8)
-    spent = flops(one_layer(kind, 32), Workload.prefill(1, 1))  # type: ignore[arg-type]
-    # one token: W_q 32 * 4 * 12, W_kv_a 32 * 20, W_kv_b 16 * 4 * 16, W_o 32 * 32; one pair of 12 + 8 a head
-    assert spent.projections == 2 * (32 * 48 + 32 * 20 + 16 * 64 + 32 * 32)
-    assert spent.scores == 2 * 4 * (12 + 8)
+    model_flops = flops(one_layer(kind, 32), Workload.prefill(1, 1))  # type: ignore[arg-type]
+    # one token: W_q 32 * 4 * 12, W_kv_a 32 * 20, W_kv_b 16 * 4 * 16, W_o 32 * 32; one pair of 12 + 8 per head
+    assert model_flops.projections == 2 * (32 * 48 + 32 * 20 + 16 * 64 + 32 * 32)
+    assert model_flops.scores == 2 * 4 * (12 + 8)
