@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from asking import Answer, Ask
 
+import attncalc.cli.verify
 from attncalc import Grouped, Latent
 from attncalc.attention import Sliding
 from attncalc.attention.mamba import Mamba
+from attncalc.config import load
 from attncalc.errors import CannotCheckError
 from attncalc.verify import need_transformers
 
@@ -161,6 +163,11 @@ def saved(config: dict[str, Any], folder: Path) -> str:
 
 def checks(answer: Answer) -> dict[tuple[str, str], dict[str, Any]]:
     return {(c["of"], c["name"]): c for c in json.loads(answer.out)["checks"]}
+
+
+def replace_config(monkeypatch: Patch, config: dict[str, Any]) -> None:
+    """Make `verify` build the class of `config`, and predict the figures of the file that is given."""
+    monkeypatch.setattr(attncalc.cli.verify, "load_with_config", lambda name: (load(name), config))
 
 
 def compared(ask: Ask, path: str, *more: str) -> Answer:
@@ -317,9 +324,7 @@ def test_a_wrong_formula_fails_exactly_its_checks(ask: Ask, tmp_path: Path, monk
 @needs_transformers
 def test_another_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     """The model has one layer more than the class, so that layers and modules cannot be matched."""
-    import attncalc.cli.verify as command
-
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "num_hidden_layers": 2})
+    replace_config(monkeypatch, {**LLAMA, "num_hidden_layers": 2})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert answer.code == 1
     failed = {c["name"] for c in checks(answer).values() if not c["ok"]}
@@ -328,13 +333,11 @@ def test_another_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: P
 
 @needs_transformers
 def test_a_missing_class_is_exit_code_3(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    import attncalc.cli.verify as command
-
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "model_type": "llama17"})
+    replace_config(monkeypatch, {**LLAMA, "model_type": "llama17"})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert (answer.code, answer.out) == (3, "")
     assert "has no model_type 'llama17'" in answer.err
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "hidden_act": "sigh"})
+    replace_config(monkeypatch, {**LLAMA, "hidden_act": "sigh"})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert answer.code == 3
     assert "transformers cannot build its class for model_type 'llama': KeyError" in answer.err

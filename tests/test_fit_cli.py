@@ -9,6 +9,7 @@ import pytest
 from asking import Ask, results
 
 from attncalc import preset_names
+from attncalc.engines import ENGINES
 
 FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
 NAMES = [
@@ -188,7 +189,7 @@ def test_tp_is_the_gpus_over_the_stages(ask: Ask) -> None:
 def test_every_engine_has_figures_or_an_error(ask: Ask) -> None:
     answer = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json")
     layers = json.loads(answer.out)["layers"]
-    assert [layer["name"] for layer in layers] == ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
+    assert [layer["name"] for layer in layers] == list(ENGINES)
     assert all((layer["refused"] is None) == bool(layer["results"]) for layer in layers)
     refused = [layer for layer in layers if layer["refused"]]
     screen = " ".join(ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB").out.split())

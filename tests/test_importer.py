@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import Workload, kv_cache, load, params
-from attncalc.config import config_of, load_with_config, to_model_file
+from attncalc.config import load_with_config, to_model_file
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config, supported_model_types, unsupported_model_types
 from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, families
@@ -366,8 +366,6 @@ def test_config_json_goes_before_other_files_of_its_folder(tmp_path: Path) -> No
 
 def test_the_fields_of_a_config_are_available_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert config_of(tmp_path) == LLAMA
-    assert config_of("llama2-70b") is None
     assert load_with_config(tmp_path) == (load(tmp_path), LLAMA)
     assert load_with_config("llama2-70b") == (load("llama2-70b"), None)
 

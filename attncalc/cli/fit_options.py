@@ -149,7 +149,7 @@ class EngineOptions(Options):
     ] = None
     block_size: Annotated[
         Text,
-        option("--block-size", "--page-size", metavar="N", help="Tokens of a block (vLLM) or a page (SGLang)."),
+        option("--block-size", "--page-size", metavar="N", help="Tokens per block (vLLM) or page (SGLang)."),
         parse_count,
     ] = None
     prefix_caching: Annotated[

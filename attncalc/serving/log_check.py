@@ -17,7 +17,7 @@ from ..units import BYTES, GIB, TOKENS, count
 from .request import FitRequest, resolve
 
 _LABELS = {
-    "kv_block_size": "tokens of a block",
+    "kv_block_size": "tokens per block",
     "kv_blocks": "blocks",
     "cpu_blocks": "blocks in host memory",
     "kv_tokens": "tokens",
