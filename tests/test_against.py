@@ -211,7 +211,7 @@ def test_a_config_on_standard_input_works(ask: Ask, tmp_path: Path) -> None:
 
 
 @needs_transformers
-def test_one_context_is_beyond_the_window_and_the_source_has_its_own_length(ask: Ask, tmp_path: Path) -> None:
+def test_a_second_context_exceeds_the_window_and_the_source_has_its_own_length(ask: Ask, tmp_path: Path) -> None:
     windowed = checks(compared(ask, saved(GEMMA, tmp_path), "-c", "10"))
     # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B per token, layer and sequence
     assert windowed["", "kv_cache_26"]["measured"] == 2 * (23 + 23 + 26) * 128
@@ -322,7 +322,7 @@ def test_a_wrong_formula_fails_exactly_its_checks(ask: Ask, tmp_path: Path, monk
 
 
 @needs_transformers
-def test_another_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_wrong_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     """The model has one layer more than the class, so that layers and modules cannot be matched."""
     replace_config(monkeypatch, {**LLAMA, "num_hidden_layers": 2})
     answer = compared(ask, saved(LLAMA, tmp_path))

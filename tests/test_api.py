@@ -14,7 +14,7 @@ import attncalc.quantity
 from attncalc import AttncalcError, FitRequest, Workload, fit, gpu, kv_cache, load
 
 
-def test_a_few_lines_get_a_figure() -> None:
+def test_a_model_and_a_workload_give_a_figure() -> None:
     cache = kv_cache(load("llama2-70b"), Workload.decode(batch=8, context=4096))
     assert cache.total == 10_737_418_240
     assert cache.total.formula.text == "L * B * T * 2 * n_kv_heads * d_head * bytes"

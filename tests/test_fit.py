@@ -34,13 +34,13 @@ GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),)
 
 
 def request_for(
-    model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **given: Any
+    model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **options: Any
 ) -> FitRequest:
     """One sequence of 4,096 tokens, with the cache in the model's dtype, by default."""
-    workload = Workload.decode(batch, context, kv_dtype=given.pop("kv_dtype", model.dtype))
+    workload = Workload.decode(batch, context, kv_dtype=options.pop("kv_dtype", model.dtype))
     fields = {field.name for field in dataclasses.fields(FitRequest)}
-    engine_args = {name: given.pop(name) for name in list(given) if name not in fields}
-    return FitRequest(model, workload, engine, engine_args=engine_args, **given)
+    engine_args = {name: options.pop(name) for name in list(options) if name not in fields}
+    return FitRequest(model, workload, engine, engine_args=engine_args, **options)
 
 
 class Paged(NamedTuple):
@@ -193,8 +193,8 @@ def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
 def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     # 1, 1 and 2 layers; the last has the head, a norm and most of the cache
     gpu = dataclasses.replace(GPU, memory=400_000_000)
-    given: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "gpu_memory_utilization": "1"}
-    result = fit(request_for(of_layers("gpt2", 4), "sglang", **given))
+    options: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "gpu_memory_utilization": "1"}
+    result = fit(request_for(of_layers("gpt2", 4), "sglang", **options))
     layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
     last = 2 * layer + table + 4 * 2 * 768
     assert result.budget.weights is not None
@@ -208,7 +208,7 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
         layer_, attention=Lightning(12, 64), mlp=dataclasses.replace(layer_.mlp, d_ff=4 * 3072)
     )
     hybrid = dataclasses.replace(model, stacks=(dataclasses.replace(model.main, layers=(layer_, states)),))
-    two = fit(request_for(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
+    two = fit(request_for(hybrid, "sglang", **{**options, "pp": 2, "gpus": 2}))
     first, second = (int(weights(part).total) for part in split_into_stages(hybrid, 2))
     assert first < second
     assert two.budget.kv_memory == 400_000_000 - second
@@ -217,7 +217,7 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     assert two.pool.tokens == (400_000_000 - second - slots * slot) // (2 * 2 * 768 * 4)
 
 
-def test_one_symbol_has_one_value() -> None:
+def test_a_symbol_has_the_same_value_in_all_figures() -> None:
     model = load("gemma3-27b")
     stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
     six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
@@ -226,15 +226,15 @@ def test_one_symbol_has_one_value() -> None:
     assert result.max_context is not None
     assert result.max_batch is not None
     figures = (result.pool.tokens, result.pool.concurrency, result.max_context, result.max_batch, result.needed)
-    said = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
-    assert len({s.name for s in said}) == len(said)
+    symbols = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
+    assert len({s.name for s in symbols}) == len(symbols)
     # the second GPU has the global layer, whose cells are as many as the context
     assert result.pool.tokens.formula.text == "kv_tokens_gpu_2"
     assert result.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
     assert {s.value for s in said if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
 
 
-def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
+def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
     model = of_layers("gpt2", 64)
     (layer,) = model.main.layers
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(layer, attention=Lightning(12, 64)),))
@@ -265,8 +265,8 @@ def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     assert fit(result.request.with_workload(batch=batch)).fits
     assert not fit(result.request.with_workload(batch=batch + 1)).fits
     # of a reserve that is given nothing is known but its size
-    given = fit(dataclasses.replace(result.request, reserve=GIB))
-    assert given.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
+    with_reserve = fit(dataclasses.replace(result.request, reserve=GIB))
+    assert with_reserve.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
 
 
 @given(models(), st.integers(1, 6), st.integers(1, 4 * 2**20), st.integers(1, 5), st.integers(1, 600))
@@ -304,8 +304,8 @@ def test_llama_cpp_has_a_slot_per_sequence_and_a_cache_in_f16() -> None:
     assert "K (f16)" in result.pool.log_lines[1]
     assert resolve(request.for_engine("vllm")).args.kv_dtype.name == "bf16"
     assert resolve(request.with_workload(kv_dtype="bf16")).args.kv_dtype.name == "bf16"
-    given = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
-    assert "8/8 seqs" in given.pool.log_lines[1]
+    with_slots = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
+    assert "8/8 seqs" in with_slots.pool.log_lines[1]
     # more than it takes are answered, as 256
     assert "256/256 seqs" in fit(request.with_workload(batch=300)).pool.log_lines[1]
 
@@ -384,7 +384,7 @@ def test_one_more_than_the_maximum_does_not_fit(model: ModelSpec, memory: int, b
 
 
 @given(models(), SIZES)
-def test_a_memory_holds_as_many_as_its_quotient(model: ModelSpec, memory: int) -> None:
+def test_the_most_sequences_are_the_memory_divided_by_one_sequence(model: ModelSpec, memory: int) -> None:
     """The ideal engine has neither pages nor padding: the most sequences are the bytes over those of one."""
     result = fit(request_for(model, kv_memory=memory, context=37))
     assert result.max_batch == memory // result.layout.needed(1, 37)
@@ -422,7 +422,7 @@ def test_every_suggestion_fits_with_the_options_it_names() -> None:
     assert suggestions(fit(request.with_workload(batch=9))) == ()
 
 
-def test_there_may_be_no_suggestion() -> None:
+def test_a_model_that_nothing_makes_fit_has_no_suggestion() -> None:
     assert suggestions(fit(request_for(load("llama3-8b"), kv_memory=1))) == ()
 
 
@@ -480,7 +480,7 @@ def test_a_wrong_size_is_an_error(text: str) -> None:
         parse_bytes(text, "--kv-memory")
 
 
-def test_known_gpus_answer_a_request() -> None:
+def test_every_known_gpu_can_be_requested() -> None:
     assert (REPOSITORY / "presets" / "gpus").is_dir()
     # 4 x H100: 4 * 79.1 GiB less 128.5 of weights leave room for 150 sequences of 1.25 GiB
     assert fit(request_for(load("llama2-70b"), gpu=gpu("h100-80gb"), gpus=4, tp=4)).max_batch == 150

@@ -57,7 +57,7 @@ def error_of(**fields: Any) -> AttncalcError:
 # what is supported
 
 
-def test_a_llama_by_hand() -> None:
+def test_a_llama_config_gives_the_spec_written_by_hand() -> None:
     # embedding and head 2 * 100 * 64; a layer: Q and O 2 * 64 * 64, K and V 2 * 64 * 16, MLP 3 * 64 * 128,
     # two norms of 64; the last norm 64
     assert params(read()).total == 2 * 100 * 64 + 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 128 + 2 * 64) + 64
@@ -80,7 +80,7 @@ def test_a_field_may_have_another_of_its_names() -> None:
     assert by_own == by_other
 
 
-def test_a_window_counts_only_if_it_is_switched_on() -> None:
+def test_a_window_has_an_effect_only_if_it_is_switched_on() -> None:
     def cache_bytes(**fields: Any) -> int:
         return int(kv_cache(read(model_type="qwen2", sliding_window=16, **fields), Workload.decode(1, 100)).total)
 
@@ -214,7 +214,7 @@ def test_every_language_model_of_transformers_is_supported_or_gives_a_reason() -
     assert not set(supported_model_types()) & set(unsupported_model_types())
 
 
-def test_the_rules_of_assume_grouped_are_no_family() -> None:
+def test_assume_grouped_is_not_listed_as_a_family() -> None:
     assert "assumed" not in supported_model_types()
     assert "model_type 'assumed' is not supported" in error_of(model_type="assumed").message
 
@@ -229,7 +229,7 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("case", CONTENT)
-def test_a_file_that_is_no_config_is_an_error_with_a_tip(ask: Ask, tmp_path: Path, case: str) -> None:
+def test_a_file_that_is_not_a_config_is_an_error_with_a_tip(ask: Ask, tmp_path: Path, case: str) -> None:
     content, message = CONTENT[case]
     (tmp_path / "config.json").write_bytes(content)
     answer = ask("kv", str(tmp_path))
@@ -298,7 +298,7 @@ def test_a_family_uses_only_known_keys_and_functions(name: str) -> None:
         assert called <= set(FUNCTIONS)
 
 
-def test_no_family_is_written_twice() -> None:
+def test_no_family_is_defined_twice() -> None:
     """The second rules would silently replace the first."""
     names = [
         line.partition(":")[0]
@@ -358,7 +358,7 @@ def test_a_path_a_folder_and_standard_input_give_the_same_model(ask: Ask, tmp_pa
     assert json.loads(answers[0].out)["model"]["title"] == "small"
 
 
-def test_config_json_goes_before_other_files_of_its_folder(tmp_path: Path) -> None:
+def test_a_folders_config_json_is_preferred_to_its_other_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "mergekit_config.yml").write_text("models: []")
     assert load(tmp_path).main.n_layers == 3
@@ -422,8 +422,8 @@ def test_notes_explain_caches_that_are_not_plain(ask: Ask) -> None:
 
 
 def test_a_model_without_kv_heads_has_no_mha_figure(ask: Ask) -> None:
-    found = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
-    assert (found["kv_cache_if_mha"], found["kv_cache_ratio_if_mha"]) == (None, None)
+    figures = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
+    assert (figures["kv_cache_if_mha"], figures["kv_cache_ratio_if_mha"]) == (None, None)
     assert "of MHA" not in screen_of(ask, "falcon-mamba-7b", "compare")
 
 

@@ -156,7 +156,7 @@ def test_the_weights_dtype_decides_bytes_and_peak() -> None:
     assert packed == (68_714_504_192 - wide) * 17 // 32 + 2 * wide
 
 
-def test_a_note_says_in_which_dtype_narrow_weights_are_multiplied() -> None:
+def test_a_note_names_the_dtype_in_which_narrow_weights_are_multiplied() -> None:
     model, workload = load("llama3-8b"), Workload.decode(1, 128)
     for name, words in (
         ("mxfp4", "mxfp4 weights are converted and multiplied in bf16 (W4A16)."),
@@ -252,7 +252,7 @@ def test_each_stage_needs_a_compute_bound_batch() -> None:
 
 
 @given(models(), st.integers(1, 40), CONTEXTS, PEAKS, PEAKS, st.integers(1, 8), st.integers(1, 12))
-def test_no_way_to_cut_a_batch_over_stages_is_faster(
+def test_no_split_of_a_batch_into_micro_batches_is_faster(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int, stages: int, cuts: int
 ) -> None:
     """`cuts` micro-batches through equal stages: the largest passes all of them, and each stage works on all."""
@@ -312,7 +312,7 @@ def test_keys_that_an_indexer_does_not_pick_are_not_read() -> None:
     assert bounds.prefill.cache == kv_cache(one_layer(picking), workload).total  # a prefill writes all of it
 
 
-def test_a_chunk_that_began_anew_is_all_that_is_read() -> None:
+def test_of_chunked_attention_only_the_current_chunk_is_read() -> None:
     """Chunks of 4: the 5th token sees itself alone. 3 layers, 2 KV heads of 8: 2 * 2 * 8 elements of 2 B each."""
     attention = Grouped(4, 2, 8, span=Chunked(4))
     stack = Stack("decoder", (Layers("layers", 3, attention=attention),), 32)
@@ -330,7 +330,7 @@ def test_an_encoder_has_no_decode_step() -> None:
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS)
-def test_a_bound_is_the_longer_of_what_each_resource_takes_alone(
+def test_a_bound_is_the_longer_of_compute_and_memory_time(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int
 ) -> None:
     bounds = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
@@ -395,7 +395,7 @@ PACKED = st.sampled_from([None, "fp8", "int8", "q4_0", "fp4"])
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS, SERVED, PACKED, st.booleans())
-def test_every_formula_is_its_figure(
+def test_every_formula_gives_its_figure(
     model: ModelSpec,
     batch: int,
     context: int,
@@ -417,7 +417,7 @@ def test_every_formula_is_its_figure(
         assert evaluate(figure.formula.substituted, symbols) == value
 
 
-def test_figures_keep_their_names_and_labels_say_bound() -> None:
+def test_figures_keep_their_names_and_labels_name_a_bound() -> None:
     model, workload = load("llama3-8b").shard(2), Workload.decode(4, 1024)
     bounds = roofline(model, workload, gpu("h100"))
     figures = {figure.name: figure for figure in roofline_figures(bounds)}
