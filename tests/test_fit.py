@@ -231,7 +231,7 @@ def test_a_symbol_has_the_same_value_in_all_figures() -> None:
     # the second GPU has the global layer, whose cells are as many as the context
     assert result.pool.tokens.formula.text == "kv_tokens_gpu_2"
     assert result.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
-    assert {s.value for s in said if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
+    assert {s.value for s in symbols if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
 
 
 def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
@@ -336,12 +336,12 @@ def test_the_engines_maximum_limits_the_batch() -> None:
     assert (three.fits, three.max_batch) == (False, 3)
 
 
-# How far it goes
+# The largest context and batch
 
 
 @pytest.mark.usefixtures("paged")
 def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
-    # 100 blocks of 16,000 bytes, one never given out: 99 left
+    # 100 blocks of 16,000 bytes, of which one is never used: 99 left
     result = fit(request_for(load("gpt2"), batch=2, context=100, kv_memory=100 * 16_000 + 15_999))
     assert result.max_context == 49 * 16  # 99 // 2 blocks each
     assert result.max_batch == 99 // 7  # 100 tokens take 7 blocks
@@ -351,7 +351,7 @@ def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
 
 @pytest.mark.usefixtures("paged")
 def test_a_memory_that_is_enough_to_the_byte_fits() -> None:
-    # 2 sequences of 100 tokens: 7 blocks each, and the one that is never given out
+    # 2 sequences of 100 tokens: 7 blocks each, and the one that is never used
     exact = request_for(load("gpt2"), batch=2, context=100, kv_memory=15 * 16_000)
     assert fit(exact).fits
     assert fits(exact)

@@ -325,11 +325,11 @@ def test_a_note_names_llama_cpps_cache_dtype(ask: Ask) -> None:
     command = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
     assert note in " ".join(ask(*command).out.split())
     in_bf16 = ask(*command, "--kv-dtype", "bf16").out
-    assert "K bf16, V bf16" in given
-    assert "llama.cpp's default" not in given
+    assert "K bf16, V bf16" in in_bf16
+    assert "llama.cpp's default" not in in_bf16
     assert "cache is in fp16" not in ask("fit", "llama2-70b", *command[2:]).out
-    everyone = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
-    assert f"llama.cpp: {note}" in everyone
+    all_engines = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
+    assert f"llama.cpp: {note}" in all_engines
 
 
 def test_sglangs_pools_depend_on_the_model(ask: Ask) -> None:

@@ -175,7 +175,7 @@ def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), model=content)
         checkpoint = stored_weights(Path(folder))
-    assert found is not None
+    assert checkpoint is not None
     assert (checkpoint.files, checkpoint.tensors) == (1, len(content))
     assert checkpoint.size == sum(size_of(*tensor) for tensor in content.values())
     for name, elements, size in checkpoint.by_dtype:
@@ -191,7 +191,7 @@ def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
     state = {str(dtype): torch.zeros(7, 3).to(dtype) for dtype in dtypes}
     save_file(state, tmp_path / "model.safetensors")
     checkpoint = stored_weights(tmp_path)
-    assert found is not None
+    assert checkpoint is not None
     assert checkpoint.size == sum(tensor.nbytes for tensor in state.values())
     assert {stored.name: stored.elements for stored in checkpoint.by_dtype} == dict.fromkeys(
         ("BF16", "F32", "F8_E4M3", "U8", "BOOL", "I64"), 21

@@ -198,7 +198,7 @@ def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: 
     narrow = weights(model, weights_dtype="mxfp4")
     assert narrow.total == 2 * (params(model).total - among) + among * 17 // 32
     assert round(int(narrow.total) / 2**30, 1) == gib
-    assert "is assumed for the matrices of routed experts, bf16 for everything else." in found.notes[0]
+    assert "is assumed for the matrices of routed experts, bf16 for everything else." in narrow.notes[0]
     # another dtype than the released one is of all matrices: a layer's attention has 26,550,144 less sinks and biases
     linear = among + layers * 2880 * 2 * (4096 + 512)
     assert weights(model, weights_dtype="fp8").total == 2 * params(model).total - linear

@@ -32,7 +32,7 @@ _EXPERT_KEYS = {
 def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[str, Any]:
     """Return the keys of a model file for all layers: those of equal layers, or a pattern of kinds.
 
-    Raises AttncalcError if `n_layers` is not a possible number of layers, or the family has no rules for a layer's kind.
+    Raises AttncalcError if `n_layers` is not a possible number, or the family has no rules for a layer's kind.
     """
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
