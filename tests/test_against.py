@@ -178,11 +178,11 @@ def compared(ask: Ask, path: str, *more: str) -> Answer:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
     answer = compared(ask, saved(CONFIGS[name], tmp_path))
-    found = checks(answer)
-    assert [c for c in found.values() if not c["ok"]] == []
+    by_name = checks(answer)
+    assert [c for c in by_name.values() if not c["ok"]] == []
     assert answer.code == 0
-    assert all(c["tolerance"] == 0 for c in found.values())
-    assert {c["section"] for c in found.values()} >= {"parameters", "FLOPs", "model"}
+    assert all(c["tolerance"] == 0 for c in by_name.values())
+    assert {c["section"] for c in by_name.values()} >= {"parameters", "FLOPs", "model"}
     assert "without values" not in answer.out
 
 

@@ -41,9 +41,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("module", [attncalc, attncalc.quantity])
 def test_the_examples_in_docstrings_run(module: object) -> None:
-    found = doctest.testmod(module)  # type: ignore[arg-type]
-    assert found.attempted
-    assert not found.failed
+    result = doctest.testmod(module)  # type: ignore[arg-type]
+    assert result.attempted
+    assert not result.failed
 
 
 def test_every_public_name_is_documented() -> None:

@@ -1,4 +1,4 @@
-"""The command line: what it answers, in every format, and the notes that go with it."""
+"""The command line: answers in every format, and their notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model files: what they may contain, and the errors about what they may not."""
+"""Model files: their keys, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_software_sees_most_of_the_memory_and_not_more(name: str) -> None:
 
 @pytest.mark.parametrize("name", gpu_names())
 def test_narrower_dtypes_are_never_slower(name: str) -> None:
-    """A figure with sparsity among dense ones would be found: each halving of the width at most doubles the speed."""
+    """Each halving of the width at most doubles the speed; a figure with sparsity among dense ones would fail."""
     speeds = dict(gpu(name).flops)
     chain = [speeds[d] for d in ("tf32", "bf16", "fp8", "fp4") if d in speeds]
     for wide, narrow in pairwise(chain):

@@ -1,4 +1,4 @@
-"""Reading a config.json: what is supported, what is an error and with which message, and what is assumed."""
+"""Reading a config.json: supported configs, errors and their messages, and assumptions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def error_of(**fields: Any) -> AttncalcError:
     return caught.value
 
 
-# what is supported
+# Supported configs
 
 
 def test_a_llama_config_gives_the_spec_written_by_hand() -> None:
@@ -137,7 +137,7 @@ def test_a_head_that_is_not_counted_is_noted() -> None:
     assert any("LlamaForSequenceClassification" in note for note in spec.notes)
 
 
-# what is an error
+# Errors
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a model_type that is not known": ({"model_type": "lama"}, "model_type 'lama' is not supported"),
@@ -268,7 +268,7 @@ def test_any_value_of_any_field_gives_figures_or_an_error(name: str, data: st.Da
     assert not message or (message.startswith("config.json") and message.isprintable())
 
 
-# the rules of the families
+# Rules of the families
 
 
 def formulas(rules: Any) -> list[str]:
@@ -344,7 +344,7 @@ def test_a_preset_from_an_assumed_config_stays_assumed(ask: Ask, tmp_path: Path)
     assert load(file).model_type is None
 
 
-# where a config comes from
+# Sources of a config
 
 
 def test_a_path_a_folder_and_standard_input_give_the_same_model(ask: Ask, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_the_families_are_listed(ask: Ask) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-# screens of such models
+# Screens of these models
 
 
 def screen_of(ask: Ask, name: str, command: str, *options: str) -> str:
