@@ -7,6 +7,7 @@ from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
 from attncalc.config.gpus import gpu
+from attncalc.engines import ENGINES
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report
@@ -19,7 +20,6 @@ from attncalc.report.report import Report
 from attncalc.serving.request import FitRequest
 
 CONTEXT = 512
-ENGINES = ("vllm", "sglang", "llamacpp", "transformers", "ideal")
 
 
 def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **options: object) -> Workload:
@@ -54,15 +54,15 @@ def fit_request(model: ModelSpec, engine: str, **options: Any) -> FitRequest:
 
 def fits_of(model: ModelSpec) -> Iterator[Report]:
     """Yield the fit reports on `model` of every engine that supports it."""
-    answers = 0
+    n_reports = 0
     for engine in ENGINES:
         for options in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
             try:
                 yield fit_report(fit_request(model, engine, **options))
-                answers += 1
+                n_reports += 1
             except AttncalcError:  # an encoder has no cache, and not every engine supports every model
                 continue
-    if answers:
+    if n_reports:
         yield fit_all_report(fit_request(model, "vllm", gpu=gpu("h100-80gb")))
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from asking import Answer, Ask
 
+import attncalc.cli.verify
 from attncalc import Grouped, Latent
 from attncalc.attention import Sliding
 from attncalc.attention.mamba import Mamba
+from attncalc.config import load
 from attncalc.errors import CannotCheckError
 from attncalc.verify import need_transformers
 
@@ -163,6 +165,11 @@ def checks(answer: Answer) -> dict[tuple[str, str], dict[str, Any]]:
     return {(c["of"], c["name"]): c for c in json.loads(answer.out)["checks"]}
 
 
+def replace_config(monkeypatch: Patch, config: dict[str, Any]) -> None:
+    """Make `verify` build the class of `config`, and predict the figures of the file that is given."""
+    monkeypatch.setattr(attncalc.cli.verify, "load_with_config", lambda name: (load(name), config))
+
+
 def compared(ask: Ask, path: str, *more: str) -> Answer:
     return ask("verify", path, "--against", "transformers", "--json", *more)
 
@@ -171,11 +178,11 @@ def compared(ask: Ask, path: str, *more: str) -> Answer:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
     answer = compared(ask, saved(CONFIGS[name], tmp_path))
-    found = checks(answer)
-    assert [c for c in found.values() if not c["ok"]] == []
+    by_name = checks(answer)
+    assert [c for c in by_name.values() if not c["ok"]] == []
     assert answer.code == 0
-    assert all(c["tolerance"] == 0 for c in found.values())
-    assert {c["section"] for c in found.values()} >= {"parameters", "FLOPs", "model"}
+    assert all(c["tolerance"] == 0 for c in by_name.values())
+    assert {c["section"] for c in by_name.values()} >= {"parameters", "FLOPs", "model"}
     assert "without values" not in answer.out
 
 
@@ -204,7 +211,7 @@ def test_a_config_on_standard_input_works(ask: Ask, tmp_path: Path) -> None:
 
 
 @needs_transformers
-def test_one_context_is_beyond_the_window_and_the_source_has_its_own_length(ask: Ask, tmp_path: Path) -> None:
+def test_a_second_context_exceeds_the_window_and_the_source_has_its_own_length(ask: Ask, tmp_path: Path) -> None:
     windowed = checks(compared(ask, saved(GEMMA, tmp_path), "-c", "10"))
     # transformers keeps 23 of a window of 24, twice, and all 26 of the full layer: 128 B per token, layer and sequence
     assert windowed["", "kv_cache_26"]["measured"] == 2 * (23 + 23 + 26) * 128
@@ -315,11 +322,9 @@ def test_a_wrong_formula_fails_exactly_its_checks(ask: Ask, tmp_path: Path, monk
 
 
 @needs_transformers
-def test_another_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_wrong_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     """The model has one layer more than the class, so that layers and modules cannot be matched."""
-    import attncalc.cli.verify as command
-
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "num_hidden_layers": 2})
+    replace_config(monkeypatch, {**LLAMA, "num_hidden_layers": 2})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert answer.code == 1
     failed = {c["name"] for c in checks(answer).values() if not c["ok"]}
@@ -328,13 +333,11 @@ def test_another_number_of_layers_fails(ask: Ask, tmp_path: Path, monkeypatch: P
 
 @needs_transformers
 def test_a_missing_class_is_exit_code_3(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    import attncalc.cli.verify as command
-
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "model_type": "llama17"})
+    replace_config(monkeypatch, {**LLAMA, "model_type": "llama17"})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert (answer.code, answer.out) == (3, "")
     assert "has no model_type 'llama17'" in answer.err
-    monkeypatch.setattr(command, "config_of", lambda _: {**LLAMA, "hidden_act": "sigh"})
+    replace_config(monkeypatch, {**LLAMA, "hidden_act": "sigh"})
     answer = compared(ask, saved(LLAMA, tmp_path))
     assert answer.code == 3
     assert "transformers cannot build its class for model_type 'llama': KeyError" in answer.err

@@ -14,7 +14,7 @@ import attncalc.quantity
 from attncalc import AttncalcError, FitRequest, Workload, fit, gpu, kv_cache, load
 
 
-def test_a_few_lines_get_a_figure() -> None:
+def test_a_model_and_a_workload_give_a_figure() -> None:
     cache = kv_cache(load("llama2-70b"), Workload.decode(batch=8, context=4096))
     assert cache.total == 10_737_418_240
     assert cache.total.formula.text == "L * B * T * 2 * n_kv_heads * d_head * bytes"
@@ -41,9 +41,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("module", [attncalc, attncalc.quantity])
 def test_the_examples_in_docstrings_run(module: object) -> None:
-    found = doctest.testmod(module)  # type: ignore[arg-type]
-    assert found.attempted
-    assert not found.failed
+    result = doctest.testmod(module)  # type: ignore[arg-type]
+    assert result.attempted
+    assert not result.failed
 
 
 def test_every_public_name_is_documented() -> None:

@@ -1,4 +1,4 @@
-"""The command line: what it answers, in every format, and the notes that go with it."""
+"""The command line: answers in every format, and their notes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_10_to_the_18_tokens_are_exact(ask: Ask) -> None:
     assert ask("flops", "llama2-70b", "-c", str(10**18)).code == 0
 
 
-def test_attention_of_another_kind(ask: Ask) -> None:
+def test_attention_can_be_replaced_by_another_kind(ask: Ask) -> None:
     base, mqa = (
         results(ask("kv", "llama2-70b", "--attention", kind, "--json"))["kv_cache"] for kind in ("gqa:8", "mqa")
     )

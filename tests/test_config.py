@@ -1,4 +1,4 @@
-"""Model files: what they may contain, and the errors about what they may not."""
+"""Model files: their keys, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_heads_that_do_not_divide_the_width(tmp_path: Path) -> None:
         (b"a: 1" + b"0" * 5000, "cannot be read as a value"),
     ],
 )
-def test_content_that_is_no_mapping_is_an_error(content: bytes, message: str) -> None:
+def test_content_that_is_not_a_mapping_is_an_error(content: bytes, message: str) -> None:
     with pytest.raises(AttncalcError, match=message):
         parse_document(content, "x.yaml")
 

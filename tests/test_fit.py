@@ -1,4 +1,4 @@
-"""What fits: the budget of one GPU, how far a memory goes, and what would make it fit."""
+"""Whether a workload fits: the budget of one GPU, the largest context and batch, and suggestions."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),)
 
 
 def request_for(
-    model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **given: Any
+    model: ModelSpec, engine: str = "ideal", *, batch: int = 1, context: int = 4096, **options: Any
 ) -> FitRequest:
-    """One sequence of 4,096 tokens, with the cache in the model's dtype, by default."""
-    workload = Workload.decode(batch, context, kv_dtype=given.pop("kv_dtype", model.dtype))
+    """Return a request; the default is one sequence of 4,096 tokens with the cache in the model's dtype."""
+    workload = Workload.decode(batch, context, kv_dtype=options.pop("kv_dtype", model.dtype))
     fields = {field.name for field in dataclasses.fields(FitRequest)}
-    engine_args = {name: given.pop(name) for name in list(given) if name not in fields}
-    return FitRequest(model, workload, engine, engine_args=engine_args, **given)
+    engine_args = {name: options.pop(name) for name in list(options) if name not in fields}
+    return FitRequest(model, workload, engine, engine_args=engine_args, **options)
 
 
 class Paged(NamedTuple):
-    """A layout with pages of 16 tokens of 1,000 bytes, one of which is never given out."""
+    """A layout with pages of 16 tokens of 1,000 bytes, one of which is never used."""
 
     bound: str = "reserved"
     version: str | None = "1.0"
@@ -71,13 +71,13 @@ def paged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.integers(1, 200 * GIB), st.integers(0, 9 * GIB), st.integers(1, 100), st.sampled_from([1, 2, 4]))
-def test_the_budget_sums_to_the_gpu(memory: int, back: int, percent: int, tp: int) -> None:
+def test_the_budget_sums_to_the_gpu(memory: int, reserved: int, percent: int, tp: int) -> None:
     request = request_for(
         load("llama2-7b"),
         gpu=dataclasses.replace(GPU, memory=memory),
         gpus=tp,
         tp=tp,
-        reserve=back,
+        reserve=reserved,
         gpu_memory_utilization=f"{percent / 100:.2f}",
     )
     budget = fit(request).budget
@@ -85,7 +85,7 @@ def test_the_budget_sums_to_the_gpu(memory: int, back: int, percent: int, tp: in
     assert budget.weights is not None
     assert int(budget.usable) == -(-memory * percent // 100)
     assert int(budget.weights.total) == 2 * int(params(load("llama2-7b").shard(tp)).total)
-    assert budget.kv_memory - budget.short == int(budget.usable) - int(budget.weights.total) - back
+    assert budget.kv_memory - budget.short == int(budget.usable) - int(budget.weights.total) - reserved
     assert budget.kv_memory == 0 or budget.short == 0
 
 
@@ -121,7 +121,7 @@ def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
 
 
 def test_the_gpu_with_room_for_the_fewest_decides() -> None:
-    # Two layers in fp32 over two GPUs: the second has the output alone, 4 * 50257 * 768 B, and no cache
+    # Two layers in fp32 over two GPUs: the second has only the output, 4 * 50257 * 768 B, and no cache
     model = load("gpt2")
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(model.main.layers[0], count=2),))
     small = dataclasses.replace(model, stacks=(stack,))
@@ -149,7 +149,8 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
     request = request_for(six, "llamacpp", gpu=dataclasses.replace(GPU, memory=5 * GIB), gpus=2, reserve=0, context=256)
     result = fit(request)
-    # of short sequences the first has room for fewer; of long ones it has room for any: 16 heads x 128, K and V
+    # The first GPU limits short sequences. For long ones its windows are full, and the second limits them:
+    # K and V of 16 heads x 128.
     assert (stack.n_layers, result.budget.layers) == (6, 4)
     room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1]).total
     assert result.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
@@ -157,7 +158,7 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
 
 
 def of_layers(name: str, layers: int) -> ModelSpec:
-    """A preset with so many layers of its first kind."""
+    """Return a preset with that number of layers, all of its first kind."""
     model = load(name)
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(model.main.layers[0], count=layers),))
     return dataclasses.replace(model, stacks=(stack,))
@@ -173,12 +174,14 @@ def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
     four = request_for(of_layers("gpt2", 4), "vllm", gpu=gpu, gpus=3, pp=3, reserve=0, gpu_memory_utilization="1")
     result = fit(four)
     assert result.pool.blocks == (400_000_000 - middle) // (2 * 16 * token)  # 1,746
-    assert result.pool.blocks > (400_000_000 - first) // (2 * 16 * token)  # not one's weights and another's cache
+    assert result.pool.blocks > (400_000_000 - first) // (
+        2 * 16 * token
+    )  # the first stage's weights with the second's cache
     assert result.budget.weights is not None
     assert (result.budget.weights.total, result.budget.layers) == (middle, 2)
     assert f"{int(result.pool.tokens):,} tokens" in result.pool.log_lines[0]
     assert result.max_batch == result.pool.blocks // 256 == 6
-    # the tables are most of the first stage: of few bytes it has room for the fewest
+    # the first stage has most bytes of weights, so that in a small memory it has room for the fewest tokens
     few = fit(dataclasses.replace(four, gpu=dataclasses.replace(GPU, memory=first + 16 * token)))
     assert (few.pool.blocks, few.budget.layers) == (1, 1)
     ideal = fit(dataclasses.replace(four.with_workload(context=1000), engine="ideal"))
@@ -193,14 +196,14 @@ def test_each_stage_has_its_own_weights_and_its_own_cache() -> None:
 def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     # 1, 1 and 2 layers; the last has the head, a norm and most of the cache
     gpu = dataclasses.replace(GPU, memory=400_000_000)
-    given: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "gpu_memory_utilization": "1"}
-    result = fit(request_for(of_layers("gpt2", 4), "sglang", **given))
+    options: dict[str, Any] = {"gpu": gpu, "pp": 3, "gpus": 3, "reserve": 0, "gpu_memory_utilization": "1"}
+    result = fit(request_for(of_layers("gpt2", 4), "sglang", **options))
     layer, table = 4 * (12 * 768**2 + 13 * 768), 4 * 50257 * 768
     last = 2 * layer + table + 4 * 2 * 768
     assert result.budget.weights is not None
     assert (result.budget.weights.total, result.budget.layers) == (last, 2)
     assert result.pool.tokens == (400_000_000 - last) // (2 * 2 * 768 * 4)
-    # 2 layers of attention on the first stage, 2 of states with the wider MLPs on the second
+    # 2 attention layers on the first stage; 2 recurrent layers with wider MLPs on the second
     model = of_layers("gpt2", 2)
     (layer_,) = model.main.layers
     assert layer_.mlp is not None
@@ -208,7 +211,7 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
         layer_, attention=Lightning(12, 64), mlp=dataclasses.replace(layer_.mlp, d_ff=4 * 3072)
     )
     hybrid = dataclasses.replace(model, stacks=(dataclasses.replace(model.main, layers=(layer_, states)),))
-    two = fit(request_for(hybrid, "sglang", **{**given, "pp": 2, "gpus": 2}))
+    two = fit(request_for(hybrid, "sglang", **{**options, "pp": 2, "gpus": 2}))
     first, second = (int(weights(part).total) for part in split_into_stages(hybrid, 2))
     assert first < second
     assert two.budget.kv_memory == 400_000_000 - second
@@ -217,7 +220,7 @@ def test_sglang_cuts_stages_its_own_way_and_all_have_the_least_memory() -> None:
     assert two.pool.tokens == (400_000_000 - second - slots * slot) // (2 * 2 * 768 * 4)
 
 
-def test_one_symbol_has_one_value() -> None:
+def test_a_symbol_has_the_same_value_in_all_figures() -> None:
     model = load("gemma3-27b")
     stack = dataclasses.replace(model.main, layers=model.main.layers[:2])
     six = dataclasses.replace(model, stacks=(stack,), vocab_size=1000)
@@ -226,22 +229,22 @@ def test_one_symbol_has_one_value() -> None:
     assert result.max_context is not None
     assert result.max_batch is not None
     figures = (result.pool.tokens, result.pool.concurrency, result.max_context, result.max_batch, result.needed)
-    said = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
-    assert len({s.name for s in said}) == len(said)
+    symbols = {s for figure in figures for s in figure.formula.symbols if s.name.startswith("kv_")}
+    assert len({s.name for s in symbols}) == len(symbols)
     # the second GPU has the global layer, whose cells are as many as the context
     assert result.pool.tokens.formula.text == "kv_tokens_gpu_2"
     assert result.max_context.formula.text == "most T where needed <= kv_memory_gpu_2"
-    assert {s.value for s in said if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
+    assert {s.value for s in symbols if s.name == "kv_memory"} == {int(result.budget.kv_memory)}
 
 
-def test_a_model_of_states_alone_has_tokens_on_several_gpus() -> None:
+def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
     model = of_layers("gpt2", 64)
     (layer,) = model.main.layers
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(layer, attention=Lightning(12, 64)),))
     model = dataclasses.replace(model, stacks=(stack,))
-    for gpus in (1, 2, 65):  # the last of 65 has the output alone
+    for gpus in (1, 2, 65):  # the last of 65 has only the output
         result = fit(request_for(model, "llamacpp", gpu=GPU, gpus=gpus, reserve=0, context=1000))
-        # so many sequences of 1,000 tokens, in fractions too; a layer's states are 12 * 64 * 64 * 4 B
+        # the sequences that fit, as a fraction, times 1,000 tokens; a layer's states take 12 * 64 * 64 * 4 B
         sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread_over_gpus(model, gpus)]
         assert result.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
         assert result.max_context is None
@@ -253,20 +256,20 @@ def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     assert result.budget.reserve is not None
     assert result.budget.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
 
-    def takes(batch: int, context: int) -> int:
-        kept_back = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
-        return 2 * 6_738_415_616 + kept_back + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B a token
+    def used_bytes(batch: int, context: int) -> int:
+        reserved = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
+        return 2 * 6_738_415_616 + reserved + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B per token
 
     assert result.max_batch is not None
     assert result.max_context is not None
     batch, context = int(result.max_batch), int(result.max_context)
-    assert takes(batch, 1000) <= memory < takes(batch + 1, 1000)
-    assert takes(2, context) <= memory < takes(2, context + 1)
+    assert used_bytes(batch, 1000) <= memory < used_bytes(batch + 1, 1000)
+    assert used_bytes(2, context) <= memory < used_bytes(2, context + 1)
     assert fit(result.request.with_workload(batch=batch)).fits
     assert not fit(result.request.with_workload(batch=batch + 1)).fits
     # of a reserve that is given nothing is known but its size
-    given = fit(dataclasses.replace(result.request, reserve=GIB))
-    assert given.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
+    with_reserve = fit(dataclasses.replace(result.request, reserve=GIB))
+    assert with_reserve.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
 
 
 @given(models(), st.integers(1, 6), st.integers(1, 4 * 2**20), st.integers(1, 5), st.integers(1, 600))
@@ -304,8 +307,8 @@ def test_llama_cpp_has_a_slot_per_sequence_and_a_cache_in_f16() -> None:
     assert "K (f16)" in result.pool.log_lines[1]
     assert resolve(request.for_engine("vllm")).args.kv_dtype.name == "bf16"
     assert resolve(request.with_workload(kv_dtype="bf16")).args.kv_dtype.name == "bf16"
-    given = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
-    assert "8/8 seqs" in given.pool.log_lines[1]
+    with_slots = fit(request_for(load("qwen3-8b"), "llamacpp", batch=4, context=1000, kv_memory=GIB, sequences=8))
+    assert "8/8 seqs" in with_slots.pool.log_lines[1]
     # more than it takes are answered, as 256
     assert "256/256 seqs" in fit(request.with_workload(batch=300)).pool.log_lines[1]
 
@@ -336,12 +339,12 @@ def test_the_engines_maximum_limits_the_batch() -> None:
     assert (three.fits, three.max_batch) == (False, 3)
 
 
-# How far it goes
+# The largest context and batch
 
 
 @pytest.mark.usefixtures("paged")
 def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
-    # 100 blocks of 16,000 bytes, one never given out: 99 left
+    # 100 blocks of 16,000 bytes, of which one is never used: 99 left
     result = fit(request_for(load("gpt2"), batch=2, context=100, kv_memory=100 * 16_000 + 15_999))
     assert result.max_context == 49 * 16  # 99 // 2 blocks each
     assert result.max_batch == 99 // 7  # 100 tokens take 7 blocks
@@ -351,7 +354,7 @@ def test_the_longest_context_and_the_most_sequences_of_a_paged_cache() -> None:
 
 @pytest.mark.usefixtures("paged")
 def test_a_memory_that_is_enough_to_the_byte_fits() -> None:
-    # 2 sequences of 100 tokens: 7 blocks each, and the one that is never given out
+    # 2 sequences of 100 tokens: 7 blocks each, and the one that is never used
     exact = request_for(load("gpt2"), batch=2, context=100, kv_memory=15 * 16_000)
     assert fit(exact).fits
     assert fits(exact)
@@ -384,8 +387,8 @@ def test_one_more_than_the_maximum_does_not_fit(model: ModelSpec, memory: int, b
 
 
 @given(models(), SIZES)
-def test_a_memory_holds_as_many_as_its_quotient(model: ModelSpec, memory: int) -> None:
-    """The ideal engine has neither pages nor padding: the most sequences are the bytes over those of one."""
+def test_the_most_sequences_are_the_memory_divided_by_one_sequence(model: ModelSpec, memory: int) -> None:
+    """The ideal engine has neither pages nor padding."""
     result = fit(request_for(model, kv_memory=memory, context=37))
     assert result.max_batch == memory // result.layout.needed(1, 37)
 
@@ -422,7 +425,7 @@ def test_every_suggestion_fits_with_the_options_it_names() -> None:
     assert suggestions(fit(request.with_workload(batch=9))) == ()
 
 
-def test_there_may_be_no_suggestion() -> None:
+def test_a_model_that_nothing_makes_fit_has_no_suggestion() -> None:
     assert suggestions(fit(request_for(load("llama3-8b"), kv_memory=1))) == ()
 
 
@@ -480,7 +483,7 @@ def test_a_wrong_size_is_an_error(text: str) -> None:
         parse_bytes(text, "--kv-memory")
 
 
-def test_known_gpus_answer_a_request() -> None:
+def test_every_known_gpu_can_be_requested() -> None:
     assert (REPOSITORY / "presets" / "gpus").is_dir()
     # 4 x H100: 4 * 79.1 GiB less 128.5 of weights leave room for 150 sequences of 1.25 GiB
     assert fit(request_for(load("llama2-70b"), gpu=gpu("h100-80gb"), gpus=4, tp=4)).max_batch == 150

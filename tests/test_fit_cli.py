@@ -145,9 +145,11 @@ def test_a_workload_that_does_not_fit_exits_with_1_and_suggestions(ask: Ask) -> 
     assert suggestions(document)["--batch 23"]["max_batch"] == 23
     assert suggestions(document)["--gpus 4 --tp 4"]["max_batch"] == 150
     for flags in suggestions(document):
-        given = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
-        kept = [word for i, word in enumerate(command) if command[max(0, i - 1)] not in given and word not in given]
-        assert ask(*kept, *flags.split()).code == 0, flags
+        options = dict(zip(flags.split()[::2], flags.split()[1::2], strict=True))
+        words = [
+            word for i, word in enumerate(command) if command[max(0, i - 1)] not in options and word not in options
+        ]
+        assert ask(*words, *flags.split()).code == 0, flags
     assert "DOES NOT FIT: 40 sequences of 4,096 tokens need" in ask(*command).out
 
 
@@ -181,7 +183,7 @@ def test_more_gpus_than_the_model_needs_run_replicas(ask: Ask) -> None:
     assert "8 x NVIDIA H100" in answer.out
 
 
-def test_tp_is_the_gpus_over_the_stages(ask: Ask) -> None:
+def test_tp_is_the_number_of_gpus_divided_by_the_stages(ask: Ask) -> None:
     document = json.loads(ask(*FOUR, "--pp", "2", "--json").out)
     assert (document["gpus"], document["tp"], document["pp"], document["replicas"]) == (4, 2, 2, 1)
 
@@ -211,9 +213,9 @@ def test_every_engine_names_its_version(ask: Ask) -> None:
 
 def test_options_have_the_engines_names(ask: Ask) -> None:
     engines = ("--tensor-parallel-size", "4", "--max-model-len", "4k", "--kv-cache-dtype", "fp8", "--block-size", "32")
-    own = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
+    attncalc_names = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
     for command in (("fit", "llama2-70b", "--gpu", "h100"), ("fit", "llama2-70b", "--kv-cache-memory-bytes", "9GiB")):
-        assert ask(*command, *engines) == ask(*command, *own)
+        assert ask(*command, *engines) == ask(*command, *attncalc_names)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -268,15 +270,15 @@ def test_dtype_sets_weights_and_cache(ask: Ask) -> None:
     assert wide["kv_bytes_per_block"] == 2 * plain["kv_bytes_per_block"]
 
 
-def test_a_share_has_the_engines_name(ask: Ask) -> None:
+def test_the_memory_share_has_the_engines_name_for_it(ask: Ask) -> None:
     assert "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9").out
     assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9").out
 
 
 def test_bytes_per_sequence_do_not_depend_on_the_batch(ask: Ask) -> None:
-    one, many = (results(ask(*FOUR, "--json", "--batch", batch)) for batch in ("1", "7"))
-    assert one["kv_bytes_per_sequence"] == many["kv_bytes_per_sequence"] <= one["kv_needed"]
-    assert many["kv_needed"] >= 7 * one["kv_bytes_per_sequence"]
+    single, several = (results(ask(*FOUR, "--json", "--batch", batch)) for batch in ("1", "7"))
+    assert single["kv_bytes_per_sequence"] == several["kv_bytes_per_sequence"] <= single["kv_needed"]
+    assert several["kv_needed"] >= 7 * single["kv_bytes_per_sequence"]
 
 
 def test_it_fits_if_it_fits_with_one_engine(ask: Ask) -> None:
@@ -318,16 +320,16 @@ def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
     assert "use --gpus only" in refused.err
 
 
-def test_a_note_says_that_llama_cpps_cache_is_in_fp16(ask: Ask) -> None:
+def test_a_note_names_llama_cpps_cache_dtype(ask: Ask) -> None:
     note = "The cache is in fp16, llama.cpp's default for every model; --kv-dtype bf16"
     command = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
     assert note in " ".join(ask(*command).out.split())
-    given = ask(*command, "--kv-dtype", "bf16").out
-    assert "K bf16, V bf16" in given
-    assert "llama.cpp's default" not in given
+    in_bf16 = ask(*command, "--kv-dtype", "bf16").out
+    assert "K bf16, V bf16" in in_bf16
+    assert "llama.cpp's default" not in in_bf16
     assert "cache is in fp16" not in ask("fit", "llama2-70b", *command[2:]).out
-    everyone = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
-    assert f"llama.cpp: {note}" in everyone
+    all_engines = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
+    assert f"llama.cpp: {note}" in all_engines
 
 
 def test_sglangs_pools_depend_on_the_model(ask: Ask) -> None:

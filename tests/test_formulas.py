@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
-from reports import ENGINES, fit_request
+from reports import fit_request
 
 from attncalc import AttncalcError, ModelSpec
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
+from attncalc.engines import ENGINES
 from attncalc.report.fit import fit_report
 from attncalc.report.json import result
 from attncalc.report.report import Figure

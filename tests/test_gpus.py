@@ -70,7 +70,7 @@ def test_software_sees_most_of_the_memory_and_not_more(name: str) -> None:
 
 @pytest.mark.parametrize("name", gpu_names())
 def test_narrower_dtypes_are_never_slower(name: str) -> None:
-    """A figure with sparsity among dense ones would be found: each halving of the width at most doubles the speed."""
+    """Each halving of the width at most doubles the speed; a figure with sparsity among dense ones would fail."""
     speeds = dict(gpu(name).flops)
     chain = [speeds[d] for d in ("tf32", "bf16", "fp8", "fp4") if d in speeds]
     for wide, narrow in pairwise(chain):
@@ -155,16 +155,16 @@ def test_weights_that_are_only_stored_in_4_bit_run_in_16_bit(tmp_path: Path) -> 
     """W4A16: the fp4 units of a B200 and the int4 units of a T4 need activations in 4 bit too."""
     assert gpu("b200").matmul_peak("mxfp4").dtype == gpu("b200").matmul_peak("int4").dtype == "bf16"
     flops = "flops: {bf16: 100, int8: 200, int4: 400, fp4: 800}"
-    found = mine(tmp_path, flops, without="flops")
-    assert found.matmul_peak("int4") == found.matmul_peak("mxfp4") == ("bf16", 100)
-    assert found.peak("int4") == 400  # the file's own figure
-    assert found.ridge("int4").numerator == 400
+    described = mine(tmp_path, flops, without="flops")
+    assert described.matmul_peak("int4") == described.matmul_peak("mxfp4") == ("bf16", 100)
+    assert described.peak("int4") == 400  # the file's own figure
+    assert described.ridge("int4").numerator == 400
 
 
 def test_llamacpp_multiplies_its_own_dtypes_in_int8(tmp_path: Path) -> None:
-    found = mine(tmp_path, "flops: {bf16: 100, int8: 200}", without="flops")
+    described = mine(tmp_path, "flops: {bf16: 100, int8: 200}", without="flops")
     for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"):
-        assert found.matmul_peak(name) == ("int8", 200)
+        assert described.matmul_peak(name) == ("int8", 200)
         assert mine(tmp_path).matmul_peak(name).dtype == "bf16"
 
 
@@ -195,8 +195,8 @@ def test_memory_without_a_log_is_assumed_in_decimal_gb(tmp_path: Path) -> None:
     """10 GB are 10 * 10^9 bytes, and three quarters of that if the memory is unified."""
     assert (mine(tmp_path).memory, mine(tmp_path).measured) == (10 * 10**9, False)
     assert mine(tmp_path, "unified: true").memory == 7_500_000_000
-    found = mine(tmp_path, "memory: 9500000000")
-    assert (found.memory, found.measured, found.notes) == (9_500_000_000, True, ())
+    described = mine(tmp_path, "memory: 9500000000")
+    assert (described.memory, described.measured, described.notes) == (9_500_000_000, True, ())
     assert mine(tmp_path, f"memory: {10 * 2**30}").memory == 10 * 2**30  # "10 GB" may mean 10 GiB
     assert "10 x 10^9 bytes are assumed" in mine(tmp_path).notes[0]
 
@@ -232,17 +232,17 @@ def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     assert row == ["h100-80gb", "79.10", "3,350.0", "989.4", "1,978.9", "295"]
     (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080")]
     assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
-    one = ask("gpus", "h100")
-    assert "NVIDIA H100 80GB SXM  h100-80gb" in one.out
-    assert "Source: https://www.nvidia.com/en-us/data-center/h100/" in one.out
-    assert "84,932,558,848 B" in one.out
+    answer = ask("gpus", "h100")
+    assert "NVIDIA H100 80GB SXM  h100-80gb" in answer.out
+    assert "Source: https://www.nvidia.com/en-us/data-center/h100/" in answer.out
+    assert "84,932,558,848 B" in answer.out
 
 
 def test_json_has_the_same_shape_for_all_gpus_and_for_one(ask: Ask) -> None:
-    everything, one = ask("gpus", "--json"), ask("gpus", "t4", "--json")
-    assert results(everything) == {"gpus": len(gpu_names())}
-    assert results(one) == {"gpus": 1}
-    documents = [json.loads(answer.out) for answer in (everything, one)]
+    all_gpus, single = ask("gpus", "--json"), ask("gpus", "t4", "--json")
+    assert results(all_gpus) == {"gpus": len(gpu_names())}
+    assert results(single) == {"gpus": 1}
+    documents = [json.loads(answer.out) for answer in (all_gpus, single)]
     assert [document["schema"] for document in documents] == ["attncalc.gpus/1"] * 2
     assert documents[1]["layers"] == [layer for layer in documents[0]["layers"] if layer["name"] == "t4"]
     figures = {r["name"]: (r["value"], r["unit"]) for r in documents[1]["layers"][0]["results"]}

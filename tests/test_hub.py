@@ -285,7 +285,7 @@ def test_names_of_repositories(text: str) -> None:
         *("org/name\n", "https://huggingface.co/org/name"),
     ],
 )
-def test_names_that_are_no_repositories(text: str) -> None:
+def test_names_that_are_not_repositories(text: str) -> None:
     assert not is_repo(text)
 
 
@@ -304,7 +304,7 @@ def test_every_name_that_the_library_accepts_is_a_repository_name(org: str, name
     assert is_repo(f"{org}/{name}")
 
 
-def test_a_name_that_is_no_repository_is_an_error() -> None:
+def test_a_name_that_is_not_a_repository_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="is not the name of a repository"):
         config_file("org/name/more")
 
@@ -326,7 +326,7 @@ def test_a_gated_model_is_an_error_of_the_command_line(hub: str, tmp_path: Path)
     assert tip.startswith("  tip: accept its terms on http://127.0.0.1")
 
 
-def test_a_folder_of_the_same_name_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_the_same_name_is_preferred_to_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))

@@ -205,7 +205,7 @@ def test_flops_of_one_layer_of_a_hybrid(name: str, phase: str) -> None:
         if phase == "prefill"
         else Workload.decode(1, measurement["cache_len"] + 1)
     )
-    # Zaya's class also computes half a V for a token of zeros before the first: 1 token of 2,048 x 128
+    # Zaya's class also computes half of V for a token of zeros before the first one: 1 token of 2,048 x 128
     zeros = 2 * 2048 * 128 if name == "default-zaya" and phase == "prefill" else 0
     attention, recurrent = set(), set()
     for group in flops(spec_of(name), workload).groups:

@@ -1,4 +1,4 @@
-"""Reading a config.json: what is supported, what is an error and with which message, and what is assumed."""
+"""Reading a config.json: supported configs, errors and their messages, and assumptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import Workload, kv_cache, load, params
-from attncalc.config import config_of, load_with_config, to_model_file
+from attncalc.config import load_with_config, to_model_file
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config, supported_model_types, unsupported_model_types
 from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, families
@@ -54,10 +54,10 @@ def error_of(**fields: Any) -> AttncalcError:
     return caught.value
 
 
-# what is supported
+# Supported configs
 
 
-def test_a_llama_by_hand() -> None:
+def test_a_llama_config_gives_the_spec_written_by_hand() -> None:
     # embedding and head 2 * 100 * 64; a layer: Q and O 2 * 64 * 64, K and V 2 * 64 * 16, MLP 3 * 64 * 128,
     # two norms of 64; the last norm 64
     assert params(read()).total == 2 * 100 * 64 + 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 128 + 2 * 64) + 64
@@ -80,7 +80,7 @@ def test_a_field_may_have_another_of_its_names() -> None:
     assert by_own == by_other
 
 
-def test_a_window_counts_only_if_it_is_switched_on() -> None:
+def test_a_window_has_an_effect_only_if_it_is_switched_on() -> None:
     def cache_bytes(**fields: Any) -> int:
         return int(kv_cache(read(model_type="qwen2", sliding_window=16, **fields), Workload.decode(1, 100)).total)
 
@@ -137,7 +137,7 @@ def test_a_head_that_is_not_counted_is_noted() -> None:
     assert any("LlamaForSequenceClassification" in note for note in spec.notes)
 
 
-# what is an error
+# Errors
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a model_type that is not known": ({"model_type": "lama"}, "model_type 'lama' is not supported"),
@@ -214,7 +214,7 @@ def test_every_language_model_of_transformers_is_supported_or_gives_a_reason() -
     assert not set(supported_model_types()) & set(unsupported_model_types())
 
 
-def test_the_rules_of_assume_grouped_are_no_family() -> None:
+def test_assume_grouped_is_not_listed_as_a_family() -> None:
     assert "assumed" not in supported_model_types()
     assert "model_type 'assumed' is not supported" in error_of(model_type="assumed").message
 
@@ -229,7 +229,7 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("case", CONTENT)
-def test_a_file_that_is_no_config_is_an_error_with_a_tip(ask: Ask, tmp_path: Path, case: str) -> None:
+def test_a_file_that_is_not_a_config_is_an_error_with_a_tip(ask: Ask, tmp_path: Path, case: str) -> None:
     content, message = CONTENT[case]
     (tmp_path / "config.json").write_bytes(content)
     answer = ask("kv", str(tmp_path))
@@ -268,7 +268,7 @@ def test_any_value_of_any_field_gives_figures_or_an_error(name: str, data: st.Da
     assert not message or (message.startswith("config.json") and message.isprintable())
 
 
-# the rules of the families
+# Rules of the families
 
 
 def formulas(rules: Any) -> list[str]:
@@ -298,7 +298,7 @@ def test_a_family_uses_only_known_keys_and_functions(name: str) -> None:
         assert called <= set(FUNCTIONS)
 
 
-def test_no_family_is_written_twice() -> None:
+def test_no_family_is_defined_twice() -> None:
     """The second rules would silently replace the first."""
     names = [
         line.partition(":")[0]
@@ -344,7 +344,7 @@ def test_a_preset_from_an_assumed_config_stays_assumed(ask: Ask, tmp_path: Path)
     assert load(file).model_type is None
 
 
-# where a config comes from
+# Sources of a config
 
 
 def test_a_path_a_folder_and_standard_input_give_the_same_model(ask: Ask, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_a_path_a_folder_and_standard_input_give_the_same_model(ask: Ask, tmp_pa
     assert json.loads(answers[0].out)["model"]["title"] == "small"
 
 
-def test_config_json_goes_before_other_files_of_its_folder(tmp_path: Path) -> None:
+def test_a_folders_config_json_is_preferred_to_its_other_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "mergekit_config.yml").write_text("models: []")
     assert load(tmp_path).main.n_layers == 3
@@ -366,8 +366,6 @@ def test_config_json_goes_before_other_files_of_its_folder(tmp_path: Path) -> No
 
 def test_the_fields_of_a_config_are_available_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert config_of(tmp_path) == LLAMA
-    assert config_of("llama2-70b") is None
     assert load_with_config(tmp_path) == (load(tmp_path), LLAMA)
     assert load_with_config("llama2-70b") == (load("llama2-70b"), None)
 
@@ -402,7 +400,7 @@ def test_the_families_are_listed(ask: Ask) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-# screens of such models
+# Screens of these models
 
 
 def screen_of(ask: Ask, name: str, command: str, *options: str) -> str:
@@ -424,8 +422,8 @@ def test_notes_explain_caches_that_are_not_plain(ask: Ask) -> None:
 
 
 def test_a_model_without_kv_heads_has_no_mha_figure(ask: Ask) -> None:
-    found = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
-    assert (found["kv_cache_if_mha"], found["kv_cache_ratio_if_mha"]) == (None, None)
+    figures = {r["name"]: r["value"] for r in json.loads(screen_of(ask, "falcon-mamba-7b", "kv", "--json"))["results"]}
+    assert (figures["kv_cache_if_mha"], figures["kv_cache_ratio_if_mha"]) == (None, None)
     assert "of MHA" not in screen_of(ask, "falcon-mamba-7b", "compare")
 
 

@@ -71,6 +71,13 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_p
     assert file.read_text().startswith("GPT-2 (124M)  multi")
 
 
+@pytest.mark.parametrize("command", [("kv", "no-such-model"), ("verify", "no-such-model"), ("presets", "families")])
+def test_the_format_is_checked_before_anything_is_computed(ask: Ask, command: tuple[str, ...]) -> None:
+    assert "no output format has the suffix '.tex'" in ask(*command, "-o", "t.tex").err
+    assert "unknown format 'tex'" in ask(*command, "--format", "tex").err
+    assert "--json cannot be combined with --format csv" in ask(*command, "--json", "--format", "csv").err
+
+
 @pytest.mark.parametrize("name", ["x", "x.txt", "x.TXT", ".hidden"])
 def test_txt_and_no_suffix_are_plain_text(ask: Ask, tmp_path: Path, name: str) -> None:
     assert ask("kv", "gpt2", "-o", str(tmp_path / name)).code == 0

@@ -119,7 +119,7 @@ def test_an_sdist_answers_like_a_checkout(built: Path, tmp_path: Path) -> None:
 
 
 def test_no_tracked_file_contains_a_path_of_a_machine() -> None:
-    """Nor the host of a package registry."""
+    """A host of a package registry counts as such a path."""
     listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")

@@ -1,4 +1,4 @@
-"""The roofline: arithmetic of a known model, bounds that nothing beats, and the exact batch at the ridge."""
+"""The roofline: arithmetic of a known model, bounds that no split of the work beats, and the compute-bound batch."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ def decode(bounds: Roofline) -> Step:
 
 
 def test_a_decode_step_of_llama2_70b_on_an_h100_is_memory_bound() -> None:
-    """Every weight but the embedding once, 2 bytes each: 68,976,648,192 - 32,000 * 8,192 = 68,714,504,192
-    parameters, 137,429,008,384 B; the cache 327,680 B a token and sequence: 8 * 4,096 of them,
-    10,737,418,240 B. Over 3.35e12 B/s: 44.23 ms, and 8 / 0.04423 = 180.9 tokens/s.
+    """The bytes that the step reads, divided by the bandwidth.
+
+    Weights but for the embedding: 68,976,648,192 - 32,000 * 8,192 = 68,714,504,192 parameters, 137,429,008,384 B.
+    Cache: 8 sequences * 4,096 tokens * 327,680 B = 10,737,418,240 B.
+    Their sum over 3.35e12 B/s is 44.23 ms, and 8 / 0.04423 = 180.9 tokens/s.
     """
     model, workload = load("llama2-70b"), Workload.decode(8, 4096)
     bounds = roofline(model, workload, gpu("h100-80gb"))
@@ -71,7 +73,7 @@ def test_a_decode_step_of_llama2_70b_on_an_h100_is_memory_bound() -> None:
 
 
 def test_prefill_computes_logits_for_the_last_token_only() -> None:
-    """The head is 8,192 x 32,000: 2 * 8,192 * 32,000 FLOP = 524,288,000 a token, 4,095 of which are not needed."""
+    """The head takes 2 * 8,192 * 32,000 = 524,288,000 FLOP per token, and 4,095 of 4,096 tokens do not need it."""
     model, workload = load("llama2-70b"), Workload.decode(1, 4096)
     bounds = roofline(model, workload, gpu("h100-80gb"))
     everything = flops(model, Workload.prefill(1, 4096)).total
@@ -86,11 +88,11 @@ def one_layer(attention: Grouped | Latent, d_model: int = 4, mlp: Mlp | None = N
 
 
 def test_the_compute_bound_batch_by_hand() -> None:
-    """d_model 4, one head of 4, no MLP, norm or vocabulary: 4 matrices of 4 x 4, 64 weights, 128 B in fp16.
+    """A model of one layer with one head: 4 matrices of 4 x 4 are 64 weights, 128 bytes in fp16.
 
-    A sequence's step at context 1: 2 * 64 + 4 * 4 * 1 = 144 FLOP, and a K and a V of 4 at 2 B: 16 B. With
-    100 FLOP/s and 20 B/s: 144 B / 100 >= (128 + 16 B) / 20, so 0.64 B >= 6.4: B >= 10. With 8 B/s:
-    1.44 B >= 16 + 2 B never holds; nor where the ridge is the limit itself, 144 / 16 = 9 FLOP a byte.
+    Per sequence, a step at context 1 takes 2 * 64 + 4 * 4 * 1 = 144 FLOP and reads a K and a V of 4, 16 bytes.
+    With 100 FLOP/s and 20 bytes/s, n sequences are compute-bound if 144 n / 100 >= (128 + 16 n) / 20: n >= 10.
+    With 8 bytes/s, 1.44 n >= 16 + 2 n never holds. Nor does it at a ridge of 144 / 16 = 9 FLOP/byte.
     """
     model, workload = one_layer(Grouped(1, 1, 4)), Workload.decode(1, 1)
     bounds = roofline(model, workload, slow(100, 20))
@@ -105,15 +107,16 @@ def test_the_compute_bound_batch_by_hand() -> None:
 
 
 def test_at_the_ridge_a_step_is_compute_bound() -> None:
-    """Batch 10 takes 10 * 144 / 100 = 14.4 s in arithmetic, (128 + 160) / 20 = 14.4 s in memory."""
+    """At batch 10 compute takes 10 * 144 / 100 = 14.4 s, and memory (128 + 160) / 20 = 14.4 s."""
     step = decode(roofline(one_layer(Grouped(1, 1, 4)), Workload.decode(10, 1), slow(100, 20)))
     assert exactly(step.by_compute) == exactly(step.by_memory) == Fraction(144, 10)
     assert step.bound_by == "compute"
 
 
 def test_as_many_experts_are_read_as_tokens_can_pick() -> None:
-    """8 experts of 2 * 4 * 6 = 48 weights, 2 a token; router 4 * 8 and attention 64. Batch 3 reads 6 experts,
-    batch 5 all 8; a prefill of 5 tokens too.
+    """8 experts of 2 * 4 * 6 = 48 weights, 2 per token; the router has 4 * 8 weights, attention 64.
+
+    Batch 3 reads 6 experts, batch 5 all 8, and so does a prefill of 5 tokens.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
     of = {batch: roofline(model, Workload.decode(batch, 5), slow()) for batch in (1, 3, 5)}
@@ -122,8 +125,10 @@ def test_as_many_experts_are_read_as_tokens_can_pick() -> None:
 
 
 def test_a_compute_bound_batch_may_read_only_some_experts() -> None:
-    """The same model at context 1: 64 + 32 + 2 * 48 = 192 weights a token, 2 * 192 + 16 = 400 FLOP; batch B reads
-    2 * (96 + 48 * 2 B) + 16 B bytes, 608 for B = 2. At 800 FLOP/s and 608 B/s both take a second.
+    """The same model at context 1, on a GPU on which compute and memory both take one second at batch 2.
+
+    A token uses 64 + 32 + 2 * 48 = 192 weights, and takes 2 * 192 + 16 = 400 FLOP: 800 for two.
+    n tokens read 2 * (96 + 48 * 2 n) + 16 n bytes: 608 for two.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
     bounds = roofline(model, Workload.decode(2, 1), slow(800, 608))
@@ -139,8 +144,10 @@ def test_all_sequences_are_assumed_as_long_as_the_longest() -> None:
 
 
 def test_the_weights_dtype_decides_bytes_and_peak() -> None:
-    """fp8: a byte a weight, at 1,978.9 TFLOP/s on H100; on A100 it runs in bf16, at 312. mxfp4: half a byte and
-    a byte of scale per 32. The head, 32,000 x 8,192, and norms, 161 x 8,192, stay in 2 bytes.
+    """fp8 has 1 byte per weight and runs at 1,978.9 TFLOP/s on an H100; an A100 computes in bf16, at 312.
+
+    mxfp4 has half a byte per weight and 1 byte of scale per 32. The head, 32,000 x 8,192, and the norms, 161 x 8,192,
+    stay in 2 bytes.
     """
     model, workload = load("llama2-70b"), Workload.decode(1, 4096)
     on_h100 = roofline(model, workload, gpu("h100"), weights_dtype="fp8")
@@ -156,7 +163,7 @@ def test_the_weights_dtype_decides_bytes_and_peak() -> None:
     assert packed == (68_714_504_192 - wide) * 17 // 32 + 2 * wide
 
 
-def test_a_note_says_in_which_dtype_narrow_weights_are_multiplied() -> None:
+def test_a_note_names_the_dtype_in_which_narrow_weights_are_multiplied() -> None:
     model, workload = load("llama3-8b"), Workload.decode(1, 128)
     for name, words in (
         ("mxfp4", "mxfp4 weights are converted and multiplied in bf16 (W4A16)."),
@@ -174,7 +181,7 @@ def with_files(model: ModelSpec, of: str, size: int) -> ModelSpec:
 
 
 def test_quantized_files_decide_bytes_and_peak() -> None:
-    """8.0 GB but for the embedding's 128,256 x 4,096 x 2 B, at the peak of fp8; other attention has no files."""
+    """A step reads 8.0 GB less the embedding, 128,256 * 4,096 * 2 B, at fp8's peak. Variants have no files."""
     model, workload = with_files(load("llama3-8b"), "F8_E4M3", 8_000_000_000), Workload.decode(1, 4096)
     bounds = roofline(model, workload, gpu("h100"))
     assert decode(bounds).weights == 8_000_000_000 - 1_050_673_152
@@ -184,8 +191,9 @@ def test_quantized_files_decide_bytes_and_peak() -> None:
 
 
 def test_decode_context_parallel_devices_read_their_share() -> None:
-    """2 KV heads of 8 on each of 4 devices: 2 * 2 * 8 * 2 B a token, and of 3 x 1,000 tokens a quarter. A recurrent
-    state, or a window, is whole on each.
+    """2 KV heads of 8 take 2 * 2 * 8 * 2 B per token, and each of 4 devices reads a quarter of 3 * 1,000 tokens.
+
+    A recurrent state and a window are whole on every device.
     """
     workload = Workload.decode(3, 1000)
     model = one_layer(Grouped(4, 2, 8))
@@ -204,14 +212,14 @@ def test_decode_context_parallel_devices_read_their_share() -> None:
 
 
 def test_k_and_v_are_read_in_their_own_dtypes() -> None:
-    """A head of 32 in q8_0 has 34 B, in q4_0 18; where K and V have widths of their own too."""
+    """A head of 32 takes 34 B in q8_0 and 18 B in q4_0. K and V may also differ in width."""
     config, workload = ServingConfig(kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("q4_0")), Workload.decode(3, 100)
     step = decode(roofline(one_layer(Grouped(4, 2, 32)), workload, slow(), config=config))
     assert step.cache == 3 * 100 * 2 * (34 + 18)
-    apart = decode(roofline(one_layer(Grouped(4, 2, 32, d_v=64)), workload, slow(), config=config))
-    assert apart.cache == 3 * 100 * 2 * (34 + 36)
-    alone = ServingConfig(kv_dtype_k=dtype("q8_0"))  # V in fp16, as the model
-    assert decode(roofline(one_layer(Grouped(4, 2, 32)), workload, slow(), config=alone)).cache == 3 * 100 * 2 * (
+    wider_v = decode(roofline(one_layer(Grouped(4, 2, 32, d_v=64)), workload, slow(), config=config))
+    assert wider_v.cache == 3 * 100 * 2 * (34 + 36)
+    k_only = ServingConfig(kv_dtype_k=dtype("q8_0"))  # V has the model's dtype, fp16
+    assert decode(roofline(one_layer(Grouped(4, 2, 32)), workload, slow(), config=k_only)).cache == 3 * 100 * 2 * (
         34 + 64
     )
     symbols = {s.name: s.value for s in step.cache.formula.symbols}
@@ -219,9 +227,10 @@ def test_k_and_v_are_read_in_their_own_dtypes() -> None:
 
 
 def test_stages_work_on_a_micro_batch_each() -> None:
-    """64 weights, 128 B; a sequence at context 1 is 16 B and 144 FLOP. 8 sequences over 4 stages are micro-batches of
-    2: 128 + 32 B at 10 B/s are 16 s, in which all 8 get a token. In one piece they would take 25.6 s. 3 sequences
-    are micro-batches of 1.
+    """64 weights take 128 B; a sequence at context 1 takes 16 B and 144 FLOP.
+
+    8 sequences over 4 stages are micro-batches of 2: 128 + 32 B at 10 B/s take 16 s, in which all 8 get a token.
+    As one batch they take 25.6 s. 3 sequences are micro-batches of 1.
     """
     model, device = one_layer(Grouped(1, 1, 4)), slow(1000, 10)
     bounds = roofline(model, Workload.decode(8, 1), device, config=ServingConfig(stages=4))
@@ -242,7 +251,7 @@ def test_a_prefill_over_stages_shares_its_flops_and_cache() -> None:
 
 
 def test_each_stage_needs_a_compute_bound_batch() -> None:
-    """10 sequences on one device, as above: 40 over 4 stages, and one less leaves a micro-batch bound by memory."""
+    """One device needs 10 sequences, as above, so 4 stages need 40. With 39 a micro-batch is memory-bound."""
     model, config = one_layer(Grouped(1, 1, 4)), ServingConfig(stages=4)
     bounds = roofline(model, Workload.decode(1, 1), slow(100, 20), config=config)
     assert bounds.compute_bound_batch == 40
@@ -252,10 +261,13 @@ def test_each_stage_needs_a_compute_bound_batch() -> None:
 
 
 @given(models(), st.integers(1, 40), CONTEXTS, PEAKS, PEAKS, st.integers(1, 8), st.integers(1, 12))
-def test_no_way_to_cut_a_batch_over_stages_is_faster(
+def test_no_split_of_a_batch_into_micro_batches_is_faster(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int, stages: int, cuts: int
 ) -> None:
-    """`cuts` micro-batches through equal stages: the largest passes all of them, and each stage works on all."""
+    """Lower bound of a step with `cuts` micro-batches over equal stages.
+
+    The largest micro-batch passes all stages, and each stage processes all micro-batches.
+    """
     device, cuts = slow(peak, bandwidth), min(cuts, batch)
     bound = roofline(model, Workload.decode(batch, context), device, config=ServingConfig(stages=stages))
     sizes = [batch // cuts + (i < batch % cuts) for i in range(cuts)]
@@ -299,7 +311,7 @@ def test_a_dtype_that_the_gpu_lacks_is_an_error() -> None:
 
 
 def test_keys_that_an_indexer_does_not_pick_are_not_read() -> None:
-    """Latents of 8 + 4 elements of fp16, 24 B a token: 100 are kept, 30 picked; its own keys, 6 wide, are all read."""
+    """A latent of 8 + 4 elements takes 24 B per token; 30 of 100 are picked. All indexer keys, 6 wide, are read."""
     plain = Latent(1, 8, 4, 4, 4)
     picking = dataclasses.replace(
         plain, index_topk=30, index_n_heads=1, index_head_dim=6, q_lora_rank=4, span=Selected(30)
@@ -312,8 +324,8 @@ def test_keys_that_an_indexer_does_not_pick_are_not_read() -> None:
     assert bounds.prefill.cache == kv_cache(one_layer(picking), workload).total  # a prefill writes all of it
 
 
-def test_a_chunk_that_began_anew_is_all_that_is_read() -> None:
-    """Chunks of 4: the 5th token sees itself alone. 3 layers, 2 KV heads of 8: 2 * 2 * 8 elements of 2 B each."""
+def test_of_chunked_attention_only_the_current_chunk_is_read() -> None:
+    """With chunks of 4, the 5th token sees only itself. 3 layers have 2 KV heads of 8: 2 * 2 * 8 elements of 2 B."""
     attention = Grouped(4, 2, 8, span=Chunked(4))
     stack = Stack("decoder", (Layers("layers", 3, attention=attention),), 32)
     model = ModelSpec("m", "m", (stack,))
@@ -330,14 +342,14 @@ def test_an_encoder_has_no_decode_step() -> None:
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS)
-def test_a_bound_is_the_longer_of_what_each_resource_takes_alone(
+def test_a_bound_is_the_longer_of_compute_and_memory_time(
     model: ModelSpec, batch: int, context: int, peak: int, bandwidth: int
 ) -> None:
     bounds = roofline(model, Workload.decode(batch, context), slow(peak, bandwidth))
     for step in (bounds.prefill, decode(bounds)):
-        alone = Fraction(int(step.flops), peak), Fraction(int(step.read), bandwidth)
-        assert exactly(step.seconds) == max(alone)
-        assert step.bound_by == ("memory" if alone[1] > alone[0] else "compute")
+        times = Fraction(int(step.flops), peak), Fraction(int(step.read), bandwidth)
+        assert exactly(step.seconds) == max(times)
+        assert step.bound_by == ("memory" if times[1] > times[0] else "compute")
         assert step.read == step.weights + step.cache
     assert exactly(bounds.tokens_per_second) * exactly(decode(bounds).seconds) == batch
 
@@ -361,9 +373,7 @@ MOE = st.sampled_from(
 
 @given(models(), MOE, CONTEXTS, st.integers(1, 300))
 def test_the_compute_bound_batch_is_the_smallest(model: ModelSpec, mlp: Mlp | None, context: int, ridge: int) -> None:
-    """The batch before it is still bound by memory, by the figures of that very batch; where there is none, a
-    batch of a billion is.
-    """
+    """A batch smaller by one is memory-bound. If there is no such batch, a batch of a billion is memory-bound."""
     stack = dataclasses.replace(model.main, layers=tuple(dataclasses.replace(g, mlp=mlp) for g in model.main.layers))
     model = dataclasses.replace(model, stacks=(stack,))
     device = slow(ridge, 1)
@@ -395,7 +405,7 @@ PACKED = st.sampled_from([None, "fp8", "int8", "q4_0", "fp4"])
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS, SERVED, PACKED, st.booleans())
-def test_every_formula_is_its_figure(
+def test_every_formula_gives_its_figure(
     model: ModelSpec,
     batch: int,
     context: int,
@@ -417,7 +427,7 @@ def test_every_formula_is_its_figure(
         assert evaluate(figure.formula.substituted, symbols) == value
 
 
-def test_figures_keep_their_names_and_labels_say_bound() -> None:
+def test_figures_keep_their_names_and_labels_name_a_bound() -> None:
     model, workload = load("llama3-8b").shard(2), Workload.decode(4, 1024)
     bounds = roofline(model, workload, gpu("h100"))
     figures = {figure.name: figure for figure in roofline_figures(bounds)}
@@ -436,8 +446,9 @@ def test_figures_keep_their_names_and_labels_say_bound() -> None:
 
 
 def test_mha_gqa_mqa_and_mla_are_compared() -> None:
-    """Fewer KV heads read less: a step is never slower, and the batch at the ridge is there for MQA alone. Of the GQAs
-    there is the released one.
+    """Fewer KV heads read less, so that no step is slower, and only MQA becomes compute-bound.
+
+    The only GQA in the table is the released one.
     """
     (table,), layers = roofline_variants(load("llama2-70b"), Workload.decode(64, 4096), gpu("a100"))
     names = [row[0] for row in table.rows]

@@ -103,10 +103,10 @@ def test_a_missing_shard_is_an_error_that_names_it(tmp_path: Path, with_index: b
 @pytest.mark.parametrize("total", [32, 32.0])
 def test_an_index_alone_gives_its_total(tmp_path: Path, total: float) -> None:
     write_index(tmp_path, SHARDS, {"total_size": total})
-    found = stored_weights(tmp_path)
-    assert found == CheckpointWeights(2, 2, (), 32)
-    assert isinstance(found.size, int)
-    assert found.parameters is None
+    checkpoint = stored_weights(tmp_path)
+    assert checkpoint == CheckpointWeights(2, 2, (), 32)
+    assert isinstance(checkpoint.size, int)
+    assert checkpoint.parameters is None
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"total_parameters": 5}])
@@ -133,7 +133,7 @@ def test_the_same_weights_in_other_files_are_not_counted_twice(tmp_path: Path, b
     assert stored_weights(tmp_path) == EXPECTED
 
 
-def test_the_files_of_an_index_go_before_others(tmp_path: Path) -> None:
+def test_the_files_of_an_index_are_preferred_to_others(tmp_path: Path) -> None:
     write(tmp_path, **BOTH, consolidated=TWO, model=TWO)
     write_index(tmp_path, SHARDS)
     assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
@@ -174,14 +174,14 @@ def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), model=content)
-        found = stored_weights(Path(folder))
-    assert found is not None
-    assert (found.files, found.tensors) == (1, len(content))
-    assert found.size == sum(size_of(*tensor) for tensor in content.values())
-    for name, elements, size in found.by_dtype:
+        checkpoint = stored_weights(Path(folder))
+    assert checkpoint is not None
+    assert (checkpoint.files, checkpoint.tensors) == (1, len(content))
+    assert checkpoint.size == sum(size_of(*tensor) for tensor in content.values())
+    for name, elements, size in checkpoint.by_dtype:
         assert elements == sum(math.prod(shape) for dtype, shape in content.values() if dtype == name)
         assert size == sum(size_of(*tensor) for tensor in content.values() if tensor[0] == name)
-    assert {stored.name for stored in found.by_dtype} == {dtype for dtype, _ in content.values()}
+    assert {stored.name for stored in checkpoint.by_dtype} == {dtype for dtype, _ in content.values()}
 
 
 def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
     dtypes = [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.bool, torch.int64]
     state = {str(dtype): torch.zeros(7, 3).to(dtype) for dtype in dtypes}
     save_file(state, tmp_path / "model.safetensors")
-    found = stored_weights(tmp_path)
-    assert found is not None
-    assert found.size == sum(tensor.nbytes for tensor in state.values())
-    assert {stored.name: stored.elements for stored in found.by_dtype} == dict.fromkeys(
+    checkpoint = stored_weights(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.size == sum(tensor.nbytes for tensor in state.values())
+    assert {stored.name: stored.elements for stored in checkpoint.by_dtype} == dict.fromkeys(
         ("BF16", "F32", "F8_E4M3", "U8", "BOOL", "I64"), 21
     )
 
@@ -249,7 +249,7 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN_FILES)
-def test_a_file_that_is_no_safetensors_file_is_an_error(tmp_path: Path, case: str) -> None:
+def test_a_file_that_is_not_a_safetensors_file_is_an_error(tmp_path: Path, case: str) -> None:
     content, message = BROKEN_FILES[case]
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(AttncalcError, match=rf"model\.safetensors.*: .*{message}") as raised:
@@ -316,10 +316,10 @@ def test_params_shows_stored_weights_by_dtype(ask: Ask, gpt2: Path) -> None:
     assert "weights as stored elements F16 124,439,798 237.35 MiB 248,879,596 B" in unwrapped(answer.out)
     assert "F32 10 40 B 40 B total 237.35 MiB 248,879,636 B" in unwrapped(answer.out)
     assert "elements," not in answer.out
-    found = results(ask("params", str(gpt2), "--json"))
-    assert found["weights_stored"] == 2 * (TOTAL - 10) + 4 * 10
-    assert found["weights_stored_f16"] == 2 * (TOTAL - 10)
-    assert found["weights_stored_f32"] == 40
+    figures = results(ask("params", str(gpt2), "--json"))
+    assert figures["weights_stored"] == 2 * (TOTAL - 10) + 4 * 10
+    assert figures["weights_stored_f16"] == 2 * (TOTAL - 10)
+    assert figures["weights_stored_f32"] == 40
 
 
 def test_kv_shows_stored_weights_beside_counted_ones(ask: Ask, gpt2: Path) -> None:
@@ -332,10 +332,10 @@ def test_kv_shows_stored_weights_beside_counted_ones(ask: Ask, gpt2: Path) -> No
 
 @pytest.mark.parametrize("command", ["kv", "params"])
 def test_without_files_the_stored_weights_are_null(ask: Ask, gpt2: Path, command: str) -> None:
-    found = results(ask(command, str(gpt2), "--json"))
-    assert found["weights_stored"] is None
+    figures = results(ask(command, str(gpt2), "--json"))
+    assert figures["weights_stored"] is None
     assert "as stored" not in ask(command, str(gpt2)).out
-    assert results(ask(command, "gpt2", "--json")).keys() == found.keys()
+    assert results(ask(command, "gpt2", "--json")).keys() == figures.keys()
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])

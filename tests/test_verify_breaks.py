@@ -396,7 +396,7 @@ def test_the_screen_lists_what_disagrees(ask: Ask, tmp_path: Path, monkeypatch: 
     assert any(line.startswith("warning: decoder, FLOPs, visible pairs: predicted 288") for line in lines)
 
 
-def test_nan_agrees_with_nothing() -> None:
+def test_a_nan_never_agrees() -> None:
     wrong = Check("numerics", "x", "x", 0, float("nan"), tolerance=1e9)
     assert not wrong.ok
     assert (wrong.facts()["measured"], wrong.facts()["difference"]) == (None, None)

@@ -63,7 +63,7 @@ def test_weights_in_int8_have_a_scale_for_each_output_channel() -> None:
     assert weights(load("llama2-7b"), weights_dtype="int8").total == plain + scales
 
 
-def test_a_mixture_of_experts_has_all_experts_narrow_and_its_router_wide() -> None:
+def test_weights_dtype_applies_to_all_experts_and_not_to_the_router() -> None:
     model = load("mixtral-8x7b")
     # a router 4096 x 8 a layer, norms 2 a layer and one at the end, embedding and head 32000 * 4096
     other = 32 * 4096 * 8 + 65 * 4096 + 2 * 32000 * 4096
@@ -103,8 +103,8 @@ def test_an_encoder_decoder_has_no_stages() -> None:
 
 
 def stored(model: ModelSpec, size: int) -> ModelSpec:
-    held = CheckpointWeights(1, 1, (StoredDtype("BF16", size // 2, size),), size)
-    return dataclasses.replace(model, stored=held)
+    stored = CheckpointWeights(1, 1, (StoredDtype("BF16", size // 2, size),), size)
+    return dataclasses.replace(model, stored=stored)
 
 
 def test_weights_as_stored_are_the_bytes_of_the_files() -> None:
@@ -121,23 +121,23 @@ def test_weights_as_stored_are_the_bytes_of_the_files() -> None:
     assert weights(model, pp=2).total == -(-13_476_839_434 * last // 6_738_415_616)
 
 
-def test_weights_dtype_goes_before_the_files() -> None:
+def test_weights_dtype_overrides_the_dtype_of_the_files() -> None:
     model = stored(load("llama2-7b"), 10)
     assert weights(model, weights_dtype="fp8").total == weights(load("llama2-7b"), weights_dtype="fp8").total
     assert weights(model, in_dtype="fp32").total == 4 * int(params(model).total)
 
 
-# What a step reads of them
+# The weights that a step reads
 
 
 def quantised(model: ModelSpec, size: int, of: str = "F8_E4M3") -> ModelSpec:
-    """Its files, of which most is in that dtype."""
-    held = (StoredDtype(of, size - 2, size - 2), StoredDtype("BF16", 1, 2))
-    return dataclasses.replace(model, stored=CheckpointWeights(1, 2, held, size))
+    """Return the model with files of `size` bytes, of which all but one element have the dtype `of`."""
+    dtypes = (StoredDtype(of, size - 2, size - 2), StoredDtype("BF16", 1, 2))
+    return dataclasses.replace(model, stored=CheckpointWeights(1, 2, dtypes, size))
 
 
 STEP = Workload.decode(1, 4096)
-TABLE = 128_256 * 4096  # llama3-8b's embedding, which no step reads but for a row
+TABLE = 128_256 * 4096  # llama3-8b's embedding, of which a step reads only one row
 
 
 @pytest.mark.parametrize("packed", [None, "fp8", "int8", "int4", "fp4", "mxfp4", "q4_0"])
@@ -151,30 +151,30 @@ def test_a_step_reads_quantised_files_but_for_the_embedding() -> None:
     model = quantised(load("llama3-8b"), 8_000_000_000)
     assert weights(model).total == 8_000_000_000
     assert bytes_read(model, STEP) == 8_000_000_000 - 1_050_673_152
-    # over two devices: the budget's bytes of one, less half the embedding
+    # over two devices: the bytes of one device, less half the embedding
     half = model.shard(2)
     assert bytes_read(half, STEP) == weights(half).total - 1_050_673_152 // 2
-    # --weights-dtype goes before the files
+    # --weights-dtype overrides the files
     assert bytes_read(model, STEP, weights_dtype="int4") == bytes_read(load("llama3-8b"), STEP, weights_dtype="int4")
 
 
 def test_a_step_reads_plain_files_element_by_element() -> None:
     # 4 bytes each: 8,030,261,248 parameters without the embedding's 525,336,576
     size = 4 * 8_030_261_248
-    held = CheckpointWeights(1, 1, (StoredDtype("F32", size // 4, size),), size)
-    assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=held), STEP) == 4 * (8_030_261_248 - TABLE)
-    # a picture tower's 10^9 elements more are in the files and in no decode step
-    more = CheckpointWeights(1, 1, (StoredDtype("BF16", 9_030_261_248, 18_060_522_496),), 18_060_522_496)
-    assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=more), STEP) == 2 * (8_030_261_248 - TABLE)
+    stored = CheckpointWeights(1, 1, (StoredDtype("F32", size // 4, size),), size)
+    assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=stored), STEP) == 4 * (8_030_261_248 - TABLE)
+    # the files also have the 10^9 elements of a vision tower, which no decode step reads
+    with_tower = CheckpointWeights(1, 1, (StoredDtype("BF16", 9_030_261_248, 18_060_522_496),), 18_060_522_496)
+    assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=with_tower), STEP) == 2 * (8_030_261_248 - TABLE)
 
 
 def test_a_step_never_reads_more_of_files_than_without_them() -> None:
-    """An index names no dtypes: its 40 GB are more than the model has, and are not all read."""
+    """The index has no dtypes, and its 40 GB are more than the model's parameters take."""
     model = dataclasses.replace(load("llama3-8b"), stored=CheckpointWeights(4, 9, (), 40_000_000_000))
     assert bytes_read(model, STEP) == 2 * (8_030_261_248 - TABLE)
 
 
-def test_files_smaller_than_the_rest_are_read_as_parameters_divide() -> None:
+def test_files_smaller_than_all_but_the_matrices_are_read_in_proportion_to_parameters() -> None:
     # 2 * 10^9 B are less than embedding, head and norms in 2 bytes each, 2 * (2 * 525,336,576 + 65 * 4,096)
     model = quantised(load("llama3-8b"), 2_000_000_000)
     others = 2 * TABLE + 65 * 4096
@@ -183,23 +183,23 @@ def test_files_smaller_than_the_rest_are_read_as_parameters_divide() -> None:
 
 
 def test_a_step_reads_the_experts_that_its_tokens_pick() -> None:
-    # Mixtral's experts, 32 layers x 3 x 4096 x 14336 of them each: a token reads 2 of 8, in fp8 a byte each
+    # one of Mixtral's experts has 32 layers x 3 x 4096 x 14336 parameters of 1 byte in fp8; a token reads 2 of 8
     model, expert = load("mixtral-8x7b"), 32 * 3 * 4096 * 14336
-    one, four = (bytes_read(model, Workload.decode(n, 9), weights_dtype="fp8") for n in (1, 4))
-    assert four - one == 6 * expert
+    single, several = (bytes_read(model, Workload.decode(n, 9), weights_dtype="fp8") for n in (1, 4))
+    assert several - single == 6 * expert
     files = quantised(model, int(weights(model, weights_dtype="fp8").total))
     assert bytes_read(files, Workload.decode(4, 9)) - bytes_read(files, Workload.decode(1, 9)) == 6 * expert
 
 
 @pytest.mark.parametrize(("name", "layers", "experts", "gib"), [("20b", 24, 32, 12.8), ("120b", 36, 128, 60.8)])
 def test_gpt_oss_is_as_large_as_its_checkpoint(name: str, layers: int, experts: int, gib: float) -> None:
-    """The model card's table 1 (arXiv:2508.10925): experts in MXFP4, 4 bits and 8 for 32, all else in bf16."""
+    """Model card, table 1 (arXiv:2508.10925): experts in MXFP4, 4 bits and 8 per 32 elements; the rest in bf16."""
     model, among = load(f"gpt-oss-{name}"), layers * experts * 3 * 2880**2
-    found = weights(model, weights_dtype="mxfp4")
-    assert found.total == 2 * (params(model).total - among) + among * 17 // 32
-    assert round(int(found.total) / 2**30, 1) == gib
-    assert "is assumed for the matrices of routed experts, bf16 for everything else." in found.notes[0]
-    # another dtype than the released one is of all matrices: a layer's attention has 26,550,144 less sinks and biases
+    narrow = weights(model, weights_dtype="mxfp4")
+    assert narrow.total == 2 * (params(model).total - among) + among * 17 // 32
+    assert round(int(narrow.total) / 2**30, 1) == gib
+    assert "is assumed for the matrices of routed experts, bf16 for everything else." in narrow.notes[0]
+    # a dtype other than the released one applies to all matrices, those of attention included
     linear = among + layers * 2880 * 2 * (4096 + 512)
     assert weights(model, weights_dtype="fp8").total == 2 * params(model).total - linear
 
@@ -211,32 +211,33 @@ def test_weights_are_as_released_by_default() -> None:
     assert resolve(dataclasses.replace(request, weights_dtype="fp8")).weights_dtype == "fp8"
     assert resolve(request.with_workload(dtype="fp16")).weights_dtype is None
     assert resolve(dataclasses.replace(request, model=quantised(model, 10**9))).weights_dtype is None
-    held = memory_budget(resolve(request)).weights
-    assert held is not None
-    assert held.total == weights(model, weights_dtype="mxfp4").total
+    budget_weights = memory_budget(resolve(request)).weights
+    assert budget_weights is not None
+    assert budget_weights.total == weights(model, weights_dtype="mxfp4").total
 
 
 def test_a_step_reads_released_experts_as_they_are() -> None:
-    # 4 of 32 experts for one token, 24 layers x 3 x 2880^2 of each, 4 bits and 8 for 32; all else in bf16
+    # one token reads 4 of 32 experts, each 24 layers x 3 x 2880^2, in 4 bits and 8 per 32 elements; the rest is bf16
     model, step = load("gpt-oss-20b"), Workload.decode(1, 9)
     picked = 24 * 4 * 3 * 2880**2
-    beside = weights_read(model, step) - picked
-    assert bytes_read(model, step, weights_dtype="mxfp4") == 2 * beside + picked * 17 // 32
+    others = weights_read(model, step) - picked
+    assert bytes_read(model, step, weights_dtype="mxfp4") == 2 * others + picked * 17 // 32
 
 
-def test_a_step_reads_no_keys_and_values_of_the_source() -> None:
-    # of a decoder layer attention's 4 d^2, cross-attention's query and output 2 d^2, the MLP's 8 d^2 in a byte each
+def test_a_decode_step_does_not_read_the_weights_of_cross_keys_and_values() -> None:
+    # in fp8 are, per decoder layer, attention's 4 d^2, 2 d^2 of cross-attention (query and output) and the MLP's 8 d^2
     model, step = load("whisper-large-v3"), Workload.decode(1, 10, source=20)
     assert bytes_read(model, step, weights_dtype="fp8") == 2 * weights_read(model, step) - 32 * 14 * 1280**2
 
 
-def test_the_files_dtype_decides_what_products_run_in() -> None:
-    model, own = load("llama3-8b"), dtype("bf16")
+def test_products_run_in_the_dtype_of_the_files() -> None:
+    model, model_dtype = load("llama3-8b"), dtype("bf16")
     named = {
-        of: multiplied_as(quantised(model, 8 * 10**9, of), own, None).name for of in ("F8_E4M3", "I8", "I32", "U8")
+        of: multiplied_as(quantised(model, 8 * 10**9, of), model_dtype, None).name
+        for of in ("F8_E4M3", "I8", "I32", "U8")
     }
     assert named == {"F8_E4M3": "fp8", "I8": "int8", "I32": "bf16", "U8": "bf16"}
-    assert multiplied_as(quantised(model, 8 * 10**9), own, "int4").name == "int4"
+    assert multiplied_as(quantised(model, 8 * 10**9), model_dtype, "int4").name == "int4"
 
 
 # The share of the memory, and the reserve
@@ -273,11 +274,11 @@ def test_a_wrong_share_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "parts"), [("0.92", (92, 100)), ("1", (1, 1)), (".5", (5, 10)), ("1.0", (10, 10))])
 def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
-    found = parse_share(text, "")
-    assert (found.numerator, found.denominator) == parts
+    share = parse_share(text, "")
+    assert (share.numerator, share.denominator) == parts
 
 
-def test_the_limits_of_a_pass_are_the_engines() -> None:
+def test_each_engine_has_its_own_limits_of_a_pass() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
     assert engine_defaults("vllm").limits(on_gpu(180 * GIB, "B200")) == Limits(16384, 1024)
     assert engine_defaults("vllm").limits(on_gpu(79 * GIB, "H100")) == Limits(8192, 1024)
@@ -294,11 +295,11 @@ def test_the_budget_is_near_a_public_profile_of_vllm() -> None:
     The tolerance is half a GiB for the formula of the activations (1.03 GiB), and 0.01 for the rest.
     """
     model = load("llama3-8b")
-    held, back = weights(model).total, reserve(model, "vllm", Limits(8192, 256))
-    assert f"{held / GIB:.2f}" == "14.96"
-    tensors = sum(part for _, _, part in back.parts)
-    assert abs((back.total - tensors) / GIB - 1.79) < 0.01
-    assert abs((79.22 * 0.90 * GIB - held - back.total) / GIB - 53.29) < 0.5
+    weight_bytes, reserved = weights(model).total, reserve(model, "vllm", Limits(8192, 256))
+    assert f"{weight_bytes / GIB:.2f}" == "14.96"
+    tensors = sum(part for _, _, part in reserved.parts)
+    assert abs((reserved.total - tensors) / GIB - 1.79) < 0.01
+    assert abs((79.22 * 0.90 * GIB - weight_bytes - reserved.total) / GIB - 53.29) < 0.5
     # with tp 2 the same log says 3.58 beside PyTorch
     two = reserve(model.shard(2), "vllm", Limits(8192, 256))
     assert abs((two.total - sum(part for _, _, part in two.parts)) / GIB - 3.58) < 0.01

@@ -56,7 +56,7 @@ COMMANDS = [
     "fit --kv-memory 7.5GiB -c 4096 -b 3 --engine transformers",
     "fit --kv-memory 40GiB --engine all",
 ]
-"""Each is asked of every model."""
+"""Commands that are run for every model."""
 
 WITHOUT_MODEL = ["gpus", "gpus h100", "presets", "presets families"]
 
@@ -110,8 +110,8 @@ def run(line: str) -> dict[str, Any]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = attncalc()
-        except SystemExit as left:
-            code = int(left.code or 0)
+        except SystemExit as error:
+            code = int(error.code or 0)
     text = out.getvalue() or out.buffer.getvalue().decode()  # type: ignore[attr-defined]
     return {"command": line, "code": code, "error": err.getvalue(), "json": json.loads(text) if text else None}
 
@@ -120,28 +120,29 @@ def compare(before: Path, after: Path) -> int:
     """Print what differs between two recordings, and return 1 if something does."""
     old, new = read(before), read(after)
     differences = [f"{command}: only in one recording" for command in old.keys() ^ new.keys()]
-    refused = 0
+    errors = 0
     for command in old.keys() & new.keys():
         a, b = old[command], new[command]
-        refused += a["code"] > 1
+        errors += a["code"] > 1
         if a["code"] != b["code"]:
             differences.append(f"{command}: exit code {a['code']} is now {b['code']}: {b['error'].strip()}")
             continue
         renamed = {**RENAMED, **RENAMED_IN.get(command, {})}
-        one, two = numbers(a["json"], renamed), numbers(b["json"], renamed)
-        for name in sorted(one.keys() | two.keys()):
-            if name not in one and ADDED.intersection(name.split("/")):
+        values_before, values_after = numbers(a["json"], renamed), numbers(b["json"], renamed)
+        for name in sorted(values_before.keys() | values_after.keys()):
+            if name not in values_before and ADDED.intersection(name.split("/")):
                 continue
-            if one.get(name) != two.get(name):
-                differences.append(f"{command}: {name}: {one.get(name)} is now {two.get(name)}")
+            a_value, b_value = values_before.get(name), values_after.get(name)
+            if a_value != b_value:
+                differences.append(f"{command}: {name}: {a_value} is now {b_value}")
     for difference in differences[:200]:
         print(difference)  # noqa: T201
-    print(f"{len(old)} commands, {refused} of them refused, {len(differences)} differences")  # noqa: T201
+    print(f"{len(old)} commands, {errors} of them errors, {len(differences)} differences")  # noqa: T201
     return 1 if differences else 0
 
 
 def read(file: Path) -> dict[str, dict[str, Any]]:
-    """Read a recording: what each command answered."""
+    """Return {command: its line} of a recording."""
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return {line["command"]: line for line in lines}
 
@@ -152,7 +153,7 @@ def numbers(data: object, renamed: dict[str, str]) -> dict[str, object]:
 
 
 def walk(data: object, path: str, renamed: dict[str, str]) -> Iterator[tuple[str, object]]:
-    """Yield (path, number) pairs; an item of a list is called by its own name, if it has one."""
+    """Yield (path, number) pairs; the path of an item in a list has the item's `name`, or else its index."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key not in IGNORED:

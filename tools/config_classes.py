@@ -20,7 +20,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_M
 
 FILE = Path(__file__).parent.parent / "attncalc" / "config" / "huggingface" / "classes.json"
 TASKS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "MASKED_LM", "MULTIMODAL_LM")
-OF_EVERY_CONFIG = {f.name for f in dataclasses.fields(transformers.PretrainedConfig)} - {"dtype", "is_encoder_decoder"}
+COMMON_FIELDS = {f.name for f in dataclasses.fields(transformers.PretrainedConfig)} - {"dtype", "is_encoder_decoder"}
 
 
 def language_models() -> set[str]:
@@ -32,7 +32,7 @@ def language_models() -> set[str]:
 def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
     """Return (defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs) of a model_type."""
     config_class = CONFIG_MAPPING[name]
-    fields = [f for f in dataclasses.fields(config_class) if f.name not in OF_EVERY_CONFIG]
+    fields = [f for f in dataclasses.fields(config_class) if f.name not in COMMON_FIELDS]
     classes = getattr(config_class, "sub_configs", {}) or {}
     sub_configs = {key: getattr(sub_class, "model_type", "") for key, sub_class in classes.items()}
     fixed_sub_configs = sorted(key for key, model_type in sub_configs.items() if model_type)  # not AutoConfig

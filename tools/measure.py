@@ -42,16 +42,16 @@ RUNS = {
 }
 """Arguments of each `attncalc verify`, by type of device."""
 CHECK_KEYS = ("of", "name", "predicted", "measured", "tolerance", "unit", "ok")
-"""What is recorded of each check."""
+"""Keys of each check that are recorded."""
 
 
 def run(arguments: str, device: str) -> dict[str, Any]:
     """Return the JSON of one `attncalc verify`, or its error message and no checks."""
     command = [sys.executable, "-m", "attncalc", "verify", *arguments.split(), "--device", device, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
-    if done.returncode not in (0, 1):
-        return {"arguments": arguments, "error": done.stderr.strip(), "checks": []}
-    answer = json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    if process.returncode not in (0, 1):
+        return {"arguments": arguments, "error": process.stderr.strip(), "checks": []}
+    answer = json.loads(process.stdout)
     return {
         "arguments": arguments,
         "checks": [{key: check[key] for key in CHECK_KEYS} for check in answer["checks"]],

@@ -23,13 +23,13 @@ from .command import Group, command_app
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
 COMMANDS = {
-    "kv": "KV cache: in all, per sequence and per token.",
+    "kv": "KV cache: total, per sequence and per token.",
     "params": "Parameters: attention by matrix, MLP, embedding, total.",
     "flops": "FLOPs of a prefill, a decode step or a training step.",
     "memory": "Activation memory: score matrix and peak, by kernel.",
     "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
-    "fit": "What fits on GPUs: memory for the cache, requests, context.",
-    "verify": "Measure real torch layers and compare with the formulas.",
+    "fit": "Whether it fits on GPUs: KV memory, requests, context.",
+    "verify": "Real torch layers, measured and compared with the formulas.",
     "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
     "presets": "Built-in models: list, show or add one.",
 }
@@ -42,7 +42,7 @@ COMPLETE = "_ATTNCALC_COMPLETE"
 
 
 class _Commands(Group):
-    """Commands that are imported when they are run: the others cost nothing at start."""
+    """The commands. Only the one that is run is imported, so that the others do not slow the start."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["help"]:
@@ -68,8 +68,8 @@ class _Commands(Group):
 app = command_app(cls=_Commands)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         sys.stdout.write(f"attncalc {__version__}\n")
         raise typer.Exit
 
@@ -138,7 +138,7 @@ def run() -> int:
         from ..report.write import drop_output
 
         drop_output()
-        if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
             return 0
         return _fail(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
     return code if isinstance(code, int) else 0

@@ -41,14 +41,14 @@ class Options:
         ]
 
     def with_defaults(self, texts: dict[str, str]) -> Self:
-        """Return the group with `texts`, by name, for the options that were left out."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **given})
+        """Return the group with `texts`, {option: text}, for the options that were left out."""
+        present = {name: value for name, value in vars(self).items() if value is not None}
+        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **present})
 
     def parsed(self) -> dict[str, Any]:
-        """Return what was given, by name, each read by the function in its annotation.
+        """Return {option: value} of the options that were given, parsed by the function in their annotation.
 
-        Raises AttncalcError as those functions do.
+        Raises AttncalcError if a text cannot be parsed.
         """
         values = {}
         for name, annotation in _annotations(type(self)).items():
@@ -60,7 +60,7 @@ class Options:
 
 
 def _annotations(cls: type[Options]) -> dict[str, Any]:
-    """Return the annotation of each option; `LAST`, which is none, has no `Annotated`."""
+    """Return {option: its annotation}. `LAST` is not an option: it is not `Annotated`."""
     names: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base, eval_str=True)
@@ -83,7 +83,7 @@ class Group(typer.core.TyperGroup):
 
 
 def reject_repeats(parser: Any, ctx: Any) -> Any:
-    """Return the parser, which now raises AttncalcError if an option that takes one value is given twice.
+    """Return the parser, changed to raise AttncalcError if an option that takes one value is given twice.
 
     All names of an option count together: -c and --max-model-len are both --context. A flag may be repeated,
     unless it has an opposite: --prefix-caching and --no-prefix-caching.
@@ -123,7 +123,7 @@ class App(typer.Typer):
 
 
 def command_app(cls: type[Group] = Group) -> App:
-    """Return the app that one command's file fills."""
+    """Return an empty app, to which the file of a command adds the command."""
     return App(
         cls=cls,
         rich_markup_mode=None,

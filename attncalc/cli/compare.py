@@ -33,11 +33,10 @@ class ModelsOptions(Options):
     assume_grouped: o.AssumeGrouped = False
 
     def read(self) -> list[ModelSpec]:
-        """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
-        named = [*(self.models or []), *([self.preset] if self.preset else [])]
-        names: list[str | None] = [*named] or [None]
+        """Return one device's share of every model. Raises AttncalcError as `model_name` and `read_model` do."""
+        names = [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
         tp = parse_count(self.tp, "--tp")
-        return [o.read_model(name, None, assume_grouped=self.assume_grouped).shard(tp) for name in names]
+        return [o.read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")

@@ -38,17 +38,17 @@ def fit(
     output: o.OutputOptions,
 ) -> None:
     log = _read_log(serving)
-    texts = _settings(log, model) if log else {}
+    texts = _options_in_log(log, model) if log else {}
     dtypes = dtypes.with_defaults(texts)
-    if dtypes.kv_dtype == "auto":  # the engine's default, as engines call it
+    if dtypes.kv_dtype == "auto":  # what engines call their default
         dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model.with_defaults(texts).read()
-    given = serving.with_defaults(texts).parsed()
-    given.pop("vllm_log", None)
+    deployment = serving.with_defaults(texts).parsed()
+    deployment.pop("vllm_log", None)
     if serving.gpu is not None:
         from ..config.gpus import gpu
 
-        given["gpu"] = gpu(serving.gpu)
+        deployment["gpu"] = gpu(serving.gpu)
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -56,7 +56,7 @@ def fit(
         model=spec,
         workload=o.read_workload(spec, workload.with_defaults(texts), dtypes),
         engine_args=engine_args,
-        **given,
+        **deployment,
     )
     report = _report(request, log)
     output.show(report)
@@ -80,7 +80,7 @@ def _report(request: FitRequest, log: Log | None) -> Report:
 def _read_log(serving: f.ServingOptions) -> Log | None:
     """Return the start-up log; None if there is none.
 
-    Raises AttncalcError if it cannot be read, is not a start-up log of vLLM, or another option excludes it.
+    Raises AttncalcError if it cannot be read, is not a start-up log of vLLM, or cannot be combined with another option.
     """
     path = serving.vllm_log
     if path is None:
@@ -99,13 +99,15 @@ def _read_log(serving: f.ServingOptions) -> Log | None:
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        why = (error.strerror or "cannot be read").lower()
-        raise AttncalcError(f"{truncate(path)}: {why}", "name a file with what vLLM printed when it started") from None
+        reason = (error.strerror or "cannot be read").lower()
+        raise AttncalcError(
+            f"{truncate(path)}: {reason}", "name a file with what vLLM printed when it started"
+        ) from None
     return read_log(data.decode("utf-8", "replace"), str(path))
 
 
-def _settings(log: Log, model: o.ModelOptions) -> dict[str, str]:
-    """Return what the log says, as texts by the names of options; options go before them."""
+def _options_in_log(log: Log, model: o.ModelOptions) -> dict[str, str]:
+    """Return {option: text} of the arguments in the log; an option on the command line overrides them."""
     texts = dict(log.settings)
     if log.version is not None:
         texts["engine_version"] = log.version

@@ -1,9 +1,11 @@
 """The options of `attncalc fit`: where a model runs, and the arguments of each engine under the engine's own names.
 
-An engine's arguments carry the function that reads them, since a start-up log gives the same texts as the command line.
+The last item of an annotation is the function that parses the text, as in `Annotated[Text, option(...), parse_count]`.
+`Options.parsed` calls it, because the text may come from a start-up log instead of the command line.
 """
 
-# Annotations are read as the module is: `from __future__ import annotations` would only make strings of them.
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +40,7 @@ def dtype_or_auto(text: str, name: str) -> str | None:
 
 
 def yes_or_no(value: bool | str, name: str) -> bool:
-    """Return a flag, which is 'True' or 'False' in a log."""
+    """Return a flag; a log has 'True' or 'False'."""
     return value in (True, "True")
 
 
@@ -128,7 +130,7 @@ class ServingOptions(Options):
 
 
 class FitDtypeOptions(CacheDtypeOptions):
-    """The dtypes of the model and of the cache, which has the engine's default."""
+    """The dtypes of the model and of the cache, whose default is the engine's."""
 
     kv_dtype: Annotated[
         Text,
@@ -149,7 +151,7 @@ class EngineOptions(Options):
     ] = None
     block_size: Annotated[
         Text,
-        option("--block-size", "--page-size", metavar="N", help="Tokens of a block (vLLM) or a page (SGLang)."),
+        option("--block-size", "--page-size", metavar="N", help="Tokens per block (vLLM) or page (SGLang)."),
         parse_count,
     ] = None
     prefix_caching: Annotated[
@@ -182,7 +184,10 @@ class EngineOptions(Options):
     ] = None
 
     def __init__(self, **values: Any) -> None:
-        """Take vLLM's name of --prefix-caching for it: four names in one option are too wide for help."""
+        """Accept vLLM's --enable-prefix-caching as --prefix-caching.
+
+        It is a hidden option of its own, because four names of one option are too wide for help.
+        """
         alias = values.pop("enable_prefix_caching", None)
         if alias is not None and values["prefix_caching"] is not None:
             raise AttncalcError(

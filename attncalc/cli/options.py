@@ -1,16 +1,17 @@
-"""The options that commands share: one name, one short form and one help text each; and how they are read."""
+"""The options that commands share, in groups; and the model and workload that are read from them."""
 
-# Annotations are read as the module is: `from __future__ import annotations` would only make strings of them.
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from ..config import load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..report.formats import FORMATS
+from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import dtype, parse_count, truncate
 from ..workload import Mask, Workload, WorkloadOptions
@@ -114,17 +115,31 @@ PlainOutput = Annotated[Path | None, option("--output", "-o", metavar="FILE", he
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
-class ModelOptions(Options):
-    """Which model, and with which attention."""
+class NamedModelOptions(Options):
+    """The name or path of the model."""
 
     model: Model = None
     preset: Preset = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a model is named at all."""
+        return self.model is not None or self.preset is not None
+
+    def name(self) -> str:
+        """Return the model's name or path. Raises AttncalcError as `model_name` does."""
+        return model_name(self.model, self.preset)
+
+
+class ModelOptions(NamedModelOptions):
+    """Which model, and with which attention."""
+
     attention: AttentionOption = None
     assume_grouped: AssumeGrouped = False
 
     def read(self) -> ModelSpec:
-        """Return the whole model. Raises AttncalcError as `read_model` does."""
-        return read_model(self.model, self.preset, attention=self.attention, assume_grouped=self.assume_grouped)
+        """Return the whole model. Raises AttncalcError as `model_name` and `read_model` do."""
+        return read_model(self.name(), attention=self.attention, assume_grouped=self.assume_grouped)
 
 
 class ShardedModelOptions(ModelOptions):
@@ -138,7 +153,7 @@ class ShardedModelOptions(ModelOptions):
 
 
 class SizeOptions(Options):
-    """How many sequences, of how many tokens."""
+    """The number of sequences and of tokens."""
 
     batch: Batch = None
     context: Context = None
@@ -146,13 +161,13 @@ class SizeOptions(Options):
 
 
 class PaddedSizeOptions(SizeOptions):
-    """The same, or a padded batch."""
+    """The number of sequences and of tokens, or the lengths in a padded batch."""
 
     lengths: Lengths = None
 
 
 class PassOptions(Options):
-    """What kind of forward pass."""
+    """Prefill, decode or training step, and its mask."""
 
     phase: Phase = "prefill"
     past: Past = "0"
@@ -166,13 +181,13 @@ class DtypeOptions(Options):
 
 
 class CacheDtypeOptions(DtypeOptions):
-    """The same, and that of the cache."""
+    """The dtypes of weights and activations, and of the cache."""
 
     kv_dtype: KvDtype = None
 
 
 class PlainOutputOptions(Options):
-    """Where a file's text goes."""
+    """Where plain text goes: YAML, a schema."""
 
     LAST: ClassVar[bool] = True
 
@@ -186,25 +201,48 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
-class ListOutputOptions(Options):
-    """Where a list goes, and how it is written."""
+class _ReportOptions(Options):
+    """Where a report goes, and in which format.
+
+    The format is checked when the options are read: `-o t.tex` is an error before the command computes anything.
+    """
 
     LAST: ClassVar[bool] = True
+
+    explain: bool = False
+    format: str | None = None
+    json: bool = False
+    output: Path | None = None
+    force: bool = False
+
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
+        super().__init__(**values)
+        choose_format(self._format_name(), self.output)
+
+    def _format_name(self) -> str | None:
+        if self.json and self.format not in (None, "json"):
+            raise AttncalcError(f"--json cannot be combined with --format {truncate(self.format)}", "give one of them")
+        return "json" if self.json else self.format
+
+    def show(self, report: Report) -> None:
+        """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written."""
+        from ..report.write import write
+
+        write(report, form=self._format_name(), explain=self.explain, output=self.output, force=self.force)
+
+
+class ListOutputOptions(_ReportOptions):
+    """Where a list goes, and in which format; a list has no formulas to explain."""
 
     format: Format = None
     json: Json = False
     output: Output = None
     force: Force = False
 
-    def show(self, report: Report) -> None:
-        """Write the report. Raises AttncalcError as `show` does."""
-        show(report, form=self.format, as_json=self.json, output=self.output, force=self.force)
 
-
-class OutputOptions(Options):
-    """Where the answer goes, and how it is written."""
-
-    LAST: ClassVar[bool] = True
+class OutputOptions(_ReportOptions):
+    """Where the answer goes, in which format, and whether with formulas."""
 
     explain: Explain = False
     format: Format = None
@@ -212,29 +250,9 @@ class OutputOptions(Options):
     output: Output = None
     force: Force = False
 
-    def show(self, report: Report) -> None:
-        """Write the report. Raises AttncalcError as `show` does."""
-        show(
-            report,
-            explain=self.explain,
-            form=self.format,
-            as_json=self.json,
-            output=self.output,
-            force=self.force,
-        )
 
-
-def read_model(
-    model: Text,
-    preset: Text,
-    *,
-    attention: Text = None,
-    assume_grouped: bool = False,
-) -> ModelSpec:
-    """Return the model of that name, with the attention that it is to have.
-
-    Raises AttncalcError if no model is named, or two are, or the model cannot be read.
-    """
+def model_name(model: Text, preset: Text) -> str:
+    """Return the name that MODEL or --preset gives. Raises AttncalcError if neither does, or they differ."""
     if model is not None and preset is not None and model != preset:
         raise AttncalcError(
             f"MODEL '{truncate(model)}' cannot be combined with --preset '{truncate(preset)}'", "name one of them"
@@ -244,6 +262,14 @@ def read_model(
         raise AttncalcError(
             "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
         )
+    return name
+
+
+def read_model(name: str, *, attention: Text = None, assume_grouped: bool = False) -> ModelSpec:
+    """Return the model of that name, with the attention that --attention replaces its own with.
+
+    Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention.
+    """
     spec = load(name, assume_grouped=assume_grouped)
     return spec if attention is None else spec.with_attention(attention)
 
@@ -254,24 +280,30 @@ def read_workload(
     dtypes: DtypeOptions | None = None,
     forward: PassOptions | None = None,
 ) -> Workload:
-    """Return the workload, a decode step without `forward`; the model fills in what was left out.
+    """Return the workload; the model's defaults replace options that were left out.
+
+    Args:
+        model: The model.
+        size: Batch and context.
+        dtypes: The dtypes; None for the model's.
+        forward: The phase and the mask; None for a decode step.
 
     Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
     """
     lengths = size.lengths if isinstance(size, PaddedSizeOptions) else None
     if lengths is not None and (size.batch, size.context) != (None, None):
-        both = "--batch" if size.batch is not None else "--context"
+        other = "--batch" if size.batch is not None else "--context"
         raise AttncalcError(
-            f"--lengths cannot be combined with {both}", "the lengths set batch and context: leave the other out"
+            f"--lengths cannot be combined with {other}", "the lengths set batch and context: leave the other out"
         )
     kv_dtype = dtypes.kv_dtype if isinstance(dtypes, CacheDtypeOptions) else None
-    given: WorkloadOptions = {
+    options: WorkloadOptions = {
         "source": read_source(model, size.source_context),
         "lengths": _lengths(lengths),
         "mask": None if forward is None or forward.mask is None else Mask.parse(forward.mask),
         "dtype": None if dtypes is None or dtypes.dtype is None else dtype(dtypes.dtype, compute=True).name,
         "kv_dtype": None if kv_dtype is None else dtype(kv_dtype).name,
-        "assumed": _assumed(model, size.context, lengths, size.source_context),
+        "assumed": _assumptions(model, size.context, lengths, size.source_context),
     }
     batch = 1 if size.batch is None else parse_count(size.batch, "--batch")
     context = model.max_context or DEFAULT_CONTEXT
@@ -286,15 +318,15 @@ def read_workload(
     if past and phase != "prefill":
         raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
     if phase == "prefill":
-        return Workload.prefill(batch, context, past=past, **given)
+        return Workload.prefill(batch, context, past=past, **options)
     if phase == "decode":
-        return Workload.decode(batch, context, **given)
+        return Workload.decode(batch, context, **options)
     if phase == "train":
-        return Workload.train(batch, context, **given)
+        return Workload.train(batch, context, **options)
     raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
 
 
-def _assumed(model: ModelSpec, context: Text, lengths: Text, source: Text) -> tuple[str, ...]:
+def _assumptions(model: ModelSpec, context: Text, lengths: Text, source: Text) -> tuple[str, ...]:
     """Return a note per number that neither the command nor the model has."""
     notes = []
     if context is None and lengths is None and model.max_context is None:
@@ -324,20 +356,3 @@ def _lengths(lengths: Text) -> tuple[int, ...] | None:
     if lengths is None:
         return None
     return tuple(parse_count(part, "--lengths") for part in lengths.split(","))
-
-
-def show(
-    report: Report,
-    *,
-    explain: bool = False,
-    form: Text = None,
-    as_json: bool = False,
-    output: Path | None = None,
-    force: bool = False,
-) -> None:
-    """Write the report. Raises AttncalcError if --json and --format differ, or the file cannot be written."""
-    from ..report.write import write
-
-    if as_json and form not in (None, "json"):
-        raise AttncalcError(f"--json cannot be combined with --format {truncate(form)}", "give one of them")
-    write(report, form="json" if as_json else form, explain=explain, output=output, force=force)

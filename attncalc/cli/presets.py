@@ -27,12 +27,12 @@ def presets(context: typer.Context, output: o.ListOutputOptions) -> None:
         )
 
 
-@app.command("list", help="List them all (the same as no command).")
+@app.command("list", help="List the presets; the same as 'attncalc presets'.")
 def list_presets(output: o.ListOutputOptions) -> None:
     _list(output)
 
 
-@app.command(help="Print a preset's YAML, to start your own from.")
+@app.command(help="Print a preset's YAML, as a start for a model file of your own.")
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The preset's name.")], output: o.PlainOutputOptions
 ) -> None:
@@ -48,7 +48,7 @@ def schema(output: o.PlainOutputOptions) -> None:
     output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command(help="Write a config.json as a preset's YAML. You can edit the result.")
+@app.command(help="Convert a config.json to a preset's YAML, to read and to change.")
 def add(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A config.json, a folder with one, org/name on the hub, or -.")
@@ -59,7 +59,7 @@ def add(
     output.write(to_model_file(model, assume_grouped=assume_grouped))
 
 
-@app.command(help="List the supported model_types of config.json. Those that are not supported have a reason.")
+@app.command(help="List the model_types of config.json that are supported, and why the others are not.")
 def families(output: o.ListOutputOptions) -> None:
     from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..check import VerifyResult
-from ..config import LIMIT, config_of, load, preset_names
+from ..config import load, load_with_config, preset_names
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, truncate
-from . import COMMANDS, command_app
+from . import COMMANDS
 from . import options as o
+from .command import Options, command_app
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -24,50 +23,90 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")]
-Kernel = Annotated[
-    str,
-    typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
-]
-Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")]
-Source = Annotated[
-    str | None,
-    typer.Option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the same as --context."),
-]
-Scaling = Annotated[
-    bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
-]
-Tp = Annotated[
-    str,
-    typer.Option(
-        "--tp",
-        "--tensor-parallel-size",
-        metavar="N",
-        help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="LIBRARY",
-        help="Instead: build the class of a config.json in LIBRARY (transformers), without weights, and compare.",
-    ),
-]
-Dtype = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32."),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        "-c",
-        "--max-model-len",
-        metavar="N",
-        help="Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
-    ),
-]
+
+class DeviceOptions(Options):
+    """The device, and the dtype of the layers on it."""
+
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    dtype: Annotated[
+        o.Text, o.option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
+    ] = None
+
+
+class VerifySizeOptions(o.SizeOptions):
+    """The number of sequences and of tokens. The default context depends on the device."""
+
+    context: Annotated[
+        o.Text,
+        o.option(
+            "--context",
+            "-c",
+            "--max-model-len",
+            metavar="N",
+            help="Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
+        ),
+    ] = None
+    source_context: Annotated[
+        o.Text,
+        o.option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the same as --context."),
+    ] = None
+
+    def batch_size(self) -> int | None:
+        """Return --batch, or None. Raises AttncalcError if it is not a number."""
+        return None if self.batch is None else parse_count(self.batch, "--batch")
+
+    def tokens(self) -> int | None:
+        """Return --context, or None. Raises AttncalcError if it is not a number."""
+        return None if self.context is None else parse_count(self.context, "--context")
+
+    def source_tokens(self, model: ModelSpec) -> int | None:
+        """Return --source-context, or None. Raises AttncalcError if the model has no encoder."""
+        return None if self.source_context is None else o.read_source(model, self.source_context)
+
+
+class LayerOptions(Options):
+    """The layers that are run, and the kernels."""
+
+    kernel: Annotated[
+        str,
+        typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
+    ] = "all"
+    seed: Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")] = "0"
+    attention: o.AttentionOption = None
+
+    def seed_number(self) -> int:
+        """Return --seed. Raises AttncalcError if torch does not take it."""
+        if self.seed.isascii() and self.seed.isdigit() and len(self.seed) < 20 and int(self.seed) < 2**63:
+            return int(self.seed)
+        raise AttncalcError(
+            f"--seed: '{truncate(self.seed)}' is not a whole number from 0 to 2^63 - 1",
+            "write a whole number, as --seed 7",
+        )
+
+
+class ProgramOptions(Options):
+    """What is measured instead of single layers."""
+
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
+    ] = False
+    tp: Annotated[
+        str,
+        o.option(
+            "--tp",
+            "--tensor-parallel-size",
+            metavar="N",
+            help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
+        ),
+    ] = "1"
+    against: Annotated[
+        o.Text,
+        o.option(
+            "--against",
+            metavar="LIBRARY",
+            help="Instead: build the class of a config.json in LIBRARY (transformers), without weights, and compare.",
+        ),
+    ] = None
 
 
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
@@ -75,72 +114,48 @@ EPILOG = "Without a model: every preset, one line each. For example: attncalc ve
 
 @app.command(help=COMMANDS["verify"], epilog=EPILOG)
 def verify(
-    model: o.Model = None,
-    preset: o.Preset = None,
-    device: DeviceOption = "auto",
-    dtype: Dtype = None,
-    batch: o.Batch = None,
-    context: Context = None,
-    source_context: Source = None,
-    kernel: Kernel = "all",
-    seed: Seed = "0",
-    attention: o.AttentionOption = None,
-    scaling: Scaling = False,
-    tp: Tp = "1",
-    against: Against = None,
-    explain: o.Explain = False,
-    format: o.Format = None,
-    json: o.Json = False,
-    output: o.Output = None,
-    force: o.Force = False,
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    output: o.OutputOptions,
 ) -> None:
     from ..verify.options import VerifyOptions
 
-    named = model is not None or preset is not None
-    ranks = parse_count(tp, "--tp")
-    sequences = None if batch is None else parse_count(batch, "--batch")
-    tokens = None if context is None else parse_count(context, "--context")
-    seed_number = _parse_seed(seed)
-    if against is not None:
-        changes = {"--attention": attention, "--kernel": kernel != "all", "--device": device != "auto"}
-        _reject_with_against(
-            against, named, {"--scaling": scaling, "--tp": ranks > 1, **changes, "--seed": seed_number}
-        )
-        verified, device_facts = _compare_with_transformers(model, preset, sequences, tokens, source_context, dtype)
+    ranks, batch, context = parse_count(program.tp, "--tp"), size.batch_size(), size.tokens()
+    if program.against is not None:
+        _check_against(program.against, model, device, layers, program)
+        verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
     else:
-        _reject_combinations(named, scaling, ranks, attention, source_context)
-        specs = [o.read_model(model, preset, attention=attention)] if named else [load(n) for n in preset_names()]
-        source = None if source_context is None else o.read_source(specs[0], source_context)
+        _check_combinations(model, size, layers, program)
+        if model.is_given:
+            specs = [o.read_model(model.name(), attention=layers.attention)]
+        else:
+            specs = [load(name) for name in preset_names()]
         options = VerifyOptions(
-            batch=sequences or 1,
-            context=tokens,
-            source=source,
-            dtype=dtype,
-            kernel=kernel,
-            seed=seed_number,
-            scaling=scaling,
+            batch=batch or 1,
+            context=context,
+            source=size.source_tokens(specs[0]),
+            dtype=device.dtype,
+            kernel=layers.kernel,
+            seed=layers.seed_number(),
+            scaling=program.scaling,
             tp=ranks,
-            timed=named,
+            timed=model.is_given,
         )
-        verified, device_facts = _verify_on_device(specs, options, device)
+        verified, device_facts = _verify_on_device(specs, options, device.device)
 
     from ..report.verify import catalogue_report, verify_report
 
-    report = verify_report(verified[0], device_facts, ranks) if named else catalogue_report(verified, device_facts)
-    o.show(report, explain=explain, form=format, as_json=json, output=output, force=force)
+    if model.is_given:
+        output.show(verify_report(verified[0], device_facts, ranks))
+    else:
+        output.show(catalogue_report(verified, device_facts))
     if not all(check.ok for v in verified for check in v.result.checks):
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
-
-
-def _parse_seed(text: str) -> int:
-    """Return the seed. Raises AttncalcError if it is not one that torch takes."""
-    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
-        return int(text)
-    raise AttncalcError(
-        f"--seed: '{truncate(text)}' is not a whole number from 0 to 2^63 - 1", "write a whole number, as --seed 7"
-    )
 
 
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str) -> Verified:
@@ -173,22 +188,9 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str)
     return verified, device.facts()
 
 
-def _compare_with_transformers(
-    model: str | None,
-    preset: str | None,
-    batch: int | None,
-    context: int | None,
-    source_context: str | None,
-    dtype: str | None,
-) -> Verified:
-    """Compare a config.json's figures with the transformers class of it. Raises AttncalcError for a preset."""
-    name = model or preset or ""
-    if name == "-" and sys.stdin is not None:  # it is read twice: as a model, and for transformers
-        sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read(LIMIT + 1)))
-    spec = o.read_model(model, preset)
-    if name == "-":
-        sys.stdin.buffer.seek(0)
-    config = config_of(name)
+def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | None) -> Verified:
+    """Compare the figures of a config.json with the transformers class of it. Raises AttncalcError for a preset."""
+    spec, config = load_with_config(name)
     if config is None:
         raise AttncalcError(
             f"--against transformers needs a config.json, and '{truncate(name)}' has none",
@@ -201,39 +203,49 @@ def _compare_with_transformers(
     from ..report.verify import VerifiedModel
     from ..verify.transformers.check import compare_with_transformers, resolve_workload
 
-    source = None if source_context is None else o.read_source(spec, source_context)
-    workload = resolve_workload(spec, batch, context, source, dtype)
+    workload = resolve_workload(spec, size.batch_size(), size.tokens(), size.source_tokens(spec), dtype)
     with progress() as on_progress:
         comparison = compare_with_transformers(spec, config, workload, on_progress)
     return [VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts
 
 
-def _reject_with_against(library: str, named: bool, others: dict[str, object]) -> None:
+def _check_against(
+    library: str, model: o.NamedModelOptions, device: DeviceOptions, layers: LayerOptions, program: ProgramOptions
+) -> None:
     """Raise AttncalcError if the library is unknown, the model is missing, or an option does not apply."""
     if library != "transformers":
         hint = did_you_mean(library, ["transformers"])
         raise AttncalcError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
-    if not named:
+    if not model.is_given:
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
-    for option, value in others.items():
-        if value:
+    is_used = {
+        "--scaling": program.scaling,
+        "--tp": parse_count(program.tp, "--tp") > 1,
+        "--attention": layers.attention is not None,
+        "--kernel": layers.kernel != "all",
+        "--device": device.device != "auto",
+        "--seed": layers.seed != "0",
+    }
+    for option, used in is_used.items():
+        if used:
             raise AttncalcError(
                 f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
             )
 
 
-def _reject_combinations(
-    named: bool, scaling: bool, ranks: int, attention: str | None, source_context: str | None
+def _check_combinations(
+    model: o.NamedModelOptions, size: VerifySizeOptions, layers: LayerOptions, program: ProgramOptions
 ) -> None:
-    """Raise AttncalcError if two programs are selected, or an option needs a model that is missing."""
-    if scaling and ranks > 1:
+    """Raise AttncalcError if both --scaling and --tp are given, or an option needs a model that is missing."""
+    ranks = parse_count(program.tp, "--tp")
+    if program.scaling and ranks > 1:
         raise AttncalcError("--scaling cannot be combined with --tp", "give one of them")
     needs_model = {
-        "--scaling": scaling,
+        "--scaling": program.scaling,
         "--tp": ranks > 1,
-        "--attention": attention,
-        "--source-context": source_context,
+        "--attention": layers.attention is not None,
+        "--source-context": size.source_context is not None,
     }
-    for option, value in needs_model.items():
-        if value and not named:
+    for option, used in needs_model.items():
+        if used and not model.is_given:
             raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")

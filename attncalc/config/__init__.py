@@ -86,16 +86,10 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
     """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
 
-    The file is read and parsed once, so that '-' works too. Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
     """
     model_file = _read(os.fspath(model), False)
     return model_file.spec(), model_file.config
-
-
-def config_of(model: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the fields of the config.json that `model` leads to, or None if it leads to a model file."""
-    source = _locate(os.fspath(model))
-    return None if source.preset is not None else _parse_config(source)
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
@@ -200,4 +194,4 @@ def _model_file_in(folder: Path) -> Path:
     raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
 
 
-__all__ = ["config_of", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]
+__all__ = ["load", "load_with_config", "preset_names", "preset_text", "to_model_file"]

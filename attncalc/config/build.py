@@ -1,4 +1,4 @@
-"""A checked document -> a ModelSpec: defaults filled in, the pattern of layers expanded, no key ignored."""
+"""Build a ModelSpec from a checked document: fill in defaults, expand the pattern of layers, and reject unused keys."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> 
         for kind, own_keys in keys["layer_kinds"].items():
             inner = section.inner(kind)
             fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
-            inner.check_unused(f"it does not apply to the attention and MLP of '{kind}'")
+            inner.check_unused(f"the attention and MLP of '{kind}' do not use it: leave it out")
             section.used |= inner.used - set(own_keys)
-    section.check_unused("it does not apply to this attention and MLP, or every layer kind overrides it")
+    section.check_unused("no layer uses it, or every layer kind overrides it: leave it out")
     return fields
 
 
@@ -150,10 +150,10 @@ def _runs(section: _Section, keys: Mapping[str, Any]) -> list[tuple[str, int]]:
     remaining = n_layers
     while remaining:
         for kind, count in period:
-            taken = min(count, remaining)
-            remaining -= taken
-            if taken:
-                runs.append((kind, taken))
+            n_run = min(count, remaining)
+            remaining -= n_run
+            if n_run:
+                runs.append((kind, n_run))
     return runs
 
 

@@ -103,7 +103,7 @@ def _download(repo: str, name: str, revision: str | None) -> Path:
 
 
 def _download_error(repo: str, name: str, error: Exception) -> AttncalcError:
-    """Return an error that tells why there is no file, and what to do."""
+    """Return the error for a failed download: the reason, and what to do."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.LocalEntryNotFoundError):  # its cause is the failed request

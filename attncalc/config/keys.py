@@ -92,7 +92,7 @@ _COMMON_LAYER_KEYS: dict[str, Schema] = {
         **SHAPES,
     },
     "shares_weights": _key(
-        _BOOLEAN, "whether the layers share the weights of another kind of layers, which counts them (ALBERT)"
+        _BOOLEAN, "whether the layers reuse the weights of another layer kind, where they are counted (ALBERT)"
     ),
     "norms_per_layer": _key({"type": "integer", "minimum": 0}, "norms per layer, but for cross-attention", "2"),
 }
@@ -136,7 +136,7 @@ _MODEL_KEYS: dict[str, Schema] = {
             "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
             "$comment": "is not a model_type such as 'llama' or 'gemma3_text'",
         },
-        "model_type of its config.json, which some engines decide by (SGLang: sliding windows)",
+        "model_type of its config.json, from which some engines decide what to do (SGLang: sliding windows)",
     ),
     "weights_dtype": _key(
         {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},

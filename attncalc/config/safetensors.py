@@ -95,16 +95,16 @@ def _siblings(names: set[str]) -> set[str]:
     return siblings
 
 
-def _complete(folder: Path, wanted: set[str], present: set[str], reason: str) -> list[str]:
-    """Return `wanted`, sorted. Raises AttncalcError if one of the files is missing."""
-    missing = sorted(wanted - present)
+def _complete(folder: Path, required: set[str], present: set[str], reason: str) -> list[str]:
+    """Return the `required` files, sorted. Raises AttncalcError if one of the files is missing."""
+    missing = sorted(required - present)
     if missing:
         raise AttncalcError(
-            f"{truncate(folder, 200)}: {count(len(missing))} of the {count(len(wanted))} files that {reason} "
+            f"{truncate(folder, 200)}: {count(len(missing))} of the {count(len(required))} files that {reason} "
             f"missing, such as {truncate(missing[0], 80)}",
             _FETCH_REST,
         )
-    return sorted(wanted)
+    return sorted(required)
 
 
 def _is_fetched(path: Path) -> bool:

@@ -29,7 +29,7 @@ _EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
 
 
 def check(document: Document, schema: Schema | None = None) -> None:
-    """Raise AttncalcError, with its line and a tip, for the first thing that `schema` does not allow.
+    """Raise AttncalcError, with the line and a tip, for the first value that `schema` does not allow.
 
     The default is the schema of model files.
     """

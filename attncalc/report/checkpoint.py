@@ -75,10 +75,10 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
         return []
-    comparison, why = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
+    comparison, reasons = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
     if elements < parameters:
-        comparison, why = "fewer", "tied matrices that its config does not name, or the config of another model"
+        comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
     return [
         f"The safetensors files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} than "
-        f"the parameters counted here. Possible reasons: {why}."
+        f"the parameters counted here. Possible reasons: {reasons}."
     ]

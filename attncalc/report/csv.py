@@ -15,7 +15,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     """Return a header and one row per figure, or one row per check if the report has checks.
 
     The column `of` names a layer group or a variant; it is empty for a figure of the whole model. `explain`
-    changes nothing: every row has its formula.
+    has no effect: every row has its formula.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -9,7 +9,7 @@ from ..quantity import Symbol
 from .report import Figure, Report
 
 Explained = dict[str, Symbol | None]
-"""What earlier figures have explained: each symbol by its name, and each source (with None)."""
+"""The symbols (by name) and sources (with None) that were explained for earlier figures."""
 
 
 def explain_figures(report: Report, width: int = 80) -> list[list[str]]:
@@ -24,8 +24,8 @@ def explain_figure(figure: Figure, width: int = 80, explained: Explained | None 
     Args:
         figure: The figure to explain.
         width: Columns of a line.
-        explained: The symbols and sources that need no line; those of `figure` are added. A symbol whose value
-            has changed since (L is the layers of another group) is explained again.
+        explained: The symbols and sources that need no line; those of `figure` are added. A symbol is explained
+            again if its value differs: L may be the layers of another group.
     """
     explained = {} if explained is None else explained
     of = f", {figure.of}" if figure.of else ""
@@ -43,7 +43,7 @@ def explain_figure(figure: Figure, width: int = 80, explained: Explained | None 
 
 
 def align_formula(cells: list[tuple[str, str]], width: int, indent: str) -> list[str]:
-    """Return the formula over its numbers, each symbol above its number; a long one is folded in pairs of lines."""
+    """Return the formula with each symbol above its number; a long formula is folded into several pairs of lines."""
     lines: list[str] = []
     symbols_line, numbers_line = "", ""
     for symbol, number in cells:

@@ -60,7 +60,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
 
 
 def hardware(resolved: ResolvedRequest) -> str:
-    """Return '4 x H100 80GB', 'one device'."""
+    """Return the devices in words: '4 x NVIDIA H100 80GB SXM', or 'one device' without a GPU."""
     gpu, gpus = resolved.gpu, resolved.gpus
     if gpu is None:
         return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
@@ -86,7 +86,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 
 
 def engine_facts(result: FitResult) -> dict[str, Any]:
-    """Return what JSON has of one engine beside its figures."""
+    """Return the keys of an engine in JSON, besides its figures."""
     return {
         "name": result.resolved.engine,
         "engine_version": result.layout.version,
@@ -98,12 +98,12 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
     }
 
 
-def fit_facts(result: FitResult, answer: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
-    """Return the keys of JSON that only this command has. answer: the verdict in words."""
+def fit_facts(result: FitResult, verdict_text: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
+    """Return the keys of JSON that only this command has; `verdict_text` is the verdict as a sentence."""
     resolved = result.resolved
     return {
         "fits": result.fits,
-        "verdict": answer,
+        "verdict": verdict_text,
         "suggestions": [
             {
                 "change": suggestion.change,
@@ -131,7 +131,7 @@ def fit_facts(result: FitResult, answer: str, changes: tuple[Suggestion, ...]) -
 
 
 def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -> tuple[Figure, ...]:
-    """Return the figures by the names that scripts rely on; one that does not apply has no number."""
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
     budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
     details = {detail.name: detail.quantity for detail in pool.details}
     share = budget.share.option.removeprefix("--") if budget.share else ""
@@ -162,7 +162,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
     ]
-    return tuple(Figure(name, label, value, unit, where, of) for name, label, value, unit, where in rows)
+    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
 
 
 def _one_sequence(result: FitResult) -> Quantity | Ratio:
@@ -184,7 +184,7 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
 
 
 def term_figures(result: FitResult) -> tuple[Figure, ...]:
-    """Return what the budget's formulas name, for --explain."""
+    """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
     reserve = result.budget.reserve.parts if result.budget.reserve else ()
     return (
@@ -197,7 +197,7 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 
 def verdict(result: FitResult) -> str:
-    """Return 'FITS: ...' or 'DOES NOT FIT: ...', on one line."""
+    """Return the verdict as a sentence: 'FITS: ...' or 'DOES NOT FIT: ...'."""
     workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
     if result.fits:
@@ -211,13 +211,13 @@ def verdict(result: FitResult) -> str:
     return f"DOES NOT FIT: {batch} need{'s'[: workload.batch == 1]} {needed}, {free} free."
 
 
-def verdict_table(answer: str) -> Table:
+def verdict_table(text: str) -> Table:
     """Return the verdict as a table of one line."""
-    return Table((LABEL,), ((answer,),), strong=frozenset({0}))
+    return Table((LABEL,), ((text,),), strong=frozenset({0}))
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
-    """Return the memory of one GPU, less weights and reserve: what is left is the memory for the cache."""
+    """Return the table that subtracts weights and reserve from one GPU's memory. The rest is for the cache."""
     by_name, budget, resolved = {figure.name: figure for figure in figures}, result.budget, result.resolved
     rows = []
     if budget.share and resolved.gpu:
@@ -225,15 +225,15 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         rows = [(f"one {resolved.gpu.title}", "gpu_memory")]
         if budget.share.numerator != budget.share.denominator:
             rows.append((f"x {budget.share.text} {option}", "usable_memory"))
-        of = ""
+        n_layers = ""
         if budget.layers is not None and resolved.gpus > 1:
-            of = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
-        rows.append((f"- {by_name['weights'].label}{of}", "weights"))
+            n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+        rows.append((f"- {by_name['weights'].label}{n_layers}", "weights"))
         if by_name["reserve"].whole:
             rows.append((f"- {by_name['reserve'].label}", "reserve"))
     equal = "= " if rows else ""
-    of_one = " of one device" if resolved.devices > 1 and not rows else ""
-    rows.append((f"{equal}KV memory{of_one}", "kv_memory"))
+    device_note = " of one device" if resolved.devices > 1 and not rows else ""
+    rows.append((f"{equal}KV memory{device_note}", "kv_memory"))
     return Table(
         (LABEL, Column(), Column()),
         tuple((label, by_name[name].human, by_name[name].exact) for label, name in rows),
@@ -242,7 +242,7 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
 
 
 def pool_table(result: FitResult, figures: tuple[Figure, ...], details: tuple[Figure, ...]) -> Table:
-    """Return what that memory holds, in the engine's own units."""
+    """Return the table that divides the memory for the cache into the engine's blocks and tokens."""
     by_name = {figure.name: figure for figure in (*figures, *details)}
     labels = {detail.name: detail.label for detail in result.pool.details}
     rows = []
@@ -268,9 +268,14 @@ def aligned(*tables: Table) -> tuple[Table, ...]:
 
 def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     """Return the longest context, the largest batch and the fewest GPUs."""
-    by_name, own = {figure.name: figure for figure in figures}, result.request.model.max_context
+    by_name = {figure.name: figure for figure in figures}
+    maximum = result.request.model.max_context
     rows = [
-        (by_name["max_context"].label, limit(by_name["max_context"]), f"the model's own: {count(own)}" if own else ""),
+        (
+            by_name["max_context"].label,
+            limit(by_name["max_context"]),
+            f"the model's own: {count(maximum)}" if maximum else "",
+        ),
         (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
     if result.resolved.gpu:
@@ -280,7 +285,7 @@ def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
 
 
 def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
-    """Return how the model is split over the fewest GPUs: with the requested pipeline stages."""
+    """Return the options that split the model over the fewest GPUs: '--tp 4 --pp 2'."""
     if resolved.whole_layers:
         return ""
     if fewest.quantity is None:
@@ -295,7 +300,7 @@ def limit(figure: Figure) -> str:
 
 
 def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
-    """Return what to type to make it fit, one row per change."""
+    """Return the table of suggestions: the options to type, and the concurrent requests that they allow."""
     if result.fits:
         return ()
     if not changes:
@@ -352,6 +357,6 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
-    # Whole layers: nothing is replicated.
+    # An engine that gives each GPU whole layers replicates no KV heads.
     devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
     return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))

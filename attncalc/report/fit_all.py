@@ -46,9 +46,9 @@ class Answer(NamedTuple):
 
 
 def fit_all_report(request: FitRequest) -> Report:
-    """Return what fits with each engine. It fits if it fits with one of them.
+    """Return what fits with each engine. The verdict is yes if it fits with one of them.
 
-    The figures of the whole are those of the first engine that has an answer. Raises AttncalcError if none has.
+    The report's own figures are those of the first engine that supports the request. Raises AttncalcError if none does.
     """
     answers: list[Answer] = []
     errors: dict[str, AttncalcError] = {}
@@ -91,7 +91,7 @@ def _answer(request: FitRequest) -> Answer:
 
 
 def _no_answer(errors: dict[str, AttncalcError]) -> AttncalcError:
-    """Return the error of all engines if it is the same, else that of the first."""
+    """Return the error that all engines share, or else that of the first engine."""
     first = next(iter(errors.values()))
     if len({error.message for error in errors.values()}) == 1:
         return first
@@ -103,19 +103,19 @@ def _layer(answer: Answer) -> tuple[dict[str, Any], tuple[Figure, ...]]:
 
 
 def _unsupported(name: str, error: AttncalcError) -> tuple[dict[str, Any], tuple[Figure, ...]]:
-    nothing: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "log_lines": []}
-    return {"name": name, **nothing, "refused": error.message}, ()
+    no_answer: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "log_lines": []}
+    return {"name": name, **no_answer, "refused": error.message}, ()
 
 
 def _table(answers: Sequence[Answer]) -> Table:
-    """Return one row per engine; without the memory column if that is the same for all, or leaves no room."""
+    """Return one row per engine. The memory column is left out if all engines have the same, or it is too wide."""
     figures = [answer.by_name for answer in answers]
     memory = unit_column("KV\nmemory", [by_name["kv_memory"].whole for by_name in figures], BYTES)
-    one = unit_column("one\nsequence", [by_name["kv_bytes_per_sequence"].whole for by_name in figures], BYTES)
+    per_sequence = unit_column("one\nsequence", [by_name["kv_bytes_per_sequence"].whole for by_name in figures], BYTES)
     columns: list[tuple[Column, list[str]]] = [
         (Column("", "left"), [answer.title for answer in answers]),
         (Column("bytes", "left"), [answer.result.layout.bound for answer in answers]),
-        one,
+        per_sequence,
         (Column("tokens"), [by_name["kv_tokens"].human for by_name in figures]),
         (Column("concurrent\nrequests"), [f"{float(answer.result.pool.concurrency):,.2f}" for answer in answers]),
         (Column("max.\nbatch"), [limit(by_name["max_batch"]) for by_name in figures]),
@@ -138,7 +138,7 @@ def _verdict(answers: Sequence[Answer]) -> str:
 
 
 def _notes(answers: Sequence[Answer], errors: dict[str, AttncalcError]) -> list[str]:
-    """Return a note that all engines share once, any other under the engines' names."""
+    """Return the notes. One that all engines share has no prefix; any other starts with its engines' names."""
     titles: dict[str, list[str]] = {}
     for answer in answers:
         for note in fit_notes(answer.result):

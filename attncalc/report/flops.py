@@ -125,7 +125,7 @@ def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
         ("flops_attention_scores_dense", "attention scores, dense", group.scores_dense, source),
         ("flops_mlp", "MLP", group.mlp, MATMUL),
     )
-    return tuple(Figure(name, label, value, FLOP, of, group.group) for name, label, value, of in named_figures)
+    return tuple(Figure(name, label, value, FLOP, source, group.group) for name, label, value, source in named_figures)
 
 
 def _main_table(counted: Flops) -> Table:
@@ -188,11 +188,13 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
     if workload.phase == "train":
         notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
     if overtake is None:
-        why = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
-        notes.append(f"Scores never cost more than projections: {why}, so both grow linearly with the context.")
-    narrow = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
-    if counted.scores * 2 < counted.scores_dense and narrow:
-        cause = "of windows" if any(span.reach is not None for span in narrow) else "only selected keys are scored"
+        reason = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
+        notes.append(f"Scores never cost more than projections: {reason}, so both grow linearly with the context.")
+    narrow_spans = [g.attention.span for g in model.main.layers if g.attention.span != FULL]
+    if counted.scores * 2 < counted.scores_dense and narrow_spans:
+        cause = (
+            "of windows" if any(span.reach is not None for span in narrow_spans) else "only selected keys are scored"
+        )
         notes.append(
             f"Because {cause}, exact scores are cheap: dense ones would cost "
             f"{times(ratio(counted.scores_dense, counted.scores))} as much."

@@ -29,7 +29,7 @@ class Format(NamedTuple):
     module: str
 
     def render(self, report: Report, *, explain: bool = False) -> str:
-        """Return the report as text in this format; `explain` asks for formulas in place of tables."""
+        """Return the report as text in this format; with `explain`, formulas replace the tables."""
         text: str = import_module(f".{self.module}", __package__).render(report, explain=explain)
         return text
 

@@ -17,7 +17,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
     """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point."""
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
     bandwidth, bandwidth_cells = unit_column("bandwidth", [gpu.bandwidth for gpu in gpus], BYTES_PER_SECOND)
-    peak_16, cells_16 = unit_column("16 bit", [gpu.peak(sixteen(gpu)) for gpu in gpus], FLOP_PER_SECOND)
+    peak_16, cells_16 = unit_column("16 bit", [gpu.peak(dtype_16_bit(gpu)) for gpu in gpus], FLOP_PER_SECOND)
     peak_fp8, fp8_cells = unit_column("fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND)
     columns = (Column("name", "left"), memory, bandwidth, peak_16, peak_fp8, Column("FLOP\n/byte"))
     rows = tuple(
@@ -71,7 +71,7 @@ def gpu_report(gpu: Gpu) -> Report:
     )
 
 
-def sixteen(gpu: Gpu) -> str:
+def dtype_16_bit(gpu: Gpu) -> str:
     """Return the 16-bit dtype that models run in on `gpu`: bf16, else fp16, else the first dtype it has."""
     peaks = dict(gpu.flops)
     return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
@@ -114,4 +114,4 @@ def _fp8_cell(gpu: Gpu, cell: str) -> str:
 
 
 def _ridge(gpu: Gpu) -> str:
-    return number(float(gpu.ridge(sixteen(gpu))))
+    return number(float(gpu.ridge(dtype_16_bit(gpu))))

@@ -12,7 +12,7 @@ from .report import Figure, Report
 def render(report: Report, *, explain: bool = False) -> str:
     """Return one JSON object; values are integers in base units, and a ratio is a number with unit ''.
 
-    `explain` changes nothing: JSON always has every formula.
+    `explain` has no effect: JSON always has every formula.
     """
     assumed = bool(report.model.get("assumed"))
     document = {

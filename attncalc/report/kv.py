@@ -224,7 +224,7 @@ def _window_notes(model: ModelSpec, cache: KVCache, unwindowed: WithoutWindows) 
 
 
 def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
-    """Return notes on layers that store nothing, or other heads or another dtype than the heading says."""
+    """Return notes on layers that store nothing, or store other heads or another dtype than the heading has."""
     notes = []
     layers = model.main.distinct()
     sharing = sum(int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache())

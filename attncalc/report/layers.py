@@ -1,4 +1,4 @@
-"""What reports share about layer groups: facts for JSON, names for screens."""
+"""Layer groups in reports: facts for JSON, names and spans for screens."""
 
 from __future__ import annotations
 

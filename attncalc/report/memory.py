@@ -65,7 +65,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
 
 
 def _tensors(layer: LayerActivations) -> tuple[Figure, ...]:
-    """Return the tensors held at a peak, which the formulas of the peaks name; each as its first kernel has it."""
+    """Return the tensors held at a peak, which are terms of the peaks' formulas; one that several kernels hold once."""
     figures: dict[str, Figure] = {}
     for kernel in KERNELS:
         for tensor in layer.peaks[kernel].tensors:

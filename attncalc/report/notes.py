@@ -8,14 +8,14 @@ from ..workload import Workload
 from .layers import has_attention, kv_heads
 
 WARNING = "warning: "
-"""The start of a note that says the answer may not be what the reader wants."""
+"""The start of a note which warns that the answer may not be meaningful."""
 NARROW = 32
 """Query-key products over fewer elements than this discriminate poorly (Michel et al., arXiv:1905.10650,
 prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
 
 
 def model_notes(model: ModelSpec) -> list[str]:
-    """Return the model's own notes, and what its file leaves out."""
+    """Return the model's own notes, and notes on an MLP or a vocabulary that its file does not have."""
     notes = list(model.notes)
     if not any(layers.mlp for layers in model.main.layers) and has_attention(model):
         notes.append("The model file has no MLP: totals cover attention only.")
@@ -66,7 +66,7 @@ def context_notes(model: ModelSpec, workload: Workload) -> list[str]:
 
 
 def device_notes(model: ModelSpec) -> list[str]:
-    """Return notes on what tensor parallelism replicates."""
+    """Return notes on KV heads and latents that tensor parallelism replicates."""
     notes = []
     for _, layers in model.groups():
         heads, copies = int(kv_heads(layers.attention)), 1

@@ -1,7 +1,7 @@
 """The two figures of the cache per token: at the workload's context, and while no window is full.
 
-They differ in models with windows. Mistral 7B v0.1 has a window of 4,096 tokens in all 32 layers: up to there each
-token adds 128 KiB. At a context of 32,768 every window is full, so the next token replaces the oldest and adds 0 B.
+They differ in models with windows. Mistral 7B v0.1 has a window of 4,096 tokens in all 32 layers. Each of the first
+4,096 tokens adds 128 KiB. At a context of 32,768 every window is full: the next token replaces the oldest, adding 0 B.
 """
 
 from __future__ import annotations

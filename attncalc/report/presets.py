@@ -56,34 +56,40 @@ def _per_token(model: ModelSpec) -> Quantity:
     return without_windows(model, Workload.decode(1, 1, source=1 if model.encoder else None)).per_token
 
 
-def families_report(read: Sequence[str], refused: Mapping[str, str], version: str) -> Report:
-    """Return the model_types of a config.json that are supported, and those that are not with the reason."""
+def families_report(supported: Sequence[str], unsupported: Mapping[str, str], version: str) -> Report:
+    """Return the supported model_types of a config.json, and {model_type: reason} of the unsupported ones.
+
+    `version` is that of transformers.
+    """
     columns = 3
-    ordered = sorted(read)
+    ordered = sorted(supported)
     height = -(-len(ordered) // columns)
     padded = [*ordered, *[""] * (height * columns - len(ordered))]
     rows = tuple(tuple(padded[row + height * column] for column in range(columns)) for row in range(height))
     left = Column(align="left")
-    room = WIDTH - 4 - max(map(len, (*refused, "not supported")))
+    room = WIDTH - 4 - max(map(len, (*unsupported, "not supported")))
     reasons = tuple(
         (name if i == 0 else "", line)
-        for name, why in sorted(refused.items())
-        for i, line in enumerate(textwrap.wrap(why, room))
+        for name, reason in sorted(unsupported.items())
+        for i, line in enumerate(textwrap.wrap(reason, room))
     )
     return Report(
         "families",
-        (f"model_types of transformers {version}: {count(len(read))} supported, {count(len(refused))} not supported",),
+        (
+            f"model_types of transformers {version}: {count(len(supported))} supported, "
+            f"{count(len(unsupported))} not supported",
+        ),
         {},
         {},
         (
-            Figure("families_read", "supported", quantity(len(read)), NO_UNIT),
-            Figure("families_refused", "not supported", quantity(len(refused)), NO_UNIT),
+            Figure("families_read", "supported", quantity(len(supported)), NO_UNIT),
+            Figure("families_refused", "not supported", quantity(len(unsupported)), NO_UNIT),
         ),
         tables=(
             Table((Column("supported", "left"), left, left), rows),
             Table((Column("not supported", "left"), Column("reason", "left")), reasons),
         ),
-        extra={"read": ordered, "refused": dict(sorted(refused.items()))},
+        extra={"read": ordered, "refused": dict(sorted(unsupported.items()))},
     )
 
 

@@ -55,7 +55,7 @@ class Figure(NamedTuple):
 
     @property
     def whole(self) -> int:
-        """The number as an int; 0 for a ratio, or if the figure does not apply."""
+        """The number as an int; 0 for a ratio and for a figure that does not apply."""
         return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
 
     @property
@@ -94,7 +94,7 @@ class Column(NamedTuple):
 
     Attributes:
         header: Its lines above the cells; "" for none.
-        align: Numbers are aligned right, words left.
+        align: 'right' for numbers, 'left' for words.
     """
 
     header: str = ""
@@ -130,10 +130,10 @@ class Report(NamedTuple):
         layers: Facts and figures of each layer group or variant; `layers` in JSON.
         tables: Tables of the screen.
         notes: Sentences below the tables, warnings among them.
-        terms: Figures that the formulas of other figures name; only `--explain` prints them.
-        extra: Further keys of the JSON document, which only this command has.
+        terms: Terms of the figures' formulas that have a formula themselves; only `--explain` prints them.
+        extra: Further keys of the JSON document, for this command only.
         checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
-        footer: Tables below the notes, as the lines that an engine logs.
+        footer: Tables below the notes, such as the lines that an engine logs.
     """
 
     command: str

@@ -1,6 +1,6 @@
-"""The roofline as a part of other reports: figures, tables, notes, and attention variants compared.
+"""The roofline as a section of other reports: figures, tables, notes, and the same model with other attention.
 
-Every label says that the figure is a bound.
+Every label names the figure as a bound.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .report import Column, Figure, Table, number
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
 DEEPSEEK = 4
-"""MLA's latent in widths of a head: 512 for heads of 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
+"""Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 
 
 class RooflineSection(NamedTuple):
     """The roofline as a section of a report.
 
     Attributes:
-        figures: The bounds, by the same names with and without a GPU.
-        terms: What their formulas name, for --explain.
-        tables: Both steps, and the variants compared.
+        figures: The bounds; without a GPU they have the same names and no numbers.
+        terms: Terms of their formulas that have a formula themselves, for --explain.
+        tables: The prefill and the decode step; the attention variants.
         notes: Sentences.
-        extra: The keys that JSON has beside the figures; None without a roofline.
+        extra: Further keys of JSON; None without a roofline.
     """
 
     figures: tuple[Figure, ...]
@@ -55,13 +55,17 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
         bounds = roofline(model, workload, gpu, weights_dtype=dtype, config=config)
     except AttncalcError as error:
         return RooflineSection(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
-    compared, layers = roofline_variants(model, workload, gpu, weights_dtype=dtype, config=config, released=bounds)
-    released = ("* as released; the others are the same model with other attention, a what-if.",) if compared else ()
+    variant_tables, layers = roofline_variants(
+        model, workload, gpu, weights_dtype=dtype, config=config, released=bounds
+    )
+    legend = (
+        ("* as released; the others are the same model with other attention, a what-if.",) if variant_tables else ()
+    )
     return RooflineSection(
         roofline_figures(bounds),
         tuple(term._replace(source=term.source or WILLIAMS) for term in roofline_terms(bounds)),
-        (*roofline_tables(bounds, workload), *compared),
-        (*roofline_notes(model, workload, bounds), *released),
+        (*roofline_tables(bounds, workload), *variant_tables),
+        (*roofline_notes(model, workload, bounds), *legend),
         {
             **roofline_facts(bounds),
             "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
@@ -70,7 +74,7 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
 
 
 def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...]:
-    """Return the bounds by the names that scripts rely on; a figure that does not apply has no number."""
+    """Return the bounds, whose names scripts rely on. A figure that does not apply has no number."""
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
     rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
         ("prefill_time_bound", "prefill takes at least", prefill and prefill.seconds, SECONDS),
@@ -91,7 +95,7 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
 
 
 def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
-    """Return what the figures' formulas name, for --explain."""
+    """Return the terms of the figures' formulas that have a formula themselves, for --explain."""
     steps = [("prefill", bounds.prefill), ("decode", bounds.decode)]
     return tuple(
         figure
@@ -108,7 +112,7 @@ def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
 
 
 def roofline_facts(bounds: Roofline) -> dict[str, Any]:
-    """Return what JSON has beside the figures."""
+    """Return the keys of JSON besides the figures."""
     return {
         "gpu": bounds.gpu.name,
         "weights_dtype": bounds.weights_dtype.name,
@@ -119,7 +123,7 @@ def roofline_facts(bounds: Roofline) -> dict[str, Any]:
 
 
 def roofline_tables(bounds: Roofline, workload: Workload) -> tuple[Table, ...]:
-    """Return both steps: the lower bound of the time, what bounds it, and each resource's own time."""
+    """Return the table of the prefill and the decode step: lower bound, what bounds it, compute and memory time."""
     steps = [("prefill", bounds.prefill, workload.context), ("decode", bounds.decode, 0 if bounds.config.drafts else 1)]
     columns = (
         Column("lower bound", "left"),
@@ -147,7 +151,7 @@ def _per_second(step: Step, tokens: int) -> str:
 
 
 def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tuple[str, ...]:
-    """Return what a reader must know about the bounds."""
+    """Return the notes: what the bounds assume."""
     math, stored = bounds.math.dtype, bounds.weights_dtype.name
     notes = [
         f"Bounds, not estimates: {bounds.gpu.title}'s dense peak in {math} and its bandwidth, with weights and cache "
@@ -221,12 +225,18 @@ def roofline_variants(
     config: ServingConfig = ONE_DEVICE,
     released: Roofline | None = None,
 ) -> tuple[tuple[Table, ...], Variants]:
-    """Return a decode step of the model with MHA, its own GQA, MQA and MLA on that GPU; the released one is marked.
+    """Return the table, facts and figures of a decode step with MHA, the model's own GQA, MQA and MLA.
 
-    released: The roofline of the model itself, if it has been computed.
+    The MLA has DeepSeek's shape, a latent as wide as 4 heads. The result is empty for an encoder, for a single variant,
+    and for a model whose files hold quantized weights, because a variant has no files to compare with.
 
-    The MLA has DeepSeek's shape, a latent as wide as 4 heads. There is no table for an encoder, for a single variant,
-    or if the model's files hold quantized weights: a variant has no files.
+    Args:
+        model: One device's share.
+        workload: Batch and context.
+        gpu: The GPU.
+        weights_dtype: As in `roofline`.
+        config: As in `roofline`.
+        released: The roofline of the model itself, if it has been computed.
     """
     full = dataclasses.replace(workload, lengths=None)
     with_files, without_files = (
@@ -243,13 +253,13 @@ def roofline_variants(
     }
     if len(by_name) < 2:
         return (), ()
-    known = {model.stacks: released} if released and model.stored is None else {}
+    computed = {model.stacks: released} if released and model.stored is None else {}
     bounds = {
-        name: known.get(spec.stacks)
+        name: computed.get(spec.stacks)
         or roofline(_without_files(spec), workload, gpu, weights_dtype=weights_dtype, config=config)
         for name, spec in by_name.items()
     }
-    own = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
+    released_row = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
     columns = (
         Column("decode", "left"),
         Column("a step,\nat least"),
@@ -259,13 +269,14 @@ def roofline_variants(
         Column("FLOP\n/byte"),
     )
     rows = tuple(
-        _variant_row(f"{name} *" if i == own else name, bound) for i, (name, bound) in enumerate(bounds.items())
-    )
-    layers = tuple(
-        ({"name": name, "released": i == own, **roofline_facts(bound)}, roofline_figures(bound, name))
+        _variant_row(f"{name} *" if i == released_row else name, bound)
         for i, (name, bound) in enumerate(bounds.items())
     )
-    return (Table(columns, rows, strong=frozenset({own})),), layers
+    layers = tuple(
+        ({"name": name, "released": i == released_row, **roofline_facts(bound)}, roofline_figures(bound, name))
+        for i, (name, bound) in enumerate(bounds.items())
+    )
+    return (Table(columns, rows, strong=frozenset({released_row})),), layers
 
 
 def _without_files(model: ModelSpec) -> ModelSpec:

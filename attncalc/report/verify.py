@@ -35,7 +35,7 @@ OK, NOT_OK = "ok", "NO"
 MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""
 MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 4, 2
-"""Tensors that are named for each peak, of one layer or of several: their longer labels leave less room."""
+"""Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
 
 
 class VerifiedModel(NamedTuple):
@@ -74,7 +74,7 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1) -> 
 
 
 def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts) -> Report:
-    """Return the report of several models: one line each, and what disagrees."""
+    """Return the report of several models: one row each, and the checks that disagree."""
     rows = tuple(map(_model_row, verified))
     checks = tuple(
         check._replace(of=" ".join(filter(None, (v.model.name, check.of))))
@@ -178,7 +178,7 @@ def _check_row(check: Check, indent: str) -> tuple[str, ...]:
 
 
 def _difference(check: Check) -> str:
-    """The difference, for a peak in percent; empty if the measured figure is a difference itself."""
+    """Return the difference, in percent for a peak; '' if the measured figure is a difference itself."""
     if not check.predicted:
         return ""
     if check.unit == BYTES and check.tolerance:
@@ -202,7 +202,7 @@ def _number(value: float) -> str:
 
 
 def _peak_table(checks: Sequence[Check]) -> Table:
-    """When each peak occurs, and the largest tensors that are held then."""
+    """Return the table of each peak: when it occurs, and the largest tensors held at that time."""
     several = len({check.of for check in checks}) > 1
     rows = []
     for check in checks:
@@ -261,7 +261,7 @@ def _scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
 
 
 def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
-    """One line of the catalogue."""
+    """Return the row of one model among several."""
     model, result = verified.model, verified.result
     tags = "/".join(dict.fromkeys(kind.tag for _, group in model.groups() for kind in group.attentions))
     peaks = [abs(c.difference) / max(1, c.predicted) for c in result.checks if c.section == "peak memory"]
@@ -302,7 +302,7 @@ def _notes(verified: VerifiedModel) -> tuple[str, ...]:
 
 
 def _unverified(verified: Sequence[VerifiedModel]) -> Iterator[str]:
-    """Note why a model could not be verified at all."""
+    """Yield why a model could not be verified at all."""
     for model in verified:
         if not model.result.checks:
             yield from (f"{WARNING}not verified: {note}" for note in model.result.skipped)

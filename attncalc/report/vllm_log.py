@@ -1,4 +1,4 @@
-"""The report of `attncalc fit --vllm-log`: what vLLM logged when it started, compared with what is predicted."""
+"""The report of `attncalc fit --vllm-log`: the figures of a start-up log of vLLM beside the predicted ones."""
 
 from __future__ import annotations
 

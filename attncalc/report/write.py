@@ -32,7 +32,7 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
         print_report(report, explain=explain)
         return
     deliver(chosen.render(report, explain=explain), output, force=force)
-    if output is not None or chosen.name in ("json", "csv"):  # nobody looks for a warning there
+    if output is not None or chosen.name in ("json", "csv"):  # a warning among data is easily overlooked
         for note in report.notes:
             if note.startswith(WARNING) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
@@ -86,8 +86,8 @@ def save(text: str, output: Path, *, force: bool) -> None:
     except FileExistsError:
         raise AttncalcError(f"{truncate(output)}: already exists", "--force overwrites it") from None
     except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", None) or "cannot be written").lower()
-        raise AttncalcError(f"{truncate(output)}: {why}", "name a file in a folder you can write to") from None
+        reason = (getattr(error, "strerror", None) or "cannot be written").lower()
+        raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""How an engine runs a model, as far as its speed depends on it; and the bytes of cache that a step then reads."""
+"""The settings of an engine that change the speed of a step, and the bytes of cache that a step reads with them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ServingConfig(NamedTuple):
-    """How an engine runs a model, as far as its speed depends on it.
+    """The settings of an engine that change the speed of a step.
 
     Attributes:
-        stages: Devices in a row, each with layers of its own.
+        stages: Pipeline stages: devices that each have a part of the layers.
         dcp: Decode-context-parallel devices, which divide each sequence's tokens between them.
         kv_dtype_k: The dtype of K; None for the workload's.
         kv_dtype_v: The dtype of V; None for the workload's.
@@ -36,7 +36,7 @@ class ServingConfig(NamedTuple):
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> ServingConfig:
-        """Return how a request is served."""
+        """Return the settings of a complete request."""
         args = resolved.args
         return cls(
             stages=resolved.gpus if resolved.whole_layers else args.pp,
@@ -46,49 +46,52 @@ class ServingConfig(NamedTuple):
             drafts=args.speculative_tokens,
         )
 
-    def divides(self, cached: CacheSpec) -> bool:
-        """Return whether devices divide its tokens. In vLLM those of windows and recurrent states are not divided."""
-        return self.dcp > 1 and cached.scales_with == "context" and cached.span.reach is None
+    def divides(self, spec: CacheSpec) -> bool:
+        """Return whether `dcp` devices divide the tokens; vLLM does not divide windows and recurrent states."""
+        return self.dcp > 1 and spec.scales_with == "context" and spec.span.reach is None
 
-    def pieces(self, cached: CacheSpec, stored: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
-        """Return (name, rows, dtype) of what is stored: K and V are two pieces if their dtypes differ."""
-        k, v = self.kv_dtype_k or stored, self.kv_dtype_v or stored
-        if cached.role == "kv" and k != v:
-            half = cached._replace(rows=exact_div(cached.rows, 2))
+    def pieces(self, spec: CacheSpec, kv_dtype: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
+        """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if their dtypes differ."""
+        k, v = self.kv_dtype_k or kv_dtype, self.kv_dtype_v or kv_dtype
+        if spec.role == "kv" and k != v:
+            half = spec._replace(rows=exact_div(spec.rows, 2))
             return (("k_cache", half, k), ("v_cache", half, v))
         by_role = {"kv": k, "k": k, "latent": k, "indexer": k, "v": v}
-        name = "k_v_cache" if cached.role == "kv" else f"{cached.role}_cache"
-        return ((name, cached, by_role.get(cached.role, stored)),)
+        name = "k_v_cache" if spec.role == "kv" else f"{spec.role}_cache"
+        return ((name, spec, by_role.get(spec.role, kv_dtype)),)
 
 
 ONE_DEVICE = ServingConfig()
 """One device, or tensor-parallel ones, and one dtype for K and V."""
 
 
-class _Store:
-    """The ideal engine's bytes under a ServingConfig: an `Engine`."""
+class _ConfiguredEngine:
+    """An `Engine` that stores the bytes of the ideal one, with the dtypes and devices of a ServingConfig."""
 
     NAME = "served"
 
     def __init__(self, config: ServingConfig) -> None:
         self.config = config
 
-    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+    def layer_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         sizes = []
-        for name, piece, piece_dtype in self.config.pieces(cached, kv_dtype):
+        for name, piece, piece_dtype in self.config.pieces(spec, kv_dtype):
             size = ideal.layer_bytes(piece, workload, piece_dtype)
             # A formula may not have the bytes of two dtypes under one name.
             if piece_dtype != kv_dtype:
                 size = named(size, name, f"bytes of it in one layer, in {piece_dtype.name}")
             sizes.append(size)
-        return self._share(cached, sizes[0] if len(sizes) == 1 else total(sizes))
+        return self._share(spec, sizes[0] if len(sizes) == 1 else total(sizes))
 
-    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        pieces = self.config.pieces(cached, kv_dtype)
-        return self._share(cached, sum(ideal.token_bytes(piece, workload, of) for _, piece, of in pieces))
+    def token_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        pieces = self.config.pieces(spec, kv_dtype)
+        return self._share(
+            spec, sum(ideal.token_bytes(piece, workload, piece_dtype) for _, piece, piece_dtype in pieces)
+        )
 
-    def _share(self, cached: CacheSpec, size: int) -> int:
-        if not self.config.divides(cached):
+    def _share(self, spec: CacheSpec, size: int) -> int:
+        """Return the part of `size` bytes that one device stores."""
+        if not self.config.divides(spec):
             return size
         return size // symbol("dcp", self.config.dcp, "decode-context-parallel devices")
 
@@ -96,12 +99,12 @@ class _Store:
 def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE_DEVICE) -> Quantity:
     """Return the bytes of cache that a step reads or writes on one device.
 
-    That is the whole cache, except that a decode step does not read what its token does not attend to: keys that an
-    indexer did not pick, or an earlier chunk.
+    That is the whole cache, less what the token of a decode step does not attend to: keys that an indexer did not
+    pick, or an earlier chunk.
     """
     if not model.main.has_cache:
         return Quantity(0)
-    whole, unread = cache_bytes(model, workload, _Store(config)), 0
+    whole, unread = cache_bytes(model, workload, _ConfiguredEngine(config)), 0
     if workload.phase == "decode":
         unread = _unread(model, workload, config)
     if not unread:
@@ -114,14 +117,14 @@ def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE
 
 def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     """Return the bytes of cache that the token of a decode step does not attend to."""
-    stored, unread = cache_dtype(model, workload), 0
+    kv_dtype, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
-        for cached in layers.cache():
-            if cached.scales_with != "context":
+        for spec in layers.cache():
+            if spec.scales_with != "context":
                 continue
-            tokens = max(0, cached.span.cached_tokens(workload.context) - cached.span.visible_keys(workload.context))
-            for _, piece, piece_dtype in config.pieces(cached, stored):
-                row = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
-                size = workload.batch * tokens * piece.rows * row
-                unread += layers.count * (size // config.dcp if config.divides(cached) else size)
+            tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
+            for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
+                row_bytes = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
+                size = workload.batch * tokens * piece.rows * row_bytes
+                unread += layers.count * (size // config.dcp if config.divides(spec) else size)
     return unread

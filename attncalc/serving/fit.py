@@ -20,7 +20,7 @@ from .stages import split_into_stages, spread_over_gpus
 __all__ = ["FitRequest", "FitResult", "fit", "fits", "min_gpus", "with_other_gpus"]
 
 NO_LIMIT = 2**50
-"""Sequences, or tokens of a sequence, from which on a cache counts as one without a limit."""
+"""A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
 
 
 class FitResult(NamedTuple):
@@ -72,11 +72,11 @@ class _Device(NamedTuple):
     name: str = ""
 
     def slack(self, batch: int, context: int) -> int:
-        """Return the bytes left beside so many sequences; negative if they do not fit."""
+        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
         return self.budget.room - self._extra_reserve(batch, context) - self.layout.needed(batch, context)
 
     def kv_memory(self, batch: int, context: int, main: _Device) -> Quantity:
-        """Return the bytes for the cache with so many sequences; the symbol names the device if it is not `main`."""
+        """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
         name, meaning = "kv_memory", "bytes for the cache"
         if self.name != main.name:
             name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
@@ -86,14 +86,14 @@ class _Device(NamedTuple):
         return named(max(0, self.budget.room - extra), name, meaning)
 
     def _extra_reserve(self, batch: int, context: int) -> int:
-        """Return the bytes that a pass over so many sequences takes beyond those requested.
+        """Return the bytes that a pass over `batch` sequences takes beyond a pass over the requested ones.
 
-        0 unless the engine passes all tokens of all sequences together.
+        0 unless one forward pass of the engine takes all tokens of all sequences (`whole_prompts`).
         """
-        requested = self.budget.reserve
-        if requested is None or not self.resolved.defaults.whole_prompts:
+        reserve = self.budget.reserve
+        if reserve is None or not self.resolved.defaults.whole_prompts:
             return 0
-        return int(reserve_for(self.resolved, self.model, batch, context).total) - int(requested.total)
+        return int(reserve_for(self.resolved, self.model, batch, context).total) - int(reserve.total)
 
 
 def fit(request: FitRequest) -> FitResult:
@@ -106,7 +106,10 @@ def fit(request: FitRequest) -> FitResult:
     devices = _devices(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
     layouts = _layout_per_device(whole, len(devices))
-    pools = [made.pool(int(device.budget.kv_memory), context) for device, made in zip(devices, layouts, strict=True)]
+    pools = [
+        device_layout.pool(int(device.budget.kv_memory), context)
+        for device, device_layout in zip(devices, layouts, strict=True)
+    ]
 
     tightest = _tightest(devices, pools, batch, context)
     device = devices[tightest]
@@ -124,7 +127,7 @@ def fit(request: FitRequest) -> FitResult:
 
 
 def fits(request: FitRequest) -> bool:
-    """Return the verdict alone; False if the request is not possible."""
+    """Return whether the request fits; False if it is not possible."""
     devices = _possible_devices(request)
     return devices is not None and _all_have_room(devices, request.workload.batch, request.workload.context)
 
@@ -138,7 +141,7 @@ def _possible_devices(request: FitRequest) -> list[_Device] | None:
 
 
 def _devices(resolved: ResolvedRequest) -> list[_Device]:
-    """Return the devices that differ: a single one, unless each GPU, or pipeline stage, has layers of its own."""
+    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
@@ -150,8 +153,8 @@ def _devices(resolved: ResolvedRequest) -> list[_Device]:
     budgets = {part: memory_budget(resolved, part) for part in dict.fromkeys(parts)}
     layouts = _layout_per_device(whole, len(parts))
     return [
-        _Device(resolved, part, budgets[part], made, f"{kind}_{i}")
-        for i, (part, made) in enumerate(zip(parts, layouts, strict=True), start=1)
+        _Device(resolved, part, budgets[part], part_layout, f"{kind}_{i}")
+        for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1)
     ]
 
 
@@ -169,7 +172,7 @@ def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, con
 
 
 def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
-    """Return the layout of each device. An engine with one layout for all gives each what the fullest needs."""
+    """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
     return whole.parts if devices > 1 and whole.parts else (whole,) * devices
 
 
@@ -185,13 +188,13 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
 
 
 def _all_have_room(devices: Sequence[_Device], batch: int, context: int) -> bool:
-    """Return whether every device has room for the sequences, and the engine runs so many."""
+    """Return whether every device has room for the sequences, and the engine can run that many."""
     limit = devices[0].layout.max_sequences
     return (limit is None or batch <= limit) and all(device.slack(batch, context) >= 0 for device in devices)
 
 
 def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quantity | None:
-    """Return the longest context of so many sequences; None without a limit."""
+    """Return the longest context of `batch` sequences; None without a limit."""
     context = _largest(lambda tokens: _all_have_room(devices, batch, tokens))
     if not context:
         return None if context is None else Quantity(0)
@@ -201,7 +204,7 @@ def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quant
 
 
 def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quantity | None:
-    """Return the most sequences of that context, by memory or by the engine's own limit; None without a limit."""
+    """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit."""
     batch = _largest(lambda sequences: _all_have_room(devices, sequences, context))
     if not batch:
         return None if batch is None else Quantity(0)
@@ -213,7 +216,10 @@ def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quant
 
 
 def _largest(holds: Callable[[int], bool]) -> int | None:
-    """Return the largest number that holds, if all below it do; 0 if 1 does not, None beyond NO_LIMIT."""
+    """Return the largest number for which `holds` is true, by binary search; 0 if there is none, None from NO_LIMIT.
+
+    If `holds` is true for a number, it must be true for all smaller ones.
+    """
     if not holds(1):
         return 0
     high = 2
@@ -234,9 +240,9 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
         devices = _possible_devices(request)
         if devices and _all_have_room(devices, batch, context):
             tightest = min(devices, key=lambda device: device.slack(batch, context))
-            have = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            need = named(tightest.layout.needed(batch, context), "needed_at", "bytes that the batch needs then")
-            return least("gpus", request.gpus or 1, "GPUs", have, need, ">=")
+            available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
+            needed = named(tightest.layout.needed(batch, context), "needed_at", "bytes that the batch needs then")
+            return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")
     return None
 
 

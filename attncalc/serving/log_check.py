@@ -17,7 +17,7 @@ from ..units import BYTES, GIB, TOKENS, count
 from .request import FitRequest, resolve
 
 _LABELS = {
-    "kv_block_size": "tokens of a block",
+    "kv_block_size": "tokens per block",
     "kv_blocks": "blocks",
     "cpu_blocks": "blocks in host memory",
     "kv_tokens": "tokens",
@@ -33,7 +33,7 @@ class LogMemory(NamedTuple):
         low: The least memory that would be printed so.
         printed: The memory as printed.
         high: The most memory that would be printed so.
-        source: The words of the log.
+        source: Where the memory is from: the line of the log.
     """
 
     low: int
@@ -46,7 +46,7 @@ class LogComparison(NamedTuple):
     """A log's figures, compared with predicted ones.
 
     Attributes:
-        request: The request with the log's memory, and the version that was taken.
+        request: The request with the log's memory and the version of vLLM that it is compared with.
         memory: The log's memory.
         checks: Each figure as printed and as predicted.
         guessed: Whether neither the log nor an option has the version.
@@ -66,9 +66,9 @@ class LogComparison(NamedTuple):
 def compare(request: FitRequest, log: Log) -> LogComparison:
     """Return the log's figures and the predicted ones. The request has neither a GPU nor a memory: the log has it.
 
-    Without a version, the log is compared with all known ones from the newest on; the newest that agrees is taken,
-    or the newest if none does. Raises AttncalcError if the log has neither a memory nor blocks, or no version supports
-    the model.
+    Without a version, the result is that of the newest version that agrees, or of the newest one if none does.
+
+    Raises AttncalcError if the log has neither a memory nor blocks, or no version supports the model.
     """
     if request.engine_args.get("engine_version") is not None:
         return _comparison(request, log, guessed=False)
@@ -91,14 +91,14 @@ def compare(request: FitRequest, log: Log) -> LogComparison:
 def _comparison(request: FitRequest, log: Log, *, guessed: bool) -> LogComparison:
     resolved = resolve(dataclasses.replace(request, kv_memory=0))  # the layout does not depend on the memory
     context = resolved.workload.context
-    made = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
-    memory = _memory(log, made, context)
-    pools = [made.pool(size, context) for size in (memory.low, memory.printed, memory.high)]
+    cache_layout = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
+    memory = _memory(log, cache_layout, context)
+    pools = [cache_layout.pool(size, context) for size in (memory.low, memory.printed, memory.high)]
     checks = tuple(_check(name, log.logged[name], pools) for name in _LABELS if name in log.logged)
     return LogComparison(dataclasses.replace(request, kv_memory=memory.printed), memory, checks, guessed)
 
 
-def _memory(log: Log, made: CacheLayout, context: int) -> LogMemory:
+def _memory(log: Log, cache_layout: CacheLayout, context: int) -> LogMemory:
     """Return the least memory that a rank printed; if none did, that of the printed number of blocks."""
     if "kv_memory" in log.logged:
         exact = int(log.logged["kv_memory"].text)
@@ -109,7 +109,7 @@ def _memory(log: Log, made: CacheLayout, context: int) -> LogMemory:
         return LogMemory(int(size - half), int(size), int(size + half), least.line)
     if "kv_blocks" in log.logged:
         blocks = int(log.logged["kv_blocks"].text)
-        block = next(d.quantity for d in made.pool(0, context).details if d.name == "kv_bytes_per_block")
+        block = next(d.quantity for d in cache_layout.pool(0, context).details if d.name == "kv_bytes_per_block")
         size_of_blocks = blocks * int(float(block))
         return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
     raise AttncalcError(
@@ -119,7 +119,7 @@ def _memory(log: Log, made: CacheLayout, context: int) -> LogMemory:
 
 
 def _check(name: str, printed: Printed, pools: list[Pool]) -> Check:
-    """Return the figure as printed and as predicted; they agree within what the log's rounding allows."""
+    """Return the check of one figure; its tolerance is what the log's rounding allows."""
     low, middle, high = (_figure(name, pool) for pool in pools)
     note = "the log's memory is rounded" if low != high else "exact"
     if name == "kv_bytes_per_sequence":

@@ -12,12 +12,12 @@ from .weights import Weights, weights
 
 
 class MemoryBudget(NamedTuple):
-    """The memory of one GPU. If the memory for the cache was given, there is only `kv_memory`.
+    """The memory of one GPU. Only `kv_memory` is set if the request gives the memory for the cache.
 
     Attributes:
         kv_memory: Bytes for the cache; 0 if weights and reserve leave none.
         memory: Bytes of the GPU that software sees.
-        share: What the engine takes of it.
+        share: The share of it that the engine takes.
         usable: Bytes that the engine takes.
         weights: The weights on this GPU.
         reserve: What is reserved for activations, CUDA graphs and the driver.
@@ -41,7 +41,11 @@ class MemoryBudget(NamedTuple):
 
 
 def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> MemoryBudget:
-    """Return the budget of one GPU. part: its layers as a model of its own, if it does not have all layers.
+    """Return the budget of one GPU.
+
+    Args:
+        resolved: The complete request.
+        part: The GPU's layers as a model; None if it has all layers.
 
     Raises AttncalcError as `weights` and `reserve` do.
     """
@@ -60,14 +64,14 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
         weights_dtype=resolved.weights_dtype,
     )
     reserve_on_gpu = reserve_for(resolved, part or resolved.model, resolved.workload.batch, resolved.workload.context)
-    left = (
+    kv_memory = (
         named(usable, "usable", "bytes that the engine takes")
         - named(weights_on_gpu.total, "weights", "bytes of the weights")
         - named(reserve_on_gpu.total, "reserve", "bytes reserved for activations, graphs and the driver")
     )
     short = max(0, int(weights_on_gpu.total) + int(reserve_on_gpu.total) - int(usable))
     return MemoryBudget(
-        kv_memory=Quantity(0) if short else left,
+        kv_memory=Quantity(0) if short else kv_memory,
         memory=memory,
         share=share,
         usable=usable,
@@ -79,7 +83,7 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
 
 
 def reserve_for(resolved: ResolvedRequest, model: ModelSpec, batch: int, context: int) -> Reserve:
-    """Return what is reserved on a GPU with that model (or part of one) for so many sequences of that context.
+    """Return what is reserved on a GPU with `model`, or a part of one, for `batch` sequences of `context` tokens.
 
     Raises AttncalcError as `reserve` does.
     """

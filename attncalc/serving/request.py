@@ -1,7 +1,7 @@
 """The request to `fit`, and the one function that completes it.
 
-A `FitRequest` is what a person gives: most of it may be left out. `resolve` fills in the defaults of the engine, the
-model and the GPU, and checks what excludes what. Nothing after it looks for a default again.
+Most fields of a `FitRequest` may be left out. `resolve` fills in the defaults of the engine, the model and the GPU,
+and rejects combinations that exclude each other. No code after it looks up a default.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class FitRequest:
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
     def for_engine(self, engine: str) -> FitRequest:
-        """Return the same request to another engine, on the same GPUs.
+        """Return the same request for another engine, on the same GPUs.
 
-        An engine that gives each GPU whole layers (llama.cpp) does so with all of them, and ignores tp, pp and dcp.
+        An engine that gives each GPU whole layers (llama.cpp) spreads them over all GPUs, and ignores tp, pp and dcp.
         Raises AttncalcError if the GPUs cannot be split as requested.
         """
         request = dataclasses.replace(self, engine=engine)
@@ -91,13 +91,13 @@ class ResolvedRequest(NamedTuple):
     """A complete request: nothing in it is left to a default.
 
     Attributes:
-        request: What it was made of, to change something and resolve again.
+        request: The request before it was completed.
         model: One tensor-parallel device's share of the model.
-        defaults: The engine's.
-        args: The engine's arguments, with the facts of the model and the GPU; llama.cpp has a slot per sequence.
+        defaults: The engine's defaults.
+        args: The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
         workload: A decode step, with the dtype of the cache.
-        gpus: GPUs in all, replicas included; 1 without a GPU.
-        share: What the engine takes of a GPU's memory; None without a GPU.
+        gpus: All GPUs, those of replicas included; 1 without a GPU.
+        share: The share of a GPU's memory that the engine takes; None without a GPU.
         weights_dtype: The dtype of weight matrices; None for that of the model or of its files.
     """
 
@@ -144,7 +144,7 @@ class ResolvedRequest(NamedTuple):
         return dataclasses.replace(self.args, sequences=self.request.engine_args.get("sequences"))
 
     def limits(self, batch: int, context: int) -> Limits | None:
-        """Return how much one forward pass takes with so many sequences; None without a GPU.
+        """Return the most tokens and sequences of one forward pass; None without a GPU.
 
         Raises AttncalcError if the engine does not support an argument.
         """
@@ -163,12 +163,12 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     defaults, model = engine_defaults(request.engine), request.model
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     workload = request.workload
-    own_dtype = dtype(workload.dtype or model.dtype, compute=True)
-    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or own_dtype.name)
+    model_dtype = dtype(workload.dtype or model.dtype, compute=True)
+    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or model_dtype.name)
     args = EngineArgs(
         **_engine_args(request.engine_args),
         kv_dtype=cache_dtype,
-        dtype=own_dtype,
+        dtype=model_dtype,
         tp=tp,
         pp=request.pp,
         dcp=request.dcp,
@@ -192,7 +192,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         defaults=defaults,
         args=args,
         workload=dataclasses.replace(
-            workload, phase="decode", new=1, dtype=workload.dtype and own_dtype.name, kv_dtype=cache_dtype.name
+            workload, phase="decode", new=1, dtype=workload.dtype and model_dtype.name, kv_dtype=cache_dtype.name
         ),
         gpus=gpus,
         share=_share(request, args),
@@ -200,16 +200,19 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     )
 
 
-def _engine_args(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine's arguments with dtypes for their names, without those left to the default."""
+def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine's arguments, without those that are None. Names of dtypes become dtypes.
+
+    Raises AttncalcError if an argument or a dtype is unknown.
+    """
     known = {field.name for field in dataclasses.fields(EngineArgs)} - _RESOLVED
-    for name in given:
+    for name in options:
         if name not in known:
             raise AttncalcError(
                 f"engine_args: there is no argument '{truncate(name)}'",
                 f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
             )
-    args = {name: value for name, value in given.items() if value is not None}
+    args = {name: value for name, value in options.items() if value is not None}
     return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}
 
 
@@ -233,15 +236,15 @@ def _weights_dtype(request: FitRequest) -> str | None:
 
 
 def _check_devices(request: FitRequest) -> None:
-    """Raise AttncalcError unless there is either a GPU or a memory, with numbers that are possible."""
+    """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least 1."""
     for name in ("gpus", "tp", "pp", "dcp"):
         number = getattr(request, name)
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
     if (request.kv_memory is None) == (request.gpu is None):
-        wrong = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
+        problem = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
         raise AttncalcError(
-            wrong, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
+            problem, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
         )
     for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
         if request.gpu is None and getattr(request, name) is not None:
@@ -251,7 +254,7 @@ def _check_devices(request: FitRequest) -> None:
 
 
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
-    """Return (GPUs, tensor-parallel devices). whole_layers: the engine gives each GPU whole layers, so tp is 1.
+    """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no layer is split.
 
     Raises AttncalcError if the GPUs cannot be split so, or `_check_devices` does.
     """

@@ -1,7 +1,7 @@
-"""What an engine takes of a GPU's memory, and what of that is reserved for everything but weights and cache.
+"""The share of a GPU's memory that an engine takes, and the part of it that neither weights nor cache get.
 
-The reserve is an estimate, which --reserve replaces. The largest tensors of a forward pass have a formula; what
-driver, CUDA graphs and libraries take has none, so it is a constant from a published profile.
+The reserve is an estimate, which --reserve replaces: a formula for the largest tensors of a forward pass, and a
+constant from a published profile for the driver, CUDA graphs and libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIXED = -(-179 * GIB // 100)
 """1.79 GiB for the CUDA context, CUDA graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
 Llama-3-8B on an H100 found beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
 COLLECTIVES = -(-358 * GIB // 100) - FIXED
-"""What the buffers of collective operations add with several GPUs: the same profile has 3.58 GiB in all with tp 2."""
+"""Bytes that the buffers of collective operations add with several GPUs: the same profile has 3.58 GiB with tp 2."""
 
 
 class Share(NamedTuple):
@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
     Attributes:
         option: The engine's option that sets it.
-        text: The share as it is written there.
+        text: The share as text: '0.92'.
     """
 
     option: str
@@ -41,7 +41,7 @@ class Reserve(NamedTuple):
 
     Attributes:
         total: Bytes.
-        parts: (name, label, figure) of what the formula names.
+        parts: (name, label, figure) of each symbol in the formula that has a formula itself.
         note: What is estimated, as a sentence.
     """
 
@@ -51,7 +51,7 @@ class Reserve(NamedTuple):
 
 
 def default_share(engine: str, args: EngineArgs, devices: int) -> Share:
-    """Return the share of a GPU's memory that `engine` takes by default. devices: those that hold the model once."""
+    """Return the share that `engine` takes by default, if `devices` hold the model once."""
     defaults = engine_defaults(engine)
     return parse_share(defaults.share(args, devices), defaults.share_option)
 
@@ -85,9 +85,9 @@ def reserve(model: ModelSpec, engine: str, limits: Limits, pp: int = 1, *, in_dt
     tokens = symbol("N", limits.tokens, "tokens of one forward pass")
     width = symbol("bytes", dtype(in_dtype or model.dtype, compute=True).bits // 8, "bytes of an activation's element")
     widest = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0))
-    live = quantity(tokens * (2 * symbols.main.d_model + widest) * width)
-    parts = [("activations", "activations of one forward pass", live)]
-    total: int = fixed + named(live, "activations", "bytes of the largest tensors of a forward pass")
+    tensors = quantity(tokens * (2 * symbols.main.d_model + widest) * width)
+    parts = [("activations", "activations of one forward pass", tensors)]
+    total: int = fixed + named(tensors, "activations", "bytes of the largest tensors of a forward pass")
     if model.vocab_size:
         rows = minimum(tokens, symbol("max_num_seqs", limits.sequences, "sequences of one step"))
         vocab = symbol("V", model.vocab_size, "tokens of the vocabulary")

@@ -74,13 +74,14 @@ class Roofline(NamedTuple):
         gpu: The GPU.
         math: The dtype in which products run, and its peak.
         weights_dtype: The dtype of the weights, which decides `math`.
-        ridge: FLOP per byte from which on a step is compute-bound.
+        ridge: The FLOP per byte at which a step becomes compute-bound.
         prefill: A prefill of the workload's context.
         decode: A decode step at that context; None for an encoder.
-        tokens_per_second: Of the whole batch; None for an encoder, and with drafts, which make a step's tokens unknown.
+        tokens_per_second: Tokens/s of the whole batch; None for an encoder, and with drafts, of which an unknown number
+            is accepted.
         compute_bound_batch: The smallest batch whose decode step is compute-bound; None if there is none.
         limit: FLOP per byte that a decode step approaches as the batch grows.
-        config: How the engine serves the model.
+        config: The engine's settings.
         micro_batch: Sequences of `decode`.
     """
 
@@ -98,7 +99,7 @@ class Roofline(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """What a model runs on, and how."""
+    """A GPU, the dtypes of products and weights, and the engine's settings."""
 
     gpu: Gpu
     math: Peak
@@ -120,9 +121,9 @@ def roofline(
         model: One tensor-parallel device's share.
         workload: Its sequences are assumed to have the full context.
         gpu: The device.
-        weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or as the model's
-            files hold them (see `bytes_read`). Products run as `Gpu.matmul_peak` returns.
-        config: How an engine serves the model.
+        weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or that of the
+            model's files (see `bytes_read`). `Gpu.matmul_peak` returns the dtype in which products run.
+        config: The engine's settings.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
@@ -150,12 +151,12 @@ def roofline(
 def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
     """Return the pass over all the context's tokens, with logits only for the last token of each sequence."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
-    spent = flops(model, prefill)
-    head = spent.head
+    counted = flops(model, prefill)
+    head = counted.head
     if model.main.has_cache:  # a server needs the next token of each sequence, not those of the prompt
         head = flops(model, dataclasses.replace(prefill, phase="decode", new=1)).head
     parts: dict[str, tuple[int, str]] = {
-        "flops_layers": (spent.projections + spent.scores + spent.mlp, "FLOP of the layers"),
+        "flops_layers": (counted.projections + counted.scores + counted.mlp, "FLOP of the layers"),
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),
     }
     # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
@@ -168,15 +169,15 @@ def _decode(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
 
 
 def _step(
-    model: ModelSpec, workload: Workload, picking: Workload, spent: Quantity, machine: _Machine, stages: int = 1
+    model: ModelSpec, workload: Workload, picking: Workload, flop_total: Quantity, machine: _Machine, stages: int = 1
 ) -> Step:
-    """Return a pass of `spent` FLOP.
+    """Return the step that computes `flop_total` FLOP.
 
     Args:
         model: One device's share.
         workload: The pass.
         picking: The workload whose batch is the number of tokens that pick experts.
-        spent: FLOP of all stages.
+        flop_total: FLOP of all stages.
         machine: What it runs on.
         stages: Pipeline stages that share the FLOPs and the cache.
     """
@@ -184,49 +185,53 @@ def _step(
     cache = cache_read(model, workload, machine.config)
     if stages > 1:
         share = symbol("stages", stages, "devices with layers of their own")
-        spent = quantity(named(spent, "flops_all", "FLOP of all stages") // share)
+        flop_total = quantity(named(flop_total, "flops_all", "FLOP of all stages") // share)
         cache = quantity(named(cache, "kv_cache_all", "bytes of cache of all stages") // share)
     read = sum_named({"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")})
     return Step(
-        flops=spent,
+        flops=flop_total,
         weights=weights,
         cache=cache,
         read=read,
-        by_compute=ratio(named(spent, "flops", "FLOP of the step"), machine.gpu.peak_symbol(machine.math.dtype)),
+        by_compute=ratio(named(flop_total, "flops", "FLOP of the step"), machine.gpu.peak_symbol(machine.math.dtype)),
         by_memory=ratio(read, machine.gpu.bandwidth_symbol),
     )
 
 
 def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
-    """Return tokens/s: one token per sequence and step."""
+    """Return the tokens/s of a batch whose step yields one token per sequence."""
     batch = symbol("B", workload.batch, "sequences in the batch")
     seconds = decode.seconds
-    amount, speed = (
+    work, speed = (
         (named(decode.flops, "flops", "FLOP of the step"), named(seconds.denominator, "peak", "dense FLOP/s"))
         if decode.bound_by == "compute"
         else (decode.read, named(seconds.denominator, "bandwidth", "bytes/s of the memory"))
     )
-    return ratio(batch * speed, amount)
+    return ratio(batch * speed, work)
 
 
 def _compute_bound_batch(
     model: ModelSpec, workload: Workload, decode: Step, machine: _Machine
 ) -> tuple[Quantity | None, Ratio | None]:
-    """Return the smallest compute-bound batch, None if there is none; and the intensity that batches approach.
+    """Return the smallest compute-bound batch (None if there is none), and the FLOP/byte that large batches approach.
 
-    decode: The workload's own step.
+    Each further sequence adds the same FLOPs and the same bytes of cache. The bytes of weights grow at most in
+    proportion to the batch, as it reads more experts and more rows of the embedding. So if a batch is compute-bound,
+    every larger one is, and a binary search on ints is exact. Each pipeline stage needs that many sequences.
 
-    With each sequence FLOPs and cache grow by the same amount, and weights by no more than that of the batch. So if a
-    batch is compute-bound, every larger one is. The search is exact, on ints. Each pipeline stage needs that many
-    sequences.
+    Args:
+        model: One device's share.
+        workload: A decode step.
+        decode: The bounds of that step.
+        machine: What it runs on.
     """
     gpu, math = machine.gpu, machine.math
 
-    def at(batch: int) -> Step:
+    def decode_at(batch: int) -> Step:
         return _decode(model, dataclasses.replace(workload, batch=batch), machine)
 
-    one = decode if workload.batch == 1 else at(1)
-    per_sequence, cached = int(one.flops), int(one.cache)
+    single = decode if workload.batch == 1 else decode_at(1)
+    per_sequence, cached = int(single.flops), int(single.cache)
     limit = ratio(
         named(per_sequence, "flops_per_sequence", "FLOP of one sequence's step"),
         named(cached, "kv_cache_per_sequence", "bytes of one sequence's cache"),
@@ -241,14 +246,14 @@ def _compute_bound_batch(
     def compute_bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops
 
-    # A batch that reads all experts has the bytes of every larger one, so its bound is a division. Smaller batches may
-    # read fewer experts, and are searched.
+    # A batch with as many sequences as there are experts reads all of them, and a larger batch reads no more. So for
+    # these weights the answer is a division. It is an upper bound, because smaller batches may read fewer experts.
     experts = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
     upper = int(ceil_div(weights(experts) * math.flops, spare))
     smallest = upper if experts == 1 else first_true(compute_bound, 0, upper)
-    step = at(smallest)
-    # Formulas have 'least B where a > b'. So a is the arithmetic of this batch, and b its memory less the smallest
-    # difference, both multiplied by peak * bandwidth.
+    step = decode_at(smallest)
+    # The formula is 'least B where a > b', and the condition is FLOP / peak >= bytes / bandwidth. Multiplied by
+    # peak * bandwidth, both sides are integers, so that a >= b is the same as a > b - 1.
     larger = named(step.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
     smaller = named(step.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
     batch = least("B", smallest, "sequences in the batch", larger, smaller - 1)

@@ -13,14 +13,14 @@ from ..model import Layers, ModelSpec
 def split_into_stages(
     model: ModelSpec, pp: int, sizes: Callable[[int, int], Sequence[int]] = stage_sizes
 ) -> list[ModelSpec]:
-    """Return what each of `pp` pipeline stages has.
+    """Return the model that each of `pp` pipeline stages has.
 
     The embedding is on the first stage, the head on the last; a head that is tied to the embedding is a copy there.
 
     Args:
         model: One tensor-parallel device's share.
-        pp: How many stages.
-        sizes: Returns how many layers each stage has, for (layers, pp), as an engine cuts them.
+        pp: The number of stages.
+        sizes: The engine's function (layers, pp) -> the number of layers on each stage.
 
     Raises AttncalcError if there are fewer layers than stages, or the model has an encoder.
     """
@@ -35,7 +35,7 @@ def split_into_stages(
 
 
 def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
-    """Return what each of `gpus` equal GPUs has in llama.cpp.
+    """Return the model that each of `gpus` equal GPUs has in llama.cpp.
 
     The embedding and other tables stay in host memory. The last GPU has the head; a tied one is a copy there.
     Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.

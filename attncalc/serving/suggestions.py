@@ -1,4 +1,4 @@
-"""Changes that would make a workload fit. Each is tried by answering the changed request."""
+"""Changes that would make a workload fit. `fit` recalculates each changed request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Suggestion(NamedTuple):
     Attributes:
         change: The change in words: 'weights in fp8'.
         flag: The options to type: '--weights-dtype fp8'.
-        result: What fits then.
+        result: What fits after the change.
     """
 
     change: str
@@ -37,10 +37,10 @@ class _Change(NamedTuple):
 
 
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
-    """Return the changes that make it fit, each on its own; () if it fits already, or nothing helps.
+    """Return the changes of which each makes the request fit; () if it fits already, or no change helps.
 
-    Narrow weights and a narrow cache are combined only if neither is enough; more GPUs and a narrow cache only if
-    nothing so far is.
+    Two changes are combined only if no single one is enough: narrow weights with a narrow cache, then a narrow cache
+    with more GPUs.
     """
     if result.fits:
         return ()
@@ -65,7 +65,7 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
 
 
 def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
-    """Yield the changes that make it fit; only the first with `stop`."""
+    """Yield the changes that make the request fit; only the first one with `stop`."""
     for change in changes:
         try:
             result = fit(change.request)
@@ -78,9 +78,9 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
-    now = resolved.gpus if resolved.whole_layers else resolved.devices
+    current = resolved.gpus if resolved.whole_layers else resolved.devices
     for request in with_other_gpus(resolved):
-        if (request.gpus or 1) > now and fits(request):
+        if (request.gpus or 1) > current and fits(request):
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
             pp = f" --pp {request.pp}" if request.pp > 1 else ""
             yield _Change(f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}", request)

@@ -26,9 +26,9 @@ _AS_WEIGHTS = {
 }
 """Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
 _MATRICES = {False: "matrices of attention and MLPs", True: "matrices of routed experts"}
-"""What is quantized, in words; by whether it is the experts only."""
+"""{whether only experts are quantized: what is quantized, in words}."""
 _QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
-"""Dtypes of files that are multiplied as they are. Packed elements, as int4 in I32, are unpacked first."""
+"""{dtype in a file: the dtype in which its matrices are multiplied}. Packed dtypes (int4 in I32) are not here."""
 
 
 class Weights(NamedTuple):
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
     Attributes:
         total: Bytes.
         dtype: Their dtype in words: 'fp8', 'as stored'.
-        parts: (name, label, figure) of what the formula names.
+        parts: (name, label, figure) of each symbol in the formula that has a formula itself.
         notes: What is assumed, as sentences.
     """
 
@@ -61,7 +61,7 @@ def weights(
         model: One tensor-parallel device's share.
         pp: Pipeline stages.
         part: The layers of one stage or GPU, instead of `pp`.
-        in_dtype: The model's dtype; None for its own.
+        in_dtype: The dtype of weights that are not quantized; None for the model's.
         weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
             model's experts_dtype. None for the model's dtype, or for the dtypes of its safetensors files.
 
@@ -83,9 +83,9 @@ def weights(
 def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
     """Return the bytes of weights that one step of the whole batch reads on one device.
 
-    Each weight is read once, except that an embedding is read by rows, and that only as many experts are read as the
-    batch's tokens can pick. In quantized files everything but the matrices of attention and MLPs is assumed to be in
-    the model's dtype. Raises AttncalcError as `weights` does.
+    Each weight is read once, with two exceptions: of an embedding only the batch's rows are read, and of the experts
+    only as many as its tokens can pick. In quantized files everything but the matrices of attention and MLPs is
+    assumed to be in the model's dtype. Raises AttncalcError as `weights` does.
     """
     model_dtype = compute_dtype(model, workload)
     width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
@@ -101,9 +101,9 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
         return quantity(read * width)
     matrices = named(in_matrices, "params_linear_read", f"of them in {_MATRICES[experts_only]}")
     if stored:
-        matrix_bytes, held_in = _stored_matrix_bytes(model, model_dtype, int(in_matrices)), "its files"
+        matrix_bytes, place = _stored_matrix_bytes(model, model_dtype, int(in_matrices)), "its files"
     else:
-        matrix_bytes, held_in = (
+        matrix_bytes, place = (
             _matrices_total(
                 model,
                 lambda m: m.cols * matrix_dtype.row_bytes(m.rows),
@@ -114,22 +114,22 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
             matrix_dtype.name,
         )
     return quantity(
-        named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {held_in}") + (read - matrices) * width
+        named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {place}") + (read - matrices) * width
     )
 
 
 def is_stored(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> bool:
-    """Return whether the weights are as in the model's files: no other dtype was given."""
+    """Return whether the weights have the bytes of the model's files: there are files, and no other dtype is given."""
     return weights_dtype is None and model.stored is not None and model_dtype.name == dtype(model.dtype).name
 
 
 def _experts_only(model: ModelSpec, weights_dtype: str | None) -> bool:
-    """Return whether that dtype is of the routed experts only, as the model was released (gpt-oss)."""
+    """Return whether that dtype is the model's experts_dtype, which applies to routed experts only (gpt-oss)."""
     return weights_dtype is not None and model.experts_dtype == dtype(weights_dtype).name
 
 
 def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
-    """Return the dtype that decides what products run in: the given one, or that of most of the model's files."""
+    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files."""
     if weights_dtype is not None:
         return dtype(weights_dtype)
     if is_stored(model, model_dtype, weights_dtype) and model.stored and model.stored.by_dtype:
@@ -156,7 +156,8 @@ def _matrices_total(
     Args:
         model: One device's share.
         size: Returns the parameters, or the bytes, of one matrix.
-        step: Count the matrices that this step reads: one that layers share once per layer. None counts each once.
+        step: Sum over the matrices that this step reads; one that layers share is read in each of them. None sums over
+            the matrices that are stored, each once.
         experts_only: Only the matrices of routed experts.
         name: The name of the sum in formulas.
     """

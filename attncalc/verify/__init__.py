@@ -1,16 +1,16 @@
 """Real attention layers on a device, measured and compared with the formulas. The only package that imports torch.
 
-    options.py, request.py      what to verify with: as given, and complete
-    device.py                   where to run
+    options.py, request.py      the options of the command, and the complete request
+    device.py                   the device: its free memory, and the peak memory of a run
     cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with random weights
     layers/                     the torch layers, one class per attention kind
     kernels.py, masks.py        torch's attention backends, and their masks
-    plan.py, passes.py          what fits in memory; the ways to run a layer
-    checks/, timing.py          what is compared and measured
+    plan.py, passes.py          the kernels and the context that fit in memory; the ways to run a layer
+    checks/, timing.py          the comparisons; times
     programs/                   what the command runs: each layer, --scaling, --tp
     transformers/               --against transformers
 
-`need_torch` comes before the import of any of these.
+Call `need_torch` before importing any of these.
 """
 
 from __future__ import annotations

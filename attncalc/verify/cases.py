@@ -1,4 +1,4 @@
-"""What is verified: each distinct attention layer of a model."""
+"""The distinct attention layers of a model, each of which is verified once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Case(NamedTuple):
         kind: the attention kind.
         d_source: width of the tokens that keys and values are made from.
         layers: layers that have this attention, in all groups.
-        layers_with_weights: those of them that have weights of their own.
+        layers_with_weights: layers among them that have their own weights.
     """
 
     groups: tuple[str, ...]

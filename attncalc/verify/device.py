@@ -24,7 +24,7 @@ class Device(NamedTuple):
     """A device that torch can use.
 
     Attributes:
-        torch: the device as torch's own.
+        torch: the torch.device.
         name: its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'.
     """
 
@@ -153,7 +153,7 @@ def _peak_on_cpu(run: Callable[[], Tensor]) -> int:
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        output = run()  # kept, so that freeing it is no event
+        output = run()  # assigned, so that it is not freed while events are recorded
     results = profiler.profiler.kineto_results if profiler.profiler else None
     events = [e for e in results.events() if e.name() == "[memory]"] if results else []
     allocated = peak = 0

@@ -1,4 +1,4 @@
-"""Where the checks on small tensors run."""
+"""The device, kernels and random numbers of the checks on small tensors."""
 
 from __future__ import annotations
 

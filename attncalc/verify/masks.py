@@ -1,4 +1,4 @@
-"""Which query sees which key: the mask that a kernel is given."""
+"""Attention masks: which query sees which key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..attention import Chunked, Sliding, Span
 from ..workload import Mask
 
 BLOCK = 1024
-"""Queries per step of `mask_matrix`: comparing positions takes 8 bytes per pair, the mask itself one."""
+"""Queries per step of `mask_matrix`: steps bound the temporary memory, 8 bytes per compared pair of positions."""
 
 
 class KernelMask(NamedTuple):
@@ -30,7 +30,7 @@ NO_MASK = KernelMask()
 
 
 def mask_matrix(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> Tensor:
-    """Return (S, T), True where the query at position queries[i] sees the key at position keys[j].
+    """Return (S, T): [i, j] is True if the query at position queries[i] sees the key at position keys[j].
 
     This is the definition, position by position; `attention/span.py` counts the same pairs in closed form.
     """
@@ -68,10 +68,9 @@ def kernel_mask(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> Kernel
 def padded(matrix: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """Return (B, 1, S, T): `matrix` for a batch whose sequences have `lengths` real tokens, then padding.
 
-    A query in the padding keeps its unpadded row of the mask, so that its softmax is not over nothing. Nobody reads
-    its output.
+    A query in the padding has its row of the unpadded mask, since a softmax over no keys is NaN. Its output is unused.
     """
     device = matrix.device
     real = torch.arange(matrix.shape[-1], device=device)[None, :] < torch.tensor(lengths, device=device)[:, None]
-    both = real[:, None, None, :] & matrix
-    return torch.where(both.any(-1, keepdim=True), both, matrix)
+    visible = real[:, None, None, :] & matrix
+    return torch.where(visible.any(-1, keepdim=True), visible, matrix)

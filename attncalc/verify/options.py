@@ -1,4 +1,4 @@
-"""The options of the command, before a model and a device complete them. Needs no torch."""
+"""The options of the command, without the defaults of model and device. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
 
 
 class VerifyOptions(NamedTuple):
-    """The options as given; None means that the default of the model and the device applies.
+    """The options of the command; None is the default of the model and the device.
 
     Attributes:
         batch: sequences.
         context: tokens of context.
         source: tokens on the encoder's side.
         dtype: dtype of weights and activations.
-        kernel: a backend, or 'all' that run.
+        kernel: a backend, or 'all' for every backend that runs.
         seed: of the random weights and tokens.
         scaling: whether to measure over doubling contexts instead.
         tp: ranks to split each layer over; 1 for none.

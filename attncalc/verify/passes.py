@@ -21,7 +21,7 @@ Phase = Literal["prefill", "decode"]
 
 
 class Pass(NamedTuple):
-    """One way to run a layer. It can be repeated, and leaves out sinks, which torch's kernels do not support.
+    """One way to run a layer, which can be repeated. Sinks are left out: torch's kernels do not support them.
 
     Attributes:
         phase: 'prefill' or 'decode'.
@@ -71,5 +71,5 @@ def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache:
 
 
 def _copied(mask: KernelMask) -> KernelMask:
-    """Copy the mask within the pass, because the predicted peak includes the caller's mask."""
+    """Return a copy of the mask. It is made within the pass, so that the measured peak includes a mask."""
     return mask if mask.matrix is None else KernelMask(matrix=mask.matrix.clone())

@@ -1,4 +1,4 @@
-"""What a verification needs, worked out before it allocates anything, so that it never runs out of memory."""
+"""The kernels and the context that fit in memory, chosen before anything is allocated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
 
 RECURRENCE = "recurrence"
-"""Name in place of a kernel, for a recurrent layer: it calls none."""
+"""The name that a recurrent layer, which calls no kernel, has in place of a kernel's."""
 USABLE_SHARE = 0.8
 """Share of the free memory that a verification may use."""
 OVERHEAD = 256 * 2**20
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 def make_plan(
     model: ModelSpec, request: VerifyRequest, device: Device, *, processes: int = 1, weight_copies: int = 1
 ) -> Plan:
-    """Return what fits in the device's free memory, at the requested context or at a half, a quarter, ... of it.
+    """Return the plan that fits in the device's free memory: the requested context, or a half, a quarter, ... of it.
 
     Raises CannotCheckError if not even MIN_CONTEXT fits, or if no kernel supports a layer.
 
@@ -75,11 +75,11 @@ def make_plan(
     requested = request.context
     while True:
         choice = _choose_kernels(model, request, device, available, weight_copies)
-        without = [case_phase for case_phase, kernels in choice.kernels.items() if not kernels]
-        if not without:
+        without_kernel = [case_phase for case_phase, kernels in choice.kernels.items() if not kernels]
+        if not without_kernel:
             break
-        if request.context == MIN_CONTEXT or without[0] not in choice.too_large:
-            raise _cannot_check(model, request, device, available, without[0], choice.too_large)
+        if request.context == MIN_CONTEXT or without_kernel[0] not in choice.too_large:
+            raise _cannot_check(model, request, device, available, without_kernel[0], choice.too_large)
         request = request._replace(context=max(MIN_CONTEXT, request.context // 2))
     shortened: tuple[str, ...] = ()
     if request.context != requested:
@@ -122,7 +122,7 @@ def _choose_kernels(
             left_out = {k: required[key][k] for k in supported if required[key][k] > available}
             if left_out:
                 too_large[key] = left_out
-    notes = [f"{what} ({' and '.join(phases)})." for what, phases in unsupported.items()]
+    notes = [f"{problem} ({' and '.join(phases)})." for problem, phases in unsupported.items()]
     return _Choice(kernels, too_large, notes)
 
 
@@ -144,8 +144,8 @@ def _cannot_check(
 def required_bytes(model: ModelSpec, request: VerifyRequest, weight_copies: int = 1) -> KernelBytes:
     """Return the bytes that each case needs in each phase, by kernel.
 
-    They are its weights, its input and output, two caches (one is compared with the other), the kernel's peak, and the
-    caller's mask besides the copy that the kernel is given.
+    They are its weights, its input and output, two caches (one is compared with the other), the kernel's peak, and
+    the mask twice: the caller's, and the copy for the kernel.
     """
     size = request.torch_dtype.itemsize
     weights = {g.group: weight_copies * int(g.attention_per_layer) * size for g in params(model).groups}

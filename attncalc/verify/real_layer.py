@@ -21,7 +21,7 @@ class RealLayer:
     """One layer on a device, with the tokens to run it on.
 
     Attributes:
-        case: what it is a layer of.
+        case: the attention layer that it implements.
         request: batch, context and dtype.
         module: the torch layer.
         x: its input, (B, tokens, d_model).
@@ -63,7 +63,7 @@ class RealLayer:
         return Cache(FULL if self.case.crosses else self.case.kind.span, reserved)
 
     def new_state(self) -> Cache | State:
-        """Return what the layer keeps between tokens, before its first token."""
+        """Return an empty cache, or an empty state for a recurrent layer."""
         return State() if self.is_recurrent else self.new_cache()
 
     def full_cache(self, tokens: int) -> Cache:

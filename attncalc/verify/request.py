@@ -24,7 +24,7 @@ KERNELS = {"cpu": ("math", "flash"), "mps": ("math",), "cuda": tuple(BACKENDS)}
 
 
 class VerifyRequest(NamedTuple):
-    """What to verify one model with; nothing is left open.
+    """The complete request for one model.
 
     Attributes:
         batch: sequences.
@@ -44,7 +44,7 @@ class VerifyRequest(NamedTuple):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype as torch's own."""
+        """The torch.dtype."""
         return DTYPES[self.dtype]
 
     def prefill(self, context: int | None = None) -> Workload:

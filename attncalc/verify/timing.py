@@ -1,4 +1,4 @@
-"""How long a layer takes, next to a lower bound from the device's own matmul and copy. No time is checked."""
+"""Times of layers, and lower bounds from the device's own matmul and copy. They are shown and not checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ceiling(NamedTuple):
     bytes_per_s: float
 
     def or_higher(self, other: Ceiling) -> Ceiling:
-        """Return the higher of both throughputs: a busy device shows less than it can reach."""
+        """Return the higher of both throughputs: a busy device reaches less than it can."""
         return Ceiling(max(self.flop_per_s, other.flop_per_s), max(self.bytes_per_s, other.bytes_per_s))
 
     def lower_bound(self, flop: int, moved_bytes: int) -> float:

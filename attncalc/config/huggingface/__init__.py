@@ -1,11 +1,11 @@
-"""A model's own config.json -> a Document of attncalc's keys, by the rules of its model_type's family.
+"""Convert a model's config.json to a Document with attncalc's keys, by the rules of its model_type's family.
 
 - family.py: which family's rules a config is read by (families/*.yaml)
 - fields.py: a config's fields under the names and with the defaults of their class (classes.json)
 - formulas.py: a rule -> its value
 - layers.py: the keys of each layer -> the shortest pattern of kinds of layers
-- read.py: all of it -> the Document: keys of the model and its stacks, notes
-- unused_fields.py: the fields that may matter and that no rule uses
+- read.py: the whole config -> the Document: keys of the model and its stacks, notes
+- unused_fields.py: the fields that may change a figure and that no rule uses
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ MERGED = ("kinds", "encoder", "heads", "variants")
 ADDED = ("require", "ignored", "note")
 """Rules of a model with a vision or audio tower that come in addition to those of its language model."""
 ASSUMED = "assumed"
-"""The rules of --assume-grouped, which are no family's."""
+"""The entry with the rules of --assume-grouped, which is not a family."""
 LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
 
@@ -113,7 +113,7 @@ def as_list(value: Any) -> list[Any]:
 def _rules(name: str) -> dict[str, Any] | None:
     """Return one family's rules, or None if there is no such family.
 
-    An entry that is neither a class of transformers nor has `fields` only serves others to be `like` it.
+    An entry that is neither a class of transformers nor has `fields` is only a base for other families (`like`).
     """
     if name not in _tables() or name == ASSUMED:
         return None
@@ -129,10 +129,10 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 def _merged(name: str) -> dict[str, Any]:
     """Return a family's rules on top of those of the family that it is `like`; null removes a rule."""
-    own = _tables()[name]
-    base = _merged(own["like"]) if "like" in own else {}
-    extended = {key: _without_nulls({**base[key], **own[key]}) for key in MERGED if base.get(key) and own.get(key)}
-    return _without_nulls({**base, **own, **extended})
+    rules = _tables()[name]
+    base = _merged(rules["like"]) if "like" in rules else {}
+    extended = {key: _without_nulls({**base[key], **rules[key]}) for key in MERGED if base.get(key) and rules.get(key)}
+    return _without_nulls({**base, **rules, **extended})
 
 
 def _without_nulls(rules: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,15 +184,15 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     Its rules are those of the inner model_type; the outer model's rules replace some of them, and add to ADDED.
     """
     field = rules["text"]
-    given = outer.given.get(field)
-    if given is None and rules.get("flat"):
-        given = {key: value for key, value in outer.given.items() if key != "model_type"}
-    if not isinstance(given, Mapping):
+    inner_config = outer.given.get(field)
+    if inner_config is None and rules.get("flat"):
+        inner_config = {key: value for key, value in outer.given.items() if key != "model_type"}
+    if not isinstance(inner_config, Mapping):
         raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
-    given = {**rules.get("text_defaults", {}), **given}
-    inner_name = _inner_model_type(name, _class_of(name, rules), field, given)
+    inner_config = {**rules.get("text_defaults", {}), **inner_config}
+    inner_name = _inner_model_type(name, _class_of(name, rules), field, inner_config)
     inner_rules = _supported_rules(inner_name, f"{field}.model_type")
-    fields = Fields(given, _class_of(inner_name, inner_rules), outer)
+    fields = Fields(inner_config, _class_of(inner_name, inner_rules), outer)
     if "text" in inner_rules:
         inner = _inner_family(inner_name, inner_rules, fields)
     else:
@@ -203,14 +203,15 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     return inner._replace(rules=combined, encoder_fields=_encoder_fields(name, combined, outer))
 
 
-def _inner_model_type(name: str, outer_class: ConfigClass, field: str, given: Mapping[str, Any]) -> str:
-    """Return the model_type of the config inside `field`: its own, or what the outer class makes of it."""
-    own, default = given.get("model_type"), outer_class.sub_configs.get(field)
+def _inner_model_type(name: str, outer_class: ConfigClass, field: str, inner_config: Mapping[str, Any]) -> str:
+    """Return the model_type of the config inside `field`: its own, or the one that the outer class sets."""
+    model_type, default = inner_config.get("model_type"), outer_class.sub_configs.get(field)
     if field not in outer_class.fixed_sub_configs:
-        return str(own or default)
-    if own not in (None, default, name):
+        return str(model_type or default)
+    if model_type not in (None, default, name):
         raise AttncalcError(
-            f"{field}.model_type '{truncate(str(own))}': the class of {name} makes it a {default}", "correct the config"
+            f"{field}.model_type '{truncate(str(model_type))}': the class of {name} makes it a {default}",
+            "correct the config",
         )
     return str(default)
 
@@ -220,12 +221,12 @@ def _encoder_fields(name: str, rules: Mapping[str, Any], outer: Fields) -> Field
     field = rules.get("encoder", {}).get("config")
     if field is None:
         return None
-    given = outer.given.get(field)
-    if not isinstance(given, Mapping):
+    encoder_config = outer.given.get(field)
+    if not isinstance(encoder_config, Mapping):
         raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its encoder there")
-    inner_name = str(given.get("model_type") or _class_of(name, rules).sub_configs.get(field))
+    inner_name = str(encoder_config.get("model_type") or _class_of(name, rules).sub_configs.get(field))
     inner_rules = _supported_rules(inner_name, f"{field}.model_type")
-    return Fields(given, _class_of(inner_name, inner_rules), outer)
+    return Fields(encoder_config, _class_of(inner_name, inner_rules), outer)
 
 
 def _assumed_family(config: Mapping[str, Any]) -> Family:

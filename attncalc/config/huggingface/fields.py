@@ -84,12 +84,12 @@ class Fields(Mapping[str, Any]):
         outer: The fields of the config that contains this one, for a text_config; else None.
     """
 
-    def __init__(self, given: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
         """Raise AttncalcError if two names of one field have different values."""
         self._class = config_class
         self.given: dict[str, Any] = {}
         written: dict[str, str] = {}
-        for name, value in given.items():
+        for name, value in config.items():
             own_name = self.own_name(name)
             if own_name in self.given and self.given[own_name] != value:
                 first = f"{written[own_name]} {truncate(repr(self.given[own_name]))}"
@@ -102,7 +102,7 @@ class Fields(Mapping[str, Any]):
 
     @property
     def outer_or_self(self) -> Fields:
-        """The fields around a text_config, where a model's dtype and architectures are; else the fields themselves."""
+        """The fields of the config around a text_config, which has the dtype and architectures; else these fields."""
         return self.outer or self
 
     def own_name(self, name: str) -> str:
@@ -134,8 +134,8 @@ class Fields(Mapping[str, Any]):
 
     def is_default(self, name: str) -> bool:
         """Return whether the config gives the default; null, false, 0 and an empty list count as equal."""
-        given, default = self.given.get(name), self.default(name)
-        return bool(given == default or not (given or default))
+        value, default = self.given.get(name), self.default(name)
+        return bool(value == default or not (value or default))
 
     def is_of_class(self, name: str) -> bool:
         """Return whether the class has a field of that name."""

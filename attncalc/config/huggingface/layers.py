@@ -32,7 +32,7 @@ _EXPERT_KEYS = {
 def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -> dict[str, Any]:
     """Return the keys of a model file for all layers: those of equal layers, or a pattern of kinds.
 
-    Raises AttncalcError if `n_layers` is no number of layers, or a layer's kind is not among the family's `kinds`.
+    Raises AttncalcError if `n_layers` is not a possible number, or the family has no rules for a layer's kind.
     """
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
@@ -76,7 +76,7 @@ def _rules_of_kinds(rules: Mapping[str, Any], kinds: Sequence[str], i: int) -> d
 
 
 def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: int) -> Layer:
-    """Return layer i by its rules. Raises AttncalcError if it slides and has no window."""
+    """Return layer i by its rules. Raises AttncalcError if its window or chunk has no size."""
     keys = {key: value_of(rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:

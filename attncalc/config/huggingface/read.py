@@ -1,4 +1,4 @@
-"""config.json -> Document: the values of its family's rules, and an error for what they do not cover."""
+"""Convert a config.json to a Document: compute the rules of its family, and reject fields that no rule uses."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _check_requirements(family: Family) -> None:
             continue
         values = {name: fields[name] for name in names_in(formula)}
         values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
-        shown = ", ".join(f"{name} {truncate(repr(value))}" for name, value in values.items())
-        subject = shown if len(values) == 1 else f"the combination of {shown}"
+        listed = ", ".join(f"{name} {truncate(repr(value))}" for name, value in values.items())
+        subject = listed if len(values) == 1 else f"the combination of {listed}"
         raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 

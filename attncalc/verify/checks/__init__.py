@@ -1,1 +1,1 @@
-"""What is compared: counts that must be equal, peak memory, the kernels' numerics, and a layer's behaviour."""
+"""The checks: exact counts, peak memory, the kernels' numerics, and a layer's behaviour."""

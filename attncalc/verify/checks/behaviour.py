@@ -1,4 +1,4 @@
-"""What a layer must do, checked on a small layer of the same kind: few heads of their true widths, few tokens."""
+"""Checks of a layer's behaviour on a small layer of its kind: few heads of their true widths, few tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECTION = "layer behaviour"
 
 
 def behaviour(case: Case, env: Environment) -> Iterator[Check]:
-    """Make every check of the small layer; of a recurrent layer only that decoding equals a prefill."""
+    """Yield every check of the small layer; for a recurrent layer only that decoding equals a prefill."""
     request = VerifyRequest(2, TOKENS, TOKENS, "fp32", env.kernels)
     small = RealLayer(small_case(case), request, env.device.torch, env.random)
     if small.is_recurrent:
@@ -96,8 +96,10 @@ def equals_definition(small: RealLayer) -> Check:
     output = small.prefill(tokens, attend_with(REFERENCE, small.prefill_mask(tokens)))
     expected = small.by_definition().to(output.device, output.dtype)
     note = "every head by itself in fp64, with norms, sinks and gate"
-    other = f"the definition of {small.case.kind.label}"
-    return _same("equals_definition", "layer vs definition", relative_error(output, expected), note, other)
+    definition = f"the definition of {small.case.kind.label}"
+    return _equality_check(
+        "equals_definition", "layer vs definition", relative_error(output, expected), note, definition
+    )
 
 
 def equals_torch_mha(case: Case, env: Environment) -> Check:
@@ -120,7 +122,7 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
         expected = torch_mha(x, x, x, attn_mask=torch_mask, need_weights=False)[0]
         error = max(error, float((output - expected).abs().max()))
     note = "torch.nn.MultiheadAttention with 4 heads of the true width, with biases"
-    return _same("equals_torch_mha", "MHA vs torch.nn", error, note, "torch.nn.MultiheadAttention")
+    return _equality_check("equals_torch_mha", "MHA vs torch.nn", error, note, "torch.nn.MultiheadAttention")
 
 
 def shuffled(small: RealLayer) -> Check:
@@ -130,7 +132,7 @@ def shuffled(small: RealLayer) -> Check:
     attend = attend_with(REFERENCE, NO_MASK)
     error = relative_error(small.module(x[:, order], attend), small.module(x, attend)[:, order])
     note = "small layer without mask and positions, tokens in another order"
-    return _same("shuffled", "permuted tokens", error, note, "attention over a set of tokens")
+    return _equality_check("shuffled", "permuted tokens", error, note, "attention over a set of tokens")
 
 
 def token_by_token(small: RealLayer) -> Check:
@@ -140,7 +142,9 @@ def token_by_token(small: RealLayer) -> Check:
     expected = small.prefill(tokens, attend_with(REFERENCE, small.prefill_mask(tokens)))
     steps = [small.decode(position, REFERENCE, cache) for position in range(tokens)]
     note = f"small layer, {tokens} decode steps, {'state' if small.is_recurrent else span.label}"
-    return _same("token_by_token", "token by token", relative_error(torch.cat(steps, 1), expected), note, "a prefill")
+    return _equality_check(
+        "token_by_token", "token by token", relative_error(torch.cat(steps, 1), expected), note, "a prefill"
+    )
 
 
 def absorbed_equals_expanded(small: RealLayer) -> Check:
@@ -148,11 +152,11 @@ def absorbed_equals_expanded(small: RealLayer) -> Check:
     attend = attend_with(REFERENCE, small.prefill_mask(small.request.context))
     error = relative_error(small.module(small.x, attend, absorb=True), small.module(small.x, attend, absorb=False))
     note = "absorbed and expanded MLA, 4 heads of the true widths"
-    return _same("absorbed_equals_expanded", "absorbed MLA", error, note, "MLA with expanded K and V")
+    return _equality_check("absorbed_equals_expanded", "absorbed MLA", error, note, "MLA with expanded K and V")
 
 
-def _same(name: str, label: str, error: float, note: str, other: str) -> Check:
-    failure = f"the layer computes something else than {other}"
+def _equality_check(name: str, label: str, error: float, note: str, expected: str) -> Check:
+    failure = f"the layer computes something else than {expected}"
     return Check(
         SECTION, name, label, 0, error, tolerance(torch.float32), note=f"largest difference; {note}", failure=failure
     )

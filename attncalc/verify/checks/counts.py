@@ -1,4 +1,4 @@
-"""What can be counted and must be equal: parameters, bytes of the cache, FLOPs, visible pairs."""
+"""Checks of counts, which must be equal: parameters, bytes of the cache, FLOPs, visible pairs."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def counted_flops(run: Callable[[], Tensor]) -> int:
 
 
 def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
-    """Whether torch counts the FLOPs of this kernel; None if its counter fails with these heads.
+    """Return whether torch counts the FLOPs of this kernel; None if its counter fails with these heads.
 
     It does not count fused attention on a CPU (pytorch#195460), and until 2026 failed for grouped heads in a fused
     kernel (pytorch#177188).

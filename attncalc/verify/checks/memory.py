@@ -1,4 +1,4 @@
-"""Peak memory: what `attncalc memory` predicts, and what the device measured."""
+"""Checks of peak memory: the prediction of `attncalc memory`, and the device's measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel must compute: its definition, visible pairs only, and weights that sum to 1."""
+"""Checks of the kernels: equal to the reference, only visible keys have an effect, and weights sum to 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 def numerics(kind: Attention, env: Environment) -> Iterator[Check]:
-    """Make every check of the kernels, with the heads of this kind."""
+    """Yield every check of the kernels, with the heads of this kind."""
     for kernel in env.kernels:
         yield from kernel_equals_reference(kernel, kind, env)
     for kernel in (REFERENCE, *env.kernels):

@@ -1,4 +1,4 @@
-"""How far two results are apart, and how far apart they may be."""
+"""Errors of measured results, and the errors that checks tolerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every layer around an attention kernel has in common.
+"""The base of every layer that calls an attention kernel.
 
 A layer's parameters have the names that the kind's `matrices` gives them, but their shapes come from the kind's own
 fields: the formula and the layer are two independent statements. Positions are left out, since they add no parameter
@@ -18,7 +18,7 @@ from ...attention import Chunked, Sliding, Span
 SMALL_HEADS = 4
 """Query heads of a layer that is shrunk for the behaviour checks."""
 SMALL_SPAN = 5
-"""Window or chunk of a shrunk layer: the 24 tokens of a check then go round its ring buffer more than once."""
+"""Window or chunk of a shrunk layer: the 24 tokens of a check then fill its ring buffer more than once."""
 
 
 class Attend(Protocol):

@@ -52,7 +52,7 @@ class GroupedAttention(AttentionLayer):
                 self.k_norm = RMSNorm(k if all_heads else self.d_head)
         if kind.sinks:
             self.sinks = nn.Parameter(torch.zeros(kind.n_heads))
-        if kind.extra_vectors:  # counted as parameters; what a family does with them is left out
+        if kind.extra_vectors:  # counted as parameters; their use differs between families and is left out
             self.vectors = nn.Parameter(torch.zeros(kind.extra_vectors))
 
     @staticmethod

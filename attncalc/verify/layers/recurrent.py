@@ -1,4 +1,4 @@
-"""What recurrent layers have in common: a state of fixed size, convolutions over the last tokens, norms.
+"""The base of recurrent layers: a state of fixed size, convolutions over the last tokens, norms.
 
 As in `base`, parameters have the names of the kind's `matrices` and shapes from the kind's own fields. The projections
 process all tokens together; the recurrence processes one token after another, as it is defined, and is slow.
@@ -20,7 +20,7 @@ SMALL_SIZES = {"n_heads": 4, "n_k_heads": 2, "n_groups": 2, "d_inner": 64}
 
 
 class State:
-    """What a recurrent layer keeps for later tokens: tensors by name, whose size does not depend on the context."""
+    """The state of a recurrent layer: tensors by name, whose size does not depend on the context."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -52,7 +52,9 @@ class RecurrentLayer(nn.Module):
     def shrink(kind: Any) -> Any:
         """Return `kind` with few heads and channels, for the behaviour checks."""
         sizes = vars(kind)
-        return dataclasses.replace(kind, **{n: min(sizes[n], most) for n, most in SMALL_SIZES.items() if sizes.get(n)})
+        return dataclasses.replace(
+            kind, **{n: min(sizes[n], limit) for n, limit in SMALL_SIZES.items() if sizes.get(n)}
+        )
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model), continuing from `state`, and update `state`."""

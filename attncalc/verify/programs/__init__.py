@@ -11,7 +11,7 @@ from ..options import VerifyOptions
 from ..request import VerifyRequest
 
 OnProgress = Callable[[str], None]
-"""Called with what is done now, for a progress bar."""
+"""Called with the description of the current step, for a progress bar."""
 
 
 def verify(

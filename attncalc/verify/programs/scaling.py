@@ -1,4 +1,4 @@
-"""Time and peak memory of each layer over doubling contexts: what grows with the tokens, what with their square."""
+"""Time and peak memory of each layer over doubling contexts, to see what grows linearly and what quadratically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def doubling_contexts(longest: int) -> tuple[int, ...]:
 def verify_scaling(
     model: ModelSpec, request: VerifyRequest, device: Device, *, on_progress: OnProgress
 ) -> VerifyResult:
-    """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are information.
+    """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are only shown.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """

@@ -1,4 +1,4 @@
-"""Verify what each rank of a tensor-parallel layer holds, with layers split by torch's own tensor parallelism."""
+"""Verify the parameters and the cache of each rank, with layers split by torch's own tensor parallelism."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def _unsplit_reason(case: Case) -> str:
 
 
 RankReport = dict[str, Any]
-"""What a rank measured on one layer: 'params' by name, bytes of its 'cache', relative 'error' of its output."""
+"""The measurements of a rank on one layer: 'params' by name, bytes of its 'cache', relative 'error' of its output."""
 
 
 def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankReport]) -> Iterator[Check]:
     sharded = symbolic._replace(kind=symbolic.kind.shard(symbol("tp", tp, "tensor-parallel devices")))
     matrices = {m.name: m.params for m in sharded.kind.matrices(sharded.stack.d_model, sharded.d_source)}
-    where = f"per rank, of {tp}; if the ranks differ, the value furthest from the prediction"
+    scope = f"per rank, of {tp}; if the ranks differ, the value furthest from the prediction"
     for name in {**matrices, **ranks[0]["params"]}:
         predicted = matrices.get(name, 0)
         yield Check(
@@ -111,7 +111,7 @@ def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankRep
             predicted,
             furthest([rank["params"].get(name, 0) for rank in ranks], predicted),
             unit=PARAMS,
-            note=f"elements {where}",
+            note=f"elements {scope}",
             failure="this matrix is split or replicated differently than --tp predicts",
         )
     predicted = total(matrices.values())
@@ -122,7 +122,7 @@ def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankRep
         predicted,
         furthest([sum(rank["params"].values()) for rank in ranks], predicted),
         unit=PARAMS,
-        note=f"elements of all parameters {where}",
+        note=f"elements of all parameters {scope}",
         failure="a matrix is split or replicated differently than --tp predicts",
     )
     if symbolic.decodes:
@@ -134,7 +134,7 @@ def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankRep
             predicted,
             furthest([rank["cache"] for rank in ranks], predicted),
             unit=BYTES,
-            note=f"bytes {where}",
+            note=f"bytes {scope}",
             failure="KV heads are split or replicated differently than --tp predicts",
         )
     yield Check(
@@ -198,7 +198,7 @@ def _run_rank(
 
 
 def _measure_part(layer: RealLayer, tp: int, mesh: Any, kernel: str) -> RankReport:
-    """Compare the split layer's output with the whole one's, and measure what this rank holds.
+    """Compare the output of the split layer with that of the whole one, and measure this rank's parameters and cache.
 
     Outputs are compared by the reference, which supports sinks, on a few tokens; the cache is filled with all tokens.
     """

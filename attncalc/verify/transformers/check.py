@@ -26,7 +26,7 @@ from .model import TransformersModel, first_line
 
 DEFAULT_BATCH = 2
 DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
-"""Tokens by default. Classes with a recurrence process them one by one, so they are fewer."""
+"""Default tokens. They are fewer for recurrent classes, which process them one by one, and for a source."""
 
 
 class TransformersComparison(NamedTuple):
@@ -92,7 +92,7 @@ def compare_with_transformers(
     attention_params = hf_model.attention_params(modules, without_positions)
     checks = [_params_total(model, hf_model, config), _params_attention(model, attention_params)]
     for stack in model.stacks:
-        stack_calls = [call for call in calls if call.module.reads == stack.input]
+        stack_calls = [call for call in calls if call.module.side == stack.input]
         checks += _stack_checks(model, stack, workload, stack_calls, ran=bool(results))
     for tokens, result in results.items():
         checks += _cache_checks(model, workload, tokens, result) if result.has_cache else ()
@@ -146,8 +146,8 @@ def _context_lengths(model: ModelSpec, context: int) -> list[int]:
 
 def _params_total(model: ModelSpec, hf_model: TransformersModel, config: Mapping[str, Any]) -> Check:
     """Check all parameters, with those that the class holds in another way than the checkpoint."""
-    measured, others = hf_model.params()
-    notes = [f"parameters of the class{', of its language side' if others else ''}, tied tensors once"]
+    measured, other_parts = hf_model.params()
+    notes = [f"parameters of the class{', of its language side' if other_parts else ''}, tied tensors once"]
     mlps = [group.mlp for _, group in model.groups() if group.mlp]
     router_biases = hf_model.router_bias_buffers()
     if router_biases and any(mlp.n_experts and mlp.router_bias for mlp in mlps):
@@ -225,19 +225,19 @@ def _layer_groups(model: ModelSpec) -> dict[str, LayerGroup]:
 def _take_calls(remaining: list[ModuleCall], group: LayerGroup) -> list[ModuleCall]:
     """Remove the calls of one layer of `group` from the front of `remaining` and return them.
 
-    A class may hold several attention modules in one layer that are separate layer groups here. Then the module whose
-    parameters are closest to the group's is taken.
+    A class may hold several attention modules in one layer that are separate layer groups here. Then the result is
+    the module whose number of parameters is closest to the group's.
     """
     if group.modules == 1:
         layer = [call for call in remaining if call.module.layer == remaining[0].module.layer]
         contiguous = next((i for i, call in enumerate(remaining) if call not in layer), len(remaining))
         side_by_side = layer[:contiguous]
-        taken = [min(side_by_side, key=lambda call: abs(call.module.params - group.params))]
+        layer_calls = [min(side_by_side, key=lambda call: abs(call.module.params - group.params))]
     else:
-        taken = remaining[: group.modules]
-    for call in taken:
+        layer_calls = remaining[: group.modules]
+    for call in layer_calls:
         remaining.remove(call)
-    return taken
+    return layer_calls
 
 
 def _params_of_layer(group: LayerGroup, layers: list[list[ModuleCall]]) -> Check:

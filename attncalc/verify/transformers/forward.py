@@ -95,12 +95,12 @@ def _record_calls(
     before: dict[nn.Module, MatmulFlops] = {}
     batched_in_linear: list[int] = []
 
-    def enter(entered: nn.Module, *_: object) -> None:
-        before[entered] = _counted(counter)
+    def enter(called: nn.Module, *_: object) -> None:
+        before[called] = _counted(counter)
 
-    def leave(left: nn.Module, *_: object) -> None:
-        flops = MatmulFlops(*(now - then for now, then in zip(_counted(counter), before[left], strict=True)))
-        if left is not module:
+    def leave(called: nn.Module, *_: object) -> None:
+        flops = MatmulFlops(*(now - then for now, then in zip(_counted(counter), before[called], strict=True)))
+        if called is not module:
             batched_in_linear.append(flops.batched)
             return
         moved = sum(batched_in_linear)

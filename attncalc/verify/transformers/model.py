@@ -21,7 +21,7 @@ from ...model import Head
 from ...units import truncate
 
 ATTENTION = re.compile(r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$")
-"""Class names of attention modules, and of what takes their place in recurrent layers."""
+"""Class names of attention modules, and of the modules that replace them in recurrent layers."""
 RESIDUAL_NORM = re.compile(r"(^|\.)(layer_norm|LayerNorm|ln|self_attn_layer_norm)\.")
 """The norm of the residual, which some attention modules contain (T5, BERT and its relatives)."""
 POSITIONS = re.compile(r"relative_attention_bias\.")
@@ -32,7 +32,7 @@ LANGUAGE = re.compile(r"(^|\.)(language_model|text_model|lm_head|vision_embed_to
 """Names of the language side of a multimodal model. Fuyu embeds patches of an image as it embeds tokens."""
 TOWER = re.compile(r"vision|visual|image|audio|speech|codec|_extend")
 """Names of the other parts of a multimodal model."""
-LOOKS_AT_TOKENS = "warn_if_padding_and_no_attention_mask"
+READS_TOKEN_VALUES = "warn_if_padding_and_no_attention_mask"
 """A method of some classes that reads token values, which meta tensors do not have."""
 CORRECTION = re.compile(r"(e_score_correction_bias|balancing_biases)$")
 """A router's bias that checkpoints contain, although the class holds it as a buffer."""
@@ -43,14 +43,14 @@ class AttentionModule(NamedTuple):
 
     Attributes:
         path: its name in the model.
-        reads: what its stack reads: 'target' or 'source'.
+        side: the tokens that its stack processes: 'target' or 'source'.
         layer: path of its layer.
         params: elements of the parameters that attncalc counts as attention.
         other_params: elements of its other parameters: a norm of the residual, a table of positions.
     """
 
     path: str
-    reads: str
+    side: str
     layer: str
     params: int
     other_params: int
@@ -79,8 +79,8 @@ class TransformersModel:
         self.has_experts = False
         for module in self.model.modules():
             name = type(module).__name__
-            if hasattr(module, LOOKS_AT_TOKENS):
-                setattr(module, LOOKS_AT_TOKENS, lambda *_: None)
+            if hasattr(module, READS_TOKEN_VALUES):
+                setattr(module, READS_TOKEN_VALUES, lambda *_: None)
             if name.endswith("Experts") and not name.endswith("TopKExperts"):
                 self.has_experts = True
                 module.forward = lambda hidden_states, *_, **__: torch.zeros_like(hidden_states)
@@ -97,7 +97,7 @@ class TransformersModel:
 
     def params(self) -> tuple[int, dict[str, int]]:
         """Return the parameters of the language side, tied tensors once, and those of the other parts by name."""
-        language, others = 0, dict[str, int]()
+        language, other_parts = 0, dict[str, int]()
         sizes = {name: parameter.numel() for name, parameter in self.model.named_parameters()}
         language_prefixes = {
             name[:i] for name in filter(self.is_language, sizes) for i, c in enumerate(name) if c == "."
@@ -108,8 +108,8 @@ class TransformersModel:
             else:
                 parts = name.split(".")
                 part = next(p for i, p in enumerate(parts) if ".".join(parts[: i + 1]) not in language_prefixes)
-                others[part] = others.get(part, 0) + size
-        return language, others
+                other_parts[part] = other_parts.get(part, 0) + size
+        return language, other_parts
 
     def router_bias_buffers(self) -> int:
         """Return the elements of router biases that the class holds as buffers."""
@@ -128,8 +128,8 @@ class TransformersModel:
         """Return every attention module of the language side, in order.
 
         Args:
-            without_positions: what the stacks read ('target', 'source') whose table of relative positions does not
-                count as attention.
+            without_positions: the sides ('target', 'source') whose table of relative positions does not count as
+                attention.
         """
         modules = []
         last = "."
@@ -139,10 +139,10 @@ class TransformersModel:
                 continue
             if self.is_language(f"{path}."):
                 last = path
-                reads = self._reads(layer[1])
-                attention = sum(p.numel() for p in attention_parameters(module, reads in without_positions))
+                side = self._side(layer[1])
+                attention = sum(p.numel() for p in attention_parameters(module, side in without_positions))
                 total = sum(p.numel() for p in module.parameters())
-                modules.append(AttentionModule(path, reads, layer[0], attention, total - attention))
+                modules.append(AttentionModule(path, side, layer[0], attention, total - attention))
         return modules
 
     def attention_params(self, modules: Collection[AttentionModule], without_positions: Collection[str]) -> int:
@@ -150,12 +150,12 @@ class TransformersModel:
         sizes = {
             id(p): p.numel()
             for module in modules
-            for p in attention_parameters(self.model.get_submodule(module.path), module.reads in without_positions)
+            for p in attention_parameters(self.model.get_submodule(module.path), module.side in without_positions)
         }
         return sum(sizes.values())
 
-    def _reads(self, prefix: str) -> str:
-        """Return what a stack reads, from the path of its list of layers."""
+    def _side(self, prefix: str) -> str:
+        """Return the side of a stack, 'target' or 'source', from the path of its list of layers."""
         return "source" if self.is_encoder_decoder and "encoder" in prefix.split(".") else "target"
 
     @property
