@@ -123,8 +123,7 @@ class ServingOptions(Options):
         option(
             "--vllm-log",
             metavar="FILE",
-            help="Instead of --gpu: a start-up log of vLLM (- for standard input), which is compared with what is "
-            "predicted.",
+            help="Instead of --gpu: a start-up log of vLLM (- for standard input), to compare with the prediction.",
         ),
     ] = None
 

@@ -32,7 +32,7 @@ def list_presets(output: o.ListOutputOptions) -> None:
     _list(output)
 
 
-@app.command(help="Print a preset's YAML, as a start for a model file of your own.")
+@app.command(help="Print a preset's YAML, as a start for your own.")
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The preset's name.")], output: o.PlainOutputOptions
 ) -> None:
@@ -59,7 +59,7 @@ def add(
     output.write(to_model_file(model, assume_grouped=assume_grouped))
 
 
-@app.command(help="List the model_types of config.json that are supported, and why the others are not.")
+@app.command(help="List the supported model_types of config.json. Each unsupported one is listed with the reason.")
 def families(output: o.ListOutputOptions) -> None:
     from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 

@@ -90,7 +90,7 @@ class _Section:
 
 
 def _encoder(document: Document) -> Stack:
-    """Return the encoder of an encoder-decoder: its own keys, and the decoder's for what it leaves out."""
+    """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not give itself."""
     top = document.data
     inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in NOT_INHERITED}
     section = _Section(document, ("encoder",), top["encoder"])

@@ -1,4 +1,4 @@
-"""The explanation of a figure: its formula in symbols, the numbers below them, what each symbol means, the source."""
+"""The explanation of a figure: its formula in symbols and in numbers, the meaning of each symbol, the source."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is being done now, in a progress bar.
+    """Yield a function that shows the current step in a progress bar.
 
     Nothing is shown if standard error is not a terminal, and the bar disappears at the end.
     """

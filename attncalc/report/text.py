@@ -1,4 +1,4 @@
-"""A report as plain text: what a pipe or a file gets, and the layout of a terminal's tables."""
+"""A report as plain text, for pipes and files; terminal.py uses the same table layout."""
 
 from __future__ import annotations
 

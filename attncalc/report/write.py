@@ -56,7 +56,7 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
 
 
 def drop_output() -> None:
-    """Discard what is still in the buffer; Python would try to write it again at exit."""
+    """Discard the rest of the buffer; Python would try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

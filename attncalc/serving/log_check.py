@@ -1,4 +1,4 @@
-"""A start-up log of vLLM, compared with what is predicted from the memory and the arguments in it."""
+"""Compare a start-up log of vLLM with the prediction from the memory and the arguments in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of one GPU, from what the engine takes down to what is left for the cache."""
+"""The memory budget of one GPU: the share that the engine takes, less weights and reserve, is for the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MemoryBudget(NamedTuple):
         usable: Bytes that the engine takes.
         weights: The weights on this GPU.
         reserve: What is reserved for activations, CUDA graphs and the driver.
-        short: Bytes by which weights and reserve exceed what the engine takes.
+        short: Bytes by which weights and reserve exceed `usable`.
         layers: The number of layers on this GPU, if it does not have all of them.
     """
 
@@ -83,7 +83,7 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
 
 
 def reserve_for(resolved: ResolvedRequest, model: ModelSpec, batch: int, context: int) -> Reserve:
-    """Return what is reserved on a GPU with `model`, or a part of one, for `batch` sequences of `context` tokens.
+    """Return the reserve of a GPU with `model`, or a part of one, for `batch` sequences of `context` tokens.
 
     Raises AttncalcError as `reserve` does.
     """

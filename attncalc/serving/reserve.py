@@ -37,12 +37,12 @@ class Share(NamedTuple):
 
 
 class Reserve(NamedTuple):
-    """What is reserved on one GPU.
+    """The memory that is reserved on one GPU.
 
     Attributes:
         total: Bytes.
         parts: (name, label, figure) of each symbol in the formula that has a formula itself.
-        note: What is estimated, as a sentence.
+        note: A sentence that names the estimates.
     """
 
     total: Quantity
@@ -63,7 +63,7 @@ def parse_share(text: str, option: str) -> Share:
 
 
 def reserve(model: ModelSpec, engine: str, limits: Limits, pp: int = 1, *, in_dtype: str | None = None) -> Reserve:
-    """Return what is reserved on one of the model's devices.
+    """Return the reserve of one of the model's devices.
 
     The tensors are: the residual and a layer's input, the widest tensors within one layer, and the logits in fp32
     with their probabilities. SGLang's share of the memory already leaves room for them, so it reserves the constant

@@ -44,7 +44,7 @@ class RealLayer:
         self.source = self.random_tokens(request.source or 0, case.d_source) if case.crosses else None
 
     def cached_bytes(self, tokens: int) -> int:
-        """Return the bytes of what is cached for `tokens` tokens of each sequence."""
+        """Return the bytes cached for `tokens` tokens of each sequence."""
         width = sum(c.rows * c.width for c in self.case.kind.cache())
         return self.request.batch * tokens * width * self.x.itemsize
 

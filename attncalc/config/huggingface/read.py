@@ -82,7 +82,7 @@ def _assumption(family: Family, unused: Sequence[str]) -> str:
 
 
 def _model_keys(family: Family) -> dict[str, Any]:
-    """Return the keys of the model file, but for the title and what is read from `quantization_config`."""
+    """Return the keys of the model file, except the title and those from `quantization_config`."""
     rules, fields = family.rules, family.fields
     check_values(fields, names_in(rules))
     _check_requirements(family)

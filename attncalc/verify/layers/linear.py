@@ -13,7 +13,8 @@ from .recurrent import Convolution, Gain, RecurrentLayer, State, project
 class DeltaLayer(RecurrentLayer):
     """Gated DeltaNet and Kimi Delta Attention.
 
-    Each token replaces what its key reads from the state by its value. The decay is per head, or per channel.
+    Each token reads a value from the state with its key, and replaces it by its own value. The decay is per head, or
+    per channel.
     """
 
     def __init__(self, kind: GatedDeltaNet, d_model: int) -> None:

@@ -141,7 +141,7 @@ def _inputs(hf_model: TransformersModel, batch: int, tokens: int, source: int | 
 
 
 def _cache_tensors(value: object, scales_with: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors inside a cache, each once, with what they grow with: 'context', 'source' or 'state'."""
+    """Yield ('context', 'source' or 'state', tensor) for each tensor inside a cache: what its size depends on."""
     if id(value) in visited:
         return
     visited.add(id(value))
