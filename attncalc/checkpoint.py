@@ -58,7 +58,7 @@ class CheckpointWeights(NamedTuple):
     Attributes:
         files: how many files.
         tensors: how many tensors.
-        by_dtype: what is stored in each dtype, the largest first; () if only the index exists, which has no dtypes.
+        by_dtype: the part that each dtype has, the largest first; () if only the index exists, which has no dtypes.
         size: bytes of all tensors, without headers.
     """
 

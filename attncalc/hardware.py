@@ -12,39 +12,39 @@ from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .units import DTYPES, DType, dtype
 
-SHARE = (3, 4)
-"""The fraction of a memory shared with the host that the GPU may take by default: Metal's on Macs of 64 GB and more
+UNIFIED_MEMORY_SHARE = (3, 4)
+"""The fraction of unified memory that the GPU may use by default: Metal's on Macs of 64 GB and more
 (recommendedMaxWorkingSetSize in llama.cpp's start-up log)."""
 
-_SIXTEEN = ("bf16", "fp16")
-_MULTIPLIED_NARROW = ("fp8", "int8", "fp4")
-"""Dtypes of weights that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
+_SIXTEEN_BITS = ("bf16", "fp16")
+_NARROW_MATMULS = ("fp8", "int8", "fp4")
+"""Weight dtypes that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
 
 
-def _runs_in(stored: DType) -> tuple[str, ...]:
-    """Return the dtypes that weights stored in `stored` are multiplied in, the fastest first.
+def _matmul_dtypes(stored: DType) -> tuple[str, ...]:
+    """Return the dtypes in which matmuls of weights in `stored` can run, the fastest first.
 
-    A dtype of 16 bits or more runs only in itself. For its own quantised dtypes, llama.cpp converts activations to int8
-    and multiplies in int8 (mul_mat_q in ggml/src/ggml-cuda/mmq.cuh). int4 and mxfp4 are only storage: they are
-    multiplied in 16 bits (W4A16: vLLM's Marlin kernels).
+    Weights of 16 bits or more are multiplied only in their own dtype. For its own quantised dtypes, llama.cpp converts
+    activations to int8 and multiplies in int8 (mul_mat_q in ggml/src/ggml-cuda/mmq.cuh). int4 and mxfp4 are only
+    storage: they are multiplied in 16 bits (W4A16: vLLM's Marlin kernels).
     """
     if stored.bits >= 16:
         return (stored.name,)
-    if stored.name in _MULTIPLIED_NARROW:
-        return (stored.name, *_SIXTEEN)
-    return ("int8", *_SIXTEEN) if stored.name.startswith(("q", "iq")) else _SIXTEEN
+    if stored.name in _NARROW_MATMULS:
+        return (stored.name, *_SIXTEEN_BITS)
+    return ("int8", *_SIXTEEN_BITS) if stored.name.startswith(("q", "iq")) else _SIXTEEN_BITS
 
 
-RUNS_IN = {name: _runs_in(stored) for name, stored in DTYPES.items()}
-"""The dtypes that products run in, by dtype of the weights. A GPU without units for the first takes the next. For a
-dtype of 16 bits or more there is no next one: engines reject it."""
+MATMUL_DTYPES = {name: _matmul_dtypes(stored) for name, stored in DTYPES.items()}
+"""The dtypes in which matmuls can run, by dtype of the weights, the fastest first. A GPU without units for the first
+uses the next. Weights of 16 bits or more have only one: engines reject them on a GPU without units for it."""
 
 
 class Peak(NamedTuple):
-    """The dtype that a GPU multiplies in.
+    """The peak of a GPU's matmuls in one dtype.
 
     Attributes:
-        dtype: its name.
+        dtype: the dtype.
         flops: dense FLOP/s; an integer operation counts as one FLOP.
     """
 
@@ -64,8 +64,8 @@ class Gpu:
         memory: bytes that software sees, fewer than marketed.
         bandwidth: bytes/s of the memory.
         flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
-        measured: `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
-        unified: the memory is shared with the host.
+        measured: whether `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
+        unified: whether the memory is shared with the host.
         aliases: other names.
         notes: what users of its figures should know.
         sources: where the facts are from.
@@ -84,22 +84,23 @@ class Gpu:
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
-    def multiplies(self, weights_dtype: str) -> Peak:
-        """Return the dtype in which weights stored in `weights_dtype` are multiplied, and its FLOP/s.
+    def matmul_peak(self, weights_dtype: str) -> Peak:
+        """Return the dtype in which this GPU multiplies weights stored in `weights_dtype`, and its FLOP/s.
 
         fp8, int8 and NVFP4 weights use the GPU's units for them (W8A8, W4A4), or 16 bits without such units. int4 and
-        mxfp4 weights always run in 16 bits (W4A16), so a GPU's int4 or fp4 peak does not apply to them. See `RUNS_IN`.
+        mxfp4 weights always run in 16 bits (W4A16), so a GPU's int4 or fp4 peak does not apply to them: see
+        `MATMUL_DTYPES`.
 
         Raises AttncalcError for an unknown dtype, and if the GPU has units for none of the dtypes.
         """
         flops, stored = dict(self.flops), dtype(weights_dtype).name
-        for name in RUNS_IN[stored]:
+        for name in MATMUL_DTYPES[stored]:
             if name in flops:
                 return Peak(name, flops[name])
         raise self._lacks(stored)
 
     def peak(self, math_dtype: str) -> int:
-        """Return the published dense FLOP/s for products in `math_dtype`. Raises AttncalcError if there are none."""
+        """Return the published dense FLOP/s of matmuls in `math_dtype`. Raises AttncalcError if there are none."""
         flops = dict(self.flops)
         peak = flops.get(math_dtype) or flops.get(dtype(math_dtype).name)  # dtype() does not know tf32
         if peak is None:
@@ -127,5 +128,5 @@ class Gpu:
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
 
 
-KNOWN = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
+FLOPS_DTYPES = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
 """The dtypes that a GPU's file can give FLOP/s for."""

@@ -16,7 +16,7 @@ class Mlp:
 
     With n_experts it is a mixture of experts: a router, n_experts such MLPs of which a token uses n_experts_per_token,
     and n_shared_experts that every token uses. `router_bias` adds one value per expert: a bias, or DeepSeek's score
-    correction. The other fields carry their meanings.
+    correction.
 
     Source: Shazeer 2020, arXiv:2002.05202 (gated); Jiang et al. 2024, arXiv:2401.04088 (mixture); Dai et al. 2024,
     arXiv:2401.06066 (shared experts).
@@ -47,10 +47,10 @@ class Mlp:
     def expert(self, d_model: int) -> tuple[Matrix, ...]:
         """Return the matrices of one expert, or of the whole MLP if it is dense."""
         d_model = self.d_latent or d_model
-        up = self.d_ff if self.bias else 0
+        up_bias = self.d_ff if self.bias else 0
         names = ("W_gate", "W_up") if self.gated else ("W_up",)
         return (
-            *(Matrix(name, d_model, self.d_ff, up, "queries") for name in names),
+            *(Matrix(name, d_model, self.d_ff, up_bias, "queries") for name in names),
             Matrix("W_down", self.d_ff, d_model, d_model if self.bias else 0, "queries"),
         )
 
@@ -90,7 +90,7 @@ class Mlp:
         return f"{self.n_experts} experts of {self.d_ff:,}, {self.n_experts_per_token}{shared} used"
 
     def shard(self, tp: int) -> Mlp:
-        """Return the part on one of `tp` devices: every expert's width is split, the router is whole on each device.
+        """Return the part on one of `tp` devices: every expert's width is split, the router is replicated.
 
         Raises AttncalcError if `tp` does not divide a width.
         """

@@ -107,7 +107,7 @@ class Stack:
 
     @property
     def norm_vectors(self) -> int:
-        """Return the vectors of d_model elements in a norm: a gain, and a bias for LayerNorm."""
+        """Return how many vectors of d_model elements a norm has: a gain, and for LayerNorm a bias."""
         return 2 if self.norm == "layernorm" else 1
 
     @property
@@ -151,7 +151,7 @@ class Stack:
 
 
 class Head(NamedTuple):
-    """The matrix after the last layer.
+    """The output head: the matrix after the last layer.
 
     Attributes:
         kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
@@ -180,7 +180,7 @@ class ModelSpec:
         extra: further parameter tensors; a matrix with `applied_to` multiplies every token.
         sources: where the facts are from.
         notes: what users of its figures should know.
-        assumed: the assumption behind all its figures, in words; '' for none.
+        assumed: the assumption behind all its figures, as a sentence; '' for none.
         tp: tensor-parallel devices that hold the model; figures are those of one device.
         stored: the contents of its files, for all devices together; None if no files were read.
         model_type: `model_type` of its config.json, by which some engines decide; None if unknown.
@@ -253,7 +253,7 @@ class ModelSpec:
     def symbolic(self, *, gathered: bool = True) -> ModelSpec:
         """Return one device's part with every number as a symbol, from which costs get their formulas.
 
-        With `gathered`, equal layers form one group; otherwise all groups stay in the model's order.
+        With `gathered`, equal layers are gathered in one group; otherwise all groups stay in the model's order.
         """
         return self._gathered_symbols if gathered else self._as_symbols(self.stacks)
 
@@ -273,7 +273,7 @@ class ModelSpec:
     def shard(self, tp: int) -> ModelSpec:
         """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
         sharded = dataclasses.replace(self, tp=tp)
-        sharded.plain()  # raises the error now
+        sharded.plain()  # raises the error now instead of when a cost is computed
         return sharded
 
     def _split(self, tp: int) -> ModelSpec:

@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 
 Token = tuple[Symbol | str, str]
-"""A piece of a formula: its symbol and its number. Operators, calls and plain numbers are one text, twice."""
+"""A piece of a formula, with symbols and with numbers: (Symbol L, '80') for a symbol, ('+', '+') for an operator."""
 
 
 class Formula(NamedTuple):
@@ -70,11 +70,11 @@ class Formula(NamedTuple):
             if isinstance(token, Symbol):
                 values.setdefault(token.name, {})[token.value] = None
         names = {}
-        for name, of_name in values.items():
+        for name, distinct_values in values.items():
             # Names that other symbols have already, such as T_1 of a ragged batch, are skipped.
-            free = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
-            for value in of_name:
-                names[name, value] = name if len(of_name) == 1 else next(free)
+            free_names = (f"{name}_{i}" for i in itertools.count(1) if f"{name}_{i}" not in values)
+            for value in distinct_values:
+                names[name, value] = name if len(distinct_values) == 1 else next(free_names)
         return names
 
     @property
@@ -120,13 +120,14 @@ class Formula(NamedTuple):
         """Return the formula in numbers: '80 * 2 * 128'."""
         return " ".join(number for _, number in self.cells)
 
-    def inside(self, operator: str, right: bool = False) -> tuple[Token, ...]:
-        """Return the tokens as an operand of `operator`, in parentheses if it needs them."""
+    def as_operand_of(self, operator: str, right: bool = False) -> tuple[Token, ...]:
+        """Return the tokens as the left (or right) operand of `operator`, in parentheses if they need them."""
         if not self.operator:
             return self.tokens
         inner, outer = _PRECEDENCE[self.operator], _PRECEDENCE[operator]
-        bare = inner > outer or (inner == outer and (not right or self.operator in _ASSOCIATIVE.get(operator, ())))
-        return self.tokens if bare else (("(", "("), *self.tokens, (")", ")"))
+        associative = not right or self.operator in _ASSOCIATIVE.get(operator, ())
+        unambiguous = inner > outer or (inner == outer and associative)
+        return self.tokens if unambiguous else (("(", "("), *self.tokens, (")", ")"))
 
 
 def formula_of(value: int) -> Formula:
@@ -136,21 +137,22 @@ def formula_of(value: int) -> Formula:
     return Formula(((str(value), str(value)),), operator="" if value >= 0 else "-")
 
 
-def _joined(operator: str, left: int, right: int) -> Formula:
+def _operation(operator: str, left: int, right: int) -> Formula:
+    """Return the formula of `left operator right`."""
     a, b = formula_of(left), formula_of(right)
     rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
-    tokens = (*a.inside(operator), (operator, operator), *b.inside(operator, right=True))
+    tokens = (*a.as_operand_of(operator), (operator, operator), *b.as_operand_of(operator, right=True))
     return Formula(tokens, a.operator if rounds else operator)
 
 
 def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
+    """Return the formula of a call: 'min(a, b)', or with another `joined_by` 'ceil(a / b)'."""
     tokens: list[Token] = [(f"{function}(", f"{function}(")]
     for i, argument in enumerate(arguments):
         formula = formula_of(argument)
         if i:
             tokens.append((joined_by, joined_by))
-        bare = joined_by == ","
-        tokens += formula.tokens if bare else formula.inside(joined_by, right=i > 0)
+        tokens += formula.tokens if joined_by == "," else formula.as_operand_of(joined_by, right=i > 0)
     return Formula((*tokens, (")", ")")))
 
 
@@ -167,40 +169,40 @@ class Quantity(int):
     def __add__(self, other: int) -> Quantity:
         if _is_plain(self, 0):
             return quantity(other)
-        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), _joined("+", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), _operation("+", self, other))
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
-        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), _joined("+", other, self))
+        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), _operation("+", other, self))
 
     def __sub__(self, other: int) -> Quantity:
-        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), _joined("-", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), _operation("-", self, other))
 
     def __rsub__(self, other: int) -> Quantity:
-        return Quantity(int(other) - int(self), _joined("-", other, self))
+        return Quantity(int(other) - int(self), _operation("-", other, self))
 
     def __mul__(self, other: int) -> Quantity:
         if _is_plain(other, 0) or _is_plain(self, 0):
             return Quantity(0)
         if _is_plain(self, 1):
             return quantity(other)
-        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), _joined("*", self, other))
+        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), _operation("*", self, other))
 
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
             return Quantity(0)
-        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), _joined("*", other, self))
+        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), _operation("*", other, self))
 
     def __floordiv__(self, other: int) -> Quantity:
-        return Quantity(int(self) // int(other), _joined("//", self, other))
+        return Quantity(int(self) // int(other), _operation("//", self, other))
 
     def __rfloordiv__(self, other: int) -> Quantity:
-        return Quantity(int(other) // int(self), _joined("//", other, self))
+        return Quantity(int(other) // int(self), _operation("//", other, self))
 
     def __mod__(self, other: int) -> Quantity:
-        return Quantity(int(self) % int(other), _joined("%", self, other))
+        return Quantity(int(self) % int(other), _operation("%", self, other))
 
     def __rmod__(self, other: int) -> Quantity:
-        return Quantity(int(other) % int(self), _joined("%", other, self))
+        return Quantity(int(other) % int(self), _operation("%", other, self))
 
 
 def _is_plain(value: int, number: int) -> bool:
@@ -234,7 +236,7 @@ def symbol_like(other: int, name: str, value: int, meaning: str) -> int:
 
 
 def renamed(value: int, name: str, meaning: str) -> int:
-    """Return `value` under a name of its own if it carries a formula; a plain int stays plain."""
+    """Return `value` as one symbol instead of its formula, if it carries one; a plain int stays plain."""
     return symbol_like(value, name, value, meaning)
 
 
@@ -247,7 +249,7 @@ def exact_div(a: int, b: int) -> int:
     """Return a / b. Raises ValueError if b does not divide a."""
     if int(a) % int(b):
         raise ValueError(f"{int(b)} does not divide {int(a)}")
-    return _derived(int(a) // int(b), lambda: _joined("/", a, b), a, b)
+    return _derived(int(a) // int(b), lambda: _operation("/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -266,32 +268,36 @@ def maximum(a: int, b: int) -> int:
 
 
 def _derived(value: int, formula: Callable[[], Formula], *operands: int) -> int:
+    """Return `value` with that formula if an operand has one, and as a plain int if none has."""
     if any(isinstance(operand, Quantity) for operand in operands):
         return Quantity(value, formula())
     return value
 
 
 def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
-    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation).
+    """Return `value`, the smallest `name` for which `larger` > `smaller` (or another relation), with that condition.
 
-    Both sides are given as they are at that value. The formula reads 'least T where 2 * T * T > 4 * T'.
+    The caller has searched for `value`, and gives both sides at that value.
+    The formula reads 'least T where 2 * T * T > 4 * T'.
     """
     return _bound("least", Symbol(name, value, meaning), larger, relation, smaller)
 
 
 def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
-    """Return `value`, the largest `name` for which `smaller` <= `larger`.
+    """Return `value`, the largest `name` for which `smaller` <= `larger`, with that condition as its formula.
 
-    Both sides are given as they are at that value. The formula reads 'most B where needed <= memory'.
+    The caller has searched for `value`, and gives both sides at that value.
+    The formula reads 'most B where needed <= memory'.
     """
     return _bound("most", Symbol(name, value, meaning), smaller, "<=", larger)
 
 
 def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Quantity:
+    """Return the symbol's value with the formula '`extreme` symbol where left relation right'."""
     a, b = formula_of(left), formula_of(right)
     # If a side has this name with this value, it is the same symbol, and the side's meaning is more precise.
-    in_sides = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
-    bound = next((token for token in in_sides if token[:2] == symbol[:2]), symbol)
+    symbols = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
+    bound = next((token for token in symbols if token[:2] == symbol[:2]), symbol)
     head: tuple[Token, ...] = ((extreme, extreme), (bound, ""), ("where", "where"))
     return Quantity(symbol.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
 
@@ -316,7 +322,7 @@ class Ratio(NamedTuple):
 
 def ratio(a: int, b: int) -> Ratio:
     """Return a / b exactly; 0 if b is 0."""
-    return Ratio(int(a), int(b), _joined("/", a, b)) if b else Ratio(0, 1, formula_of(0))
+    return Ratio(int(a), int(b), _operation("/", a, b)) if b else Ratio(0, 1, formula_of(0))
 
 
 def symbolic(spec: Spec) -> Spec:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .errors import AttncalcError, did_you_mean
-from .quantity import Quantity, ceil_div, symbol
+from .quantity import ceil_div, symbol_like
 
 BYTES = "B"
 FLOP = "FLOP"
@@ -60,12 +60,12 @@ class DType(NamedTuple):
         `name` is the symbol for the bytes of an element of a dtype without scales.
         """
         if self.group is None:
-            return width * _symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
-        bits = _symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
-        scale = _symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
+            return width * symbol_like(width, name, self.bits // 8, f"bytes of an element in {self.name}")
+        bits = symbol_like(width, "bits", self.bits, f"bits of an element in {self.name}")
+        scale = symbol_like(width, "scale_bytes", self.scale_bytes, f"bytes of a scale in {self.name}")
         if not self.group:
             return ceil_div(width * bits, 8) + scale
-        group = _symbol_like(width, "group", self.group, "elements that share a scale")
+        group = symbol_like(width, "group", self.group, "elements that share a scale")
         return ceil_div(width * bits, 8) + ceil_div(width, group) * scale
 
     @property
@@ -75,11 +75,6 @@ class DType(NamedTuple):
             return f"{self.bits // 8} B"
         per = f"{self.group} of them" if self.group else "row"
         return f"{self.bits}-bit elements and {self.scale_bytes} B of scale per {per}"
-
-
-def _symbol_like(width: int, name: str, value: int, meaning: str) -> int:
-    """Return `value` as a symbol if `width` is a Quantity, otherwise as a plain int."""
-    return symbol(name, value, meaning) if isinstance(width, Quantity) else value
 
 
 _PER_HEAD = "per_token_head, one fp32 scale per row (one head's K or V of one token)"
@@ -195,12 +190,12 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     million. All numbers have the same number of digits after the decimal point.
     """
     scale = {BYTES: _BINARY, PARAMS: _COUNTED}.get(unit, _DECIMAL)
-    least = min((int(n) for n in numbers if n), default=0)
-    most = max((int(n) for n in numbers), default=0)
-    small_enough = [(u, f) for u, f in scale if most < f * 10**6] or [scale[0]]
-    name, factor = next(((u, f) for u, f in small_enough if least >= f), small_enough[-1])
+    smallest = min((int(n) for n in numbers if n), default=0)
+    largest = max((int(n) for n in numbers), default=0)
+    large_units = [(u, f) for u, f in scale if largest < f * 10**6] or [scale[0]]
+    name, factor = next(((u, f) for u, f in large_units if smallest >= f), large_units[-1])
     whole = factor < GIB and all(int(n) % factor == 0 for n in numbers)
-    digits = 0 if whole else 2 if most < 1000 * factor else 1
+    digits = 0 if whole else 2 if largest < 1000 * factor else 1
     return (name + unit if scale is _DECIMAL else name), [_decimals(int(n), factor, digits) for n in numbers]
 
 
@@ -209,10 +204,10 @@ MAX_COUNT = 10**30
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def parse_count(text: str, what: str) -> int:
+def parse_count(text: str, option: str) -> int:
     """Return a positive whole number from '4096', '131_072', '131,072', '128k' (128,000) or '128K' (131,072).
 
-    The suffixes are vLLM's. `what` is the option or key, for the error.
+    The suffixes are vLLM's. The error names `option`.
 
     Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
@@ -226,7 +221,7 @@ def parse_count(text: str, what: str) -> int:
         number = 0
     if not 1 <= number <= MAX_COUNT:
         raise AttncalcError(
-            f"{what}: '{truncate(text)}' is not a whole number from 1 to 10^30",
+            f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
             "write 4096, 4_096, 4k (4,000) or 4K (4,096)",
         )
     return number
@@ -236,9 +231,9 @@ _DECIMAL_NUMBER = re.compile(r"(\d{0,9})(?:\.(\d{0,12}))?", re.ASCII)
 
 
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
-    """Return a number above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
+    """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
 
-    Raises AttncalcError, which names `option`, if it is not such a number or is above `upper`.
+    Raises AttncalcError, which names `option`, if the text is no decimal above 0 or is above `upper`.
     """
     match = _DECIMAL_NUMBER.fullmatch(text.strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
@@ -266,10 +261,10 @@ _SIZE = re.compile(
 )
 
 
-def parse_bytes(text: str, what: str) -> int:
+def parse_bytes(text: str, option: str) -> int:
     """Return a size in bytes, rounded down, from '5.38GiB', '5.38 GB' (10^9), '5776731504', '6k' or '6K' (6,144).
 
-    `what` is the option, for the error.
+    The error names `option`.
 
     Raises AttncalcError for any other text, for zero and for sizes above MAX_COUNT.
     """
@@ -281,7 +276,7 @@ def parse_bytes(text: str, what: str) -> int:
         size = int(match["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
     if not 1 <= size <= MAX_COUNT:
         raise AttncalcError(
-            f"{what}: '{truncate(text)}' is not a size of at least one byte",
+            f"{option}: '{truncate(text)}' is not a size of at least one byte",
             "write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes",
         )
     return size

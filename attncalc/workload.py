@@ -53,12 +53,12 @@ CAUSAL = Mask()
 
 
 class Run(NamedTuple):
-    """Sequences of one length.
+    """A run of sequences with one length, as in run-length encoding: lengths 512, 300, 300 are two runs.
 
     Attributes:
-        sequences: how many.
-        new: new tokens of each, the last ones of its context.
-        context: tokens of each.
+        sequences: how many sequences.
+        new: new tokens of each sequence, the last ones of its context.
+        context: tokens of each sequence.
     """
 
     sequences: int
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 
 class WorkloadOptions(TypedDict, total=False):
-    """The fields of a Workload that every phase can have besides its size."""
+    """The optional arguments of `Workload.prefill`, `decode` and `train`."""
 
     lengths: tuple[int, ...] | None
     source: int | None
@@ -91,7 +91,7 @@ class Workload:
         mask: a mask in place of the model's.
         dtype: dtype of weights and activations; None for the model's.
         kv_dtype: dtype of the cache; None for `dtype`.
-        assumed: the defaults that were used, in words.
+        assumed: the defaults that were used, one phrase each.
     """
 
     phase: Phase
@@ -172,10 +172,10 @@ class Workload:
         if self.lengths is None:
             return (Run(self.batch, self.new, self.context),)
         runs = []
-        for i, (length, n) in enumerate(sorted(Counter(self.lengths).items(), reverse=True), start=1):
-            sequences, context = n, length
+        for i, (length, number) in enumerate(sorted(Counter(self.lengths).items(), reverse=True), start=1):
+            sequences, context = number, length
             if isinstance(self.batch, Quantity):
-                sequences = symbol(f"B_{i}", n, f"sequences of length T_{i}")
+                sequences = symbol(f"B_{i}", number, f"sequences of length T_{i}")
                 context = symbol(f"T_{i}", length, "tokens of such a sequence")
             runs.append(Run(sequences, 1 if self.phase == "decode" else context, context))
         return tuple(runs)
@@ -190,7 +190,7 @@ class Workload:
         return dataclasses.replace(symbols, new=symbols.context if all_new else symbols.new, mask=mask)
 
     def at(self, context: int) -> Workload:
-        """Return the workload at another context, with sequences of equal length.
+        """Return the workload at another context, with all sequences of that length.
 
         The tokens in the past stay the same, a decode step still has one new token, and a prefix is cut to the context.
         """

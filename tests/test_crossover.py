@@ -20,7 +20,7 @@ from attncalc import (
     growth,
     load,
 )
-from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
+from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 
 
 @st.composite
@@ -61,15 +61,15 @@ def test_the_compared_layer_is_the_one_with_the_most_scores() -> None:
     gemma, workload = load("gemma3-27b"), Workload.prefill(1, 8192)
     reordered = dataclasses.replace(gemma.main, layers=gemma.main.layers[::-1])
     other = dataclasses.replace(gemma, stacks=(reordered,))
-    one = one_attention_layer(gemma, workload)
+    one = attention_layer_complexity(gemma, workload)
     # a global layer: 2 FLOP a weight and token, and 8,192 * 8,193 / 2 pairs of 32 heads * 128, QK and PV
     assert one.flops == 2 * 8192 * (66_060_544 - 256) + 4 * 32 * 128 * (8192 * 8193 // 2)
-    assert one_attention_layer(other, workload).flops == one.flops
+    assert attention_layer_complexity(other, workload).flops == one.flops
 
 
 def test_the_compared_layer_leaves_out_cross_attention() -> None:
     # 4 matrices of 1,280 x 1,280; 448 * 449 / 2 pairs of 20 heads * 64, QK and PV
-    one = one_attention_layer(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
+    one = attention_layer_complexity(load("whisper-large-v3"), Workload.prefill(1, 448, source=1500))
     assert one.flops == 2 * 448 * 4 * 1280**2 + 4 * 20 * 64 * (448 * 449 // 2)
 
 
@@ -89,13 +89,13 @@ def test_doubling_a_padded_batch_doubles_each_length() -> None:
 
 def test_a_recurrent_layer_is_split_over_devices() -> None:
     # two 8,192 x 8,192 matrices, 2 FLOP a weight and token, over 8 devices
-    one = one_recurrent_layer(load("llama2-70b").shard(8), Workload.prefill(1, 100))
+    one = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
     assert one.flops == 2 * 100 * 2 * 8192**2 // 8
 
 
 def test_the_longest_path_through_windows() -> None:
     # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
     model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
-    assert one_attention_layer(model, workload).longest_path == 3
+    assert attention_layer_complexity(model, workload).longest_path == 3
     full = load("llama2-7b")
-    assert one_attention_layer(full, workload).longest_path == 1
+    assert attention_layer_complexity(full, workload).longest_path == 1

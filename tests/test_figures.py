@@ -78,7 +78,7 @@ def test_fused_attention_with_biases_of_d_model_128() -> None:
 def test_gpt3_parameters() -> None:
     counted = params(load("gpt3"))
     # 4 matrices of 12,288 x 12,288 a layer, 96 layers; without biases
-    assert counted.groups[0].weights_one_layer == 4 * 12_288**2 == 603_979_776
+    assert counted.groups[0].weights_per_layer == 4 * 12_288**2 == 603_979_776
     assert counted.attention_weights == 96 * 603_979_776 == 57_982_058_496
     # 96 * (12 d^2 + 13 d) + (50,257 + 2,048) d + 2 d
     d = 12_288

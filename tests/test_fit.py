@@ -401,7 +401,7 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     # in 20 GiB, 18 of them for each of 8: two stages of four
     twenty = dataclasses.replace(request, gpu=dataclasses.replace(GPU, memory=20 * GIB))
     assert min_gpus(resolve(dataclasses.replace(twenty, pp=2))) == 8
-    # llama.cpp spreads layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
+    # llama.cpp splits_by_layer layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
     spread = request_for(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
     assert min_gpus(resolve(spread)) == 7
     assert min_gpus(resolve(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB)))) == 1

@@ -142,21 +142,21 @@ def test_an_unknown_gpu_gets_a_suggestion() -> None:
 
 def test_narrow_weights_run_in_their_own_dtype_or_in_16_bit() -> None:
     """fp8, int8 and NVFP4 use the GPU's own units, or 16-bit ones: an A100 has no fp8, an H100 no fp4."""
-    assert gpu("h100-80gb").multiplies("fp8") == ("fp8", 1978_900 * TERA // 1000)
-    assert gpu("a100-80gb").multiplies("fp8") == ("bf16", 312 * TERA)
-    assert gpu("t4").multiplies("fp8") == ("fp16", 65 * TERA)
-    assert gpu("b200").multiplies("fp4") == ("fp4", 9000 * TERA)
-    assert gpu("h100-80gb").multiplies("fp4").dtype == "bf16"
-    assert gpu("h100-80gb").multiplies("int8") == ("int8", 1978_900 * TERA // 1000)
-    assert gpu("h100-80gb").multiplies("float16").dtype == "fp16"
+    assert gpu("h100-80gb").matmul_peak("fp8") == ("fp8", 1978_900 * TERA // 1000)
+    assert gpu("a100-80gb").matmul_peak("fp8") == ("bf16", 312 * TERA)
+    assert gpu("t4").matmul_peak("fp8") == ("fp16", 65 * TERA)
+    assert gpu("b200").matmul_peak("fp4") == ("fp4", 9000 * TERA)
+    assert gpu("h100-80gb").matmul_peak("fp4").dtype == "bf16"
+    assert gpu("h100-80gb").matmul_peak("int8") == ("int8", 1978_900 * TERA // 1000)
+    assert gpu("h100-80gb").matmul_peak("float16").dtype == "fp16"
 
 
 def test_weights_that_are_only_stored_in_4_bit_run_in_16_bit(tmp_path: Path) -> None:
     """W4A16: the fp4 units of a B200 and the int4 units of a T4 need activations in 4 bit too."""
-    assert gpu("b200").multiplies("mxfp4").dtype == gpu("b200").multiplies("int4").dtype == "bf16"
+    assert gpu("b200").matmul_peak("mxfp4").dtype == gpu("b200").matmul_peak("int4").dtype == "bf16"
     flops = "flops: {bf16: 100, int8: 200, int4: 400, fp4: 800}"
     found = mine(tmp_path, flops, without="flops")
-    assert found.multiplies("int4") == found.multiplies("mxfp4") == ("bf16", 100)
+    assert found.matmul_peak("int4") == found.matmul_peak("mxfp4") == ("bf16", 100)
     assert found.peak("int4") == 400  # the file's own figure
     assert found.ridge("int4").numerator == 400
 
@@ -164,14 +164,14 @@ def test_weights_that_are_only_stored_in_4_bit_run_in_16_bit(tmp_path: Path) -> 
 def test_llamacpp_multiplies_its_own_dtypes_in_int8(tmp_path: Path) -> None:
     found = mine(tmp_path, "flops: {bf16: 100, int8: 200}", without="flops")
     for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"):
-        assert found.multiplies(name) == ("int8", 200)
-        assert mine(tmp_path).multiplies(name).dtype == "bf16"
+        assert found.matmul_peak(name) == ("int8", 200)
+        assert mine(tmp_path).matmul_peak(name).dtype == "bf16"
 
 
 @pytest.mark.parametrize("name", [name for name, stored in DTYPES.items() if stored.bits < 16])
 def test_every_narrow_dtype_runs_on_every_gpu(name: str) -> None:
     for gpu_name in gpu_names():
-        assert gpu(gpu_name).multiplies(name).flops > 0
+        assert gpu(gpu_name).matmul_peak(name).flops > 0
 
 
 def test_a_dtype_that_a_gpu_lacks_is_an_error_that_lists_its_dtypes() -> None:

@@ -66,7 +66,7 @@ def test_pairs_equal_a_count_one_by_one(span: Span) -> None:
     total = 0
     for n in range(1, 60):
         total += seen(span, n)
-        assert (span.visible(n), span.triangle(n)) == (seen(span, n), total)
+        assert (span.visible_keys(n), span.causal_pairs(n)) == (seen(span, n), total)
 
 
 @pytest.mark.parametrize("span", SPANS[:3], ids=str)

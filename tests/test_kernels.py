@@ -20,7 +20,7 @@ def layer(kind: Attention, d_model: int = 512, dtype: str = "fp16", mask: Mask =
 def peak(model: ModelSpec, workload: Workload, kernel: str, machine: Machine | None = None) -> dict[str, int]:
     """Return the bytes of each tensor held at the peak, and the peak itself under the name of its moment."""
     moment = activations(model, workload, machine)[0].peaks[kernel]
-    sizes = {t.name: int(t.size) for t in moment.live if t.size}
+    sizes = {t.name: int(t.size) for t in moment.tensors if t.size}
     assert sum(sizes.values()) == moment.size
     return {moment.name: moment.size, **sizes}
 
@@ -143,12 +143,12 @@ def test_cross_attention_scores_have_the_sources_width() -> None:
 
 def test_a_mask_option_applies_only_to_the_decoder() -> None:
     asked = Workload.prefill(1, 5, source=21, mask=Mask("bidirectional"))
-    found = [{t.name for t in one.peaks["math"].live} for one in activations(load("t5-base"), asked)]
+    found = [{t.name for t in one.peaks["math"].tensors} for one in activations(load("t5-base"), asked)]
     assert not any("mask" in name for names in found for name in names)
     causal = Workload.prefill(1, 5, source=21)
-    assert "mask_fp32" in {t.name for t in activations(load("t5-base"), causal)[1].peaks["math"].live}
+    assert "mask_fp32" in {t.name for t in activations(load("t5-base"), causal)[1].peaks["math"].tensors}
     padded = Workload.prefill(lengths=(30, 9), source=21)
-    alive = [{t.name for t in one.peaks["math"].live} for one in activations(load("t5-base"), padded)]
+    alive = [{t.name for t in one.peaks["math"].tensors} for one in activations(load("t5-base"), padded)]
     assert ["mask" in names for names in alive] == [False, True, False]
 
 
@@ -160,7 +160,7 @@ def test_a_bidirectional_window_needs_a_mask_matrix() -> None:
 def test_cross_attention_after_a_past_computes_no_keys() -> None:
     later = activations(load("t5-base"), Workload.prefill(1, 30, past=10, source=21))
     across = next(one for one in later if one.attention == "cross")
-    assert "k" not in {t.name for t in across.peaks["flash"].live}
+    assert "k" not in {t.name for t in across.peaks["flash"].tensors}
 
 
 def test_layers_have_unique_names() -> None:

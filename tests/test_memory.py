@@ -44,7 +44,7 @@ def test_the_peak_equals_the_profilers(
 
 def test_only_math_holds_a_score_matrix() -> None:
     found = layer(8, "fp16", True, Workload.prefill(1, 4096))
-    live = {kernel: {t.name for t in moment.live if t.size} for kernel, moment in found.peaks.items()}
+    live = {kernel: {t.name for t in moment.tensors if t.size} for kernel, moment in found.peaks.items()}
     assert "scores" in live["math"]
     for kernel in ("flash", "efficient", "cudnn"):
         assert not {"scores", "softmax"} & live[kernel]
@@ -94,16 +94,16 @@ def test_flash_splits_the_keys_to_fill_the_gpu() -> None:
     """
     model, step = load("llama3-8b"), Workload.decode(1, 4096)
     (found,) = activations(model, step, Machine(multiprocessors=132))
-    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    sizes = {t.name: int(t.size) for t in found.peaks["flash"].tensors}
     assert sizes["partial"] == 32 * 32 * (128 + 1) * 4  # parts * heads * (d_head and a logsumexp) * fp32
     (many,) = activations(model, Workload.decode(64, 4096), Machine(multiprocessors=132))
-    assert "partial" not in {t.name for t in many.peaks["flash"].live}  # 64 * 8 tiles fill it
+    assert "partial" not in {t.name for t in many.peaks["flash"].tensors}  # 64 * 8 tiles fill it
 
 
 def test_efficient_sums_wide_values_in_fp32() -> None:
     found = activations(load("gemma-2b"), Workload.prefill(1, 512, dtype="bf16"))[0].peaks["efficient"]
     # 512 tokens * 8 heads of 256 * 4 B: above a width of 128 they do not fit in registers
-    assert {t.name: int(t.size) for t in found.live}["accumulator"] == 512 * 8 * 256 * 4
+    assert {t.name: int(t.size) for t in found.tensors}["accumulator"] == 512 * 8 * 256 * 4
 
 
 def test_a_gate_is_held_beside_the_output() -> None:
@@ -120,26 +120,26 @@ def test_a_gate_is_held_beside_the_output() -> None:
 def test_new_tokens_after_a_past_need_a_mask() -> None:
     """The causal flag means the upper left corner; 100 new of 300 tokens are in the lower one."""
     found = layer(8, "fp16", True, Workload.prefill(1, 300, past=200)).peaks["math"]
-    sizes = {t.name: int(t.size) for t in found.live}
+    sizes = {t.name: int(t.size) for t in found.tensors}
     assert (sizes["mask"], sizes["bias"]) == (100 * 300, 2 * 100 * 300)
 
 
 def test_a_decode_step_writes_its_keys_into_the_cache() -> None:
     found = layer(2, "fp16", True, Workload.decode(1, 4096)).peaks["flash"]
     # one token: 8 heads * 64 * 2 B of queries and of output, 512 * 2 B of y
-    assert {t.name: int(t.size) for t in found.live if t.size} == {"q": 1024, "out": 1024, "y": 1024}
+    assert {t.name: int(t.size) for t in found.tensors if t.size} == {"q": 1024, "out": 1024, "y": 1024}
 
 
 def test_mlas_decode_reads_the_latent_as_one_head() -> None:
     found = activations(load("deepseek-v3"), Workload.decode(1, 4096))[0]
-    sizes = {t.name: int(t.size) for t in found.peaks["flash"].live}
+    sizes = {t.name: int(t.size) for t in found.peaks["flash"].tensors}
     # 128 heads of 512 + 64 queries, of 512 outputs, fp32 logsumexps; the new latent is in the cache
     assert sizes == {"q": 128 * 576 * 2, "out": 128 * 512 * 2, "y": 7168 * 2}
 
 
 def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
     found = activations(load("mistral-7b"), Workload.prefill(1, 8192))[0]
-    live = {kernel: {t.name: int(t.size) for t in moment.live} for kernel, moment in found.peaks.items()}
+    live = {kernel: {t.name: int(t.size) for t in moment.tensors} for kernel, moment in found.peaks.items()}
     assert "mask" not in live["flash"]
     # one byte per pair, and a bias of 2 B per pair
     assert (live["efficient"]["mask"], live["efficient"]["bias"]) == (8192**2, 2 * 8192**2)
@@ -148,7 +148,7 @@ def test_a_window_is_a_mask_for_efficient_but_not_for_flash() -> None:
 
 def test_a_padded_batch_has_one_mask_per_sequence() -> None:
     found = activations(load("llama2-7b"), Workload.prefill(lengths=(512, 300, 128)))[0]
-    sizes = {t.name: int(t.size) for t in found.peaks["math"].live}
+    sizes = {t.name: int(t.size) for t in found.peaks["math"].tensors}
     assert (sizes["mask"], sizes["bias"]) == (3 * 512 * 512, 3 * 512 * 512 * 2)
 
 
@@ -191,5 +191,5 @@ def test_cross_attention_computes_the_sources_keys_once() -> None:
     model = load("whisper-large-v3")
     first = activations(model, Workload.prefill(1, 4, source=1500))[2].peaks["flash"]
     later = activations(model, Workload.decode(1, 5, source=1500))[1].peaks["flash"]
-    assert {t.name: int(t.size) for t in first.live}["k"] == 1500 * 1280 * 2
-    assert "k" not in {t.name for t in later.live}
+    assert {t.name: int(t.size) for t in first.tensors}["k"] == 1500 * 1280 * 2
+    assert "k" not in {t.name for t in later.tensors}

@@ -114,7 +114,7 @@ def test_layers_with_different_heads_windows_and_sinks() -> None:
     groups = [Layers("full", 1, attention=full), Layers("sliding", 4, attention=sliding)]
     layers = (*groups, Layers("full", 1, attention=full))
     model = ModelSpec("mimo", "mimo", (Stack("decoder", layers, 1024),), dtype="bf16")
-    counted = {g.group: int(g.attention_one_layer) for g in params(model).groups}
+    counted = {g.group: int(g.attention_per_layer) for g in params(model).groups}
     assert counted == {"full": 3_276_800, "sliding": 3_932_168}
     for tokens, measured in ((128, 3_276_800), (4096, 23_592_960), (40_000, 207_421_440)):
         assert kv_cache(model, Workload.decode(2, tokens)).total == measured

@@ -24,7 +24,7 @@ from attncalc import (
     load,
     params,
 )
-from attncalc.cost.crossover import one_attention_layer, one_recurrent_layer
+from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 from attncalc.cost.intensity import weights_read
 
 
@@ -170,16 +170,16 @@ def test_a_cache_dtype_cannot_be_the_dtype_of_weights() -> None:
 def test_a_training_step_is_three_passes() -> None:
     step = Workload.train(2, 64)
     # 2 sequences of 64 tokens: 4 squares of 512, and 64 * 65 / 2 pairs of 4 * 512; recurrent: 8 squares
-    assert one_attention_layer(one_layer(Grouped(8, 8, 64)), step).flops == 3 * 2 * (
+    assert attention_layer_complexity(one_layer(Grouped(8, 8, 64)), step).flops == 3 * 2 * (
         64 * 2 * 4 * 512**2 + 64 * 65 // 2 * 4 * 512
     )
-    recurrent = one_recurrent_layer(one_layer(Grouped(8, 8, 64)), step)
+    recurrent = recurrent_layer_complexity(one_layer(Grouped(8, 8, 64)), step)
     assert recurrent.flops == 3 * 2 * 64 * 2 * 2 * 512**2
 
 
 def test_the_longest_path_between_two_tokens() -> None:
     def path(model: ModelSpec, tokens: int) -> int | None:
-        return one_attention_layer(model, Workload.prefill(1, tokens)).longest_path
+        return attention_layer_complexity(model, Workload.prefill(1, tokens)).longest_path
 
     assert path(load("gemma3-27b"), 4096) == 1  # one full layer is enough
     # a window of 4,096 reaches 4,095 tokens back: from the 8,191st to the first in two
@@ -187,14 +187,14 @@ def test_the_longest_path_between_two_tokens() -> None:
     assert path(one_layer(Grouped(8, 8, 64, span=Chunked(16))), 20) is None  # chunks never meet
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(1))), 20) is None
     assert path(one_layer(Grouped(8, 8, 64, span=Sliding(2))), 20) == 19
-    assert one_attention_layer(load("gpt2"), Workload.prefill(1, 64)).sequential_steps == 1
+    assert attention_layer_complexity(load("gpt2"), Workload.prefill(1, 64)).sequential_steps == 1
 
 
 def test_a_recurrent_layers_flops_are_split() -> None:
     # two squares of 768 at 2 FLOP a parameter, over 2 devices
-    whole = one_recurrent_layer(load("gpt2"), Workload.prefill(1, 1)).flops
+    whole = recurrent_layer_complexity(load("gpt2"), Workload.prefill(1, 1)).flops
     assert whole == 2 * 2 * 768**2
-    assert one_recurrent_layer(load("gpt2").shard(2), Workload.prefill(1, 1)).flops == whole // 2
+    assert recurrent_layer_complexity(load("gpt2").shard(2), Workload.prefill(1, 1)).flops == whole // 2
 
 
 def test_sharding_latent_attention_divides_its_heads() -> None:

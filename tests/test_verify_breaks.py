@@ -142,7 +142,7 @@ def layer_that_projects_twice(patch: Patch) -> None:
 
 @breaks(GROUPED, "pairs")
 def formula_of_the_triangle(patch: Patch) -> None:
-    patch.setattr(Full, "triangle", lambda self, n: n * n // 2)
+    patch.setattr(Full, "causal_pairs", lambda self, n: n * n // 2)
 
 
 @breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash", "peak_decode_flash")

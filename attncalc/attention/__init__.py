@@ -11,9 +11,9 @@ from importlib import import_module
 
 from .cross import Cross
 from .grouped import Grouped
-from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, shaped
+from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes
 from .latent import Latent
-from .span import FULL, Chunked, Full, Sliding, Span, pairs, refuse_past
+from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
 
 _CLASSES = {
@@ -71,7 +71,7 @@ __all__ = [
     "Span",
     "Variant",
     "Widths",
+    "check_mask",
+    "matrices_from_shapes",
     "pairs",
-    "refuse_past",
-    "shaped",
 ]

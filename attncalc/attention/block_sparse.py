@@ -19,7 +19,7 @@ class BlockSparse(Grouped):
     """Grouped attention to at most index_topk_blocks blocks of keys, which an indexer picks.
 
     The indexer's index_n_heads small query heads share one key head and score every key. The query's own block is
-    always picked. The indexer is whole on every device.
+    always picked. The indexer is replicated on every device.
 
     Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
     """
@@ -57,8 +57,8 @@ class BlockSparse(Grouped):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        picking = 2 * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
-        return picking + super().score_flops(run, mask)
+        indexer_flops = 2 * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
+        return indexer_flops + super().score_flops(run, mask)
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (*super().cache(), CacheSpec("indexer keys", 1, self.index_head_dim))

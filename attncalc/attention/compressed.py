@@ -49,11 +49,11 @@ class WindowAndPools(Picked):
     def description(self) -> str:
         return f"{self.window.description} and pools of {int(self.pools.size):,}"
 
-    def visible(self, n: int) -> int:
-        return self.window.visible(n) + self.pools.visible(n)
+    def visible_keys(self, n: int) -> int:
+        return self.window.visible_keys(n) + self.pools.visible_keys(n)
 
-    def triangle(self, n: int) -> int:
-        return self.window.triangle(n) + self.pools.triangle(n)
+    def causal_pairs(self, n: int) -> int:
+        return self.window.causal_pairs(n) + self.pools.causal_pairs(n)
 
     def cached_tokens(self, n: int) -> int:
         return self.window.cached_tokens(n) + self.pools.cached_tokens(n)
@@ -65,8 +65,7 @@ class Compressed:
 
     A query sees the tokens of its window and, with a compress_rate, the whole pools of compress_rate tokens before it:
     all of them, or the index_topk that an indexer picks. The indexer has pools of its own. Pools of a layer with an
-    indexer overlap the pool before, so they have two parts. The output is projected in o_groups groups of heads. The
-    fields carry their meanings.
+    indexer overlap the pool before, so they have two parts. The output is projected in o_groups groups of heads.
 
     Raises AttncalcError for an incomplete indexer, or if o_groups does not divide n_heads.
     """
@@ -121,15 +120,16 @@ class Compressed:
 
     @property
     def _parts(self) -> int:
+        """Return the parts of a pool: 2 if it overlaps the pool before."""
         return 2 if self.index_topk else 1
 
     def _pooling(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
         """Return the matrices that compute pools of keys of `width`."""
-        wide = self._parts * width
+        pooled_width = self._parts * width
         return (
-            Matrix(f"{name}_W_kv", d_model, wide, 0, "queries"),
-            Matrix(f"{name}_W_gate", d_model, wide, 0, "queries"),
-            Matrix(f"{name}_positions", self.compress_rate or 0, wide),
+            Matrix(f"{name}_W_kv", d_model, pooled_width, 0, "queries"),
+            Matrix(f"{name}_W_gate", d_model, pooled_width, 0, "queries"),
+            Matrix(f"{name}_positions", self.compress_rate or 0, pooled_width),
             Matrix(f"{name}_norm", width),
         )
 
@@ -156,14 +156,15 @@ class Compressed:
         return (*matrices, Matrix("sinks", self.n_heads))
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        seen, picking = pairs(self.span, run, mask), 0
+        # With mask None, `pairs` counts single tokens only; every query then sees all context // compress_rate pools.
+        visible_pairs, indexer_flops = pairs(self.span, run, mask), 0
         if self.compress_rate:
-            dense = run.new * (run.context // self.compress_rate)
-            seen = seen + dense if mask is None else seen
+            all_pools = run.new * (run.context // self.compress_rate)
+            visible_pairs = visible_pairs + all_pools if mask is None else visible_pairs
             if self.index_n_heads and self.index_head_dim:
-                scored = dense if mask is None else pairs(Pools(self.compress_rate), run, mask)
-                picking = 2 * self.index_n_heads * scored * self.index_head_dim
-        return picking + 2 * self.n_heads * seen * (2 * self.d_head)
+                scored = all_pools if mask is None else pairs(Pools(self.compress_rate), run, mask)
+                indexer_flops = 2 * self.index_n_heads * scored * self.index_head_dim
+        return indexer_flops + 2 * self.n_heads * visible_pairs * (2 * self.d_head)
 
     @property
     def _window(self) -> Span:

@@ -49,10 +49,10 @@ class Cross(NamedTuple):
         return self.heads.score_flops(run, None)  # all pairs, whatever the mask and the span of `heads`
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return tuple(c._replace(scales_with="source", span=FULL) for c in self.heads.cache())
+        return tuple(spec._replace(scales_with="source", span=FULL) for spec in self.heads.cache())
 
     def widths(self, run: Run | None = None) -> Widths:
-        return self.heads.widths(run)._replace(together=False)
+        return self.heads.widths(run)._replace(fused=False)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()

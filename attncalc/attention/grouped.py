@@ -13,7 +13,17 @@ from typing import Any, Literal
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div, maximum
 from ..workload import Mask, Run
-from .kind import SHAPES, YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import (
+    BOOLEAN,
+    SHAPES,
+    CacheSpec,
+    Matrix,
+    Widths,
+    extra_projections,
+    extra_vectors,
+    gate,
+    matrices_from_shapes,
+)
 from .span import FULL, Span, pairs
 
 
@@ -21,8 +31,7 @@ from .span import FULL, Span, pairs
 class Grouped:
     """n_heads query heads of d_head that share n_kv_heads key and value heads.
 
-    Each K and V head serves n_heads / n_kv_heads query heads. d_head need not be d_model / n_heads. The fields carry
-    their meanings.
+    Each K and V head serves n_heads / n_kv_heads query heads. d_head need not be d_model / n_heads.
 
     Raises AttncalcError if n_kv_heads does not divide n_heads.
     """
@@ -37,12 +46,12 @@ class Grouped:
         default=(),
         schema={
             "anyOf": [
-                YES,
+                BOOLEAN,
                 {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
             ]
         },
     )
-    fused: bool = documented("q, k and v are one matrix", default=False, schema=YES)
+    fused: bool = documented("q, k and v are one matrix", default=False, schema=BOOLEAN)
     qk_norm: Literal["head", "full"] | None = documented(
         "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads",
         default=None,
@@ -51,19 +60,19 @@ class Grouped:
     sinks: bool = documented(
         "a learned logit per query head beside those of the keys (gpt-oss)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
     shares_kv: bool = documented(
         "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     v_from_k: bool = documented(
         "W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     d_input: int | None = documented(
         "width of the input of q, k and v (Zamba concatenates the layer's input and the embedding)",
@@ -73,11 +82,11 @@ class Grouped:
     repeats_kv: bool = documented(
         "transformers' class caches K and V once per query head (Falcon)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
-        "states of a fixed size that are cached beside K and V, whole on every device, by name: [rows, columns] (Zaya)",
+        "states of a fixed size beside K and V, replicated on every device, by name: [rows, columns] (Zaya)",
         default=(),
         schema=SHAPES,
     )
@@ -99,8 +108,8 @@ class Grouped:
         defaults = {"n_kv_heads": n_heads, "d_head": d_model // n_heads}
         if isinstance(bias, bool):
             bias = "qkvo" if bias else ""
-        extra = shaped(keys.pop("extra_projections", {}), "queries")
-        states = shaped(keys.pop("extra_states", {}))
+        extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
+        states = matrices_from_shapes(keys.pop("extra_states", {}))
         return cls(**{**defaults, **keys}, bias=tuple(bias), span=span, extra_projections=extra, extra_states=states)
 
     def __post_init__(self) -> None:
@@ -146,7 +155,7 @@ class Grouped:
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         q, k = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         v, o = self.n_kv_heads * self._d_v, self.n_heads * self._d_v
-        out = d_model
+        d_output = d_model
         if self.d_input is not None:
             d_model = d_source = self.d_input
         if self.shares_kv or self.v_from_k:
@@ -165,7 +174,7 @@ class Grouped:
         if self.gate:
             matrices.append(Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else o, 0, "queries"))
         matrices.extend(self.extra_projections)
-        matrices.append(Matrix("W_o", o, out, self._bias("o", out), "queries"))
+        matrices.append(Matrix("W_o", o, d_output, self._bias("o", d_output), "queries"))
         if self.qk_norm:
             full = self.qk_norm == "full"
             matrices.append(Matrix("q_norm", q if full else self.d_head))
@@ -202,7 +211,7 @@ class Grouped:
         )
 
     def widths(self, run: Run | None = None) -> Widths:
-        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, together=self.fused, gate=bool(self.gate))
+        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, fused=self.fused, gate=bool(self.gate))
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

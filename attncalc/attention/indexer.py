@@ -10,7 +10,7 @@ from .span import FULL, Pools, pairs
 
 
 class Indexer(NamedTuple):
-    """An indexer: small query heads that share one key head and score every key. It is whole on every device.
+    """An indexer: small query heads that share one key head and score every key. It is replicated on every device.
 
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py; vLLM and SGLang.
 

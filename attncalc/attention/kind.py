@@ -22,7 +22,7 @@ SHAPES: Mapping[str, Any] = {
 }
 """JSON Schema of matrices and vectors by name, in a preset."""
 
-YES: Mapping[str, Any] = {"type": "boolean"}
+BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 """JSON Schema of a key that is true or false."""
 
 AppliedTo = Literal["queries", "keys", "first"]
@@ -66,22 +66,24 @@ class Matrix(NamedTuple):
         return self.weights + self.bias
 
 
-def shaped(shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None) -> tuple[Matrix, ...]:
+def matrices_from_shapes(
+    shapes: Mapping[str, Sequence[int]], applied_to: AppliedTo | None = None
+) -> tuple[Matrix, ...]:
     """Return tensors from a preset's shapes, by name. Trailing dimensions are flattened into columns."""
     return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
 
 
 def gate() -> Any:
-    """Return the field of a gate on the output."""
+    """Return the dataclass field of a gate on the output."""
     return documented(
         "gate on the output: true = as wide as the output (Qwen3-Next), head = one value per head (Step-3.5)",
         default=False,
-        schema={"anyOf": [YES, {"type": "string", "enum": ["head"]}]},
+        schema={"anyOf": [BOOLEAN, {"type": "string", "enum": ["head"]}]},
     )
 
 
 def state_dtype() -> Any:
-    """Return the field of the dtype that a model's config requests for its states."""
+    """Return the dataclass field of the dtype that a model's config requests for its states."""
     return documented(
         "dtype of the state that the config requests of serving engines (mamba_ssm_dtype)",
         left_out="the engine's default",
@@ -91,14 +93,14 @@ def state_dtype() -> Any:
 
 
 def extra_vectors() -> Any:
-    """Return the field of parameters that take no part in a matmul."""
+    """Return the dataclass field of parameters that take no part in a matmul."""
     return documented("elements of further vectors: norms with a bias or one per head, lambdas", default=None)
 
 
 def extra_projections() -> Any:
-    """Return the field of matrices that a kind has no name for."""
+    """Return the dataclass field of matrices that a kind has no name for."""
     return documented(
-        "further matrices of the attention, whole on every device, that multiply every token, by name: [rows, columns]",
+        "further matrices that multiply every token, replicated on every device, by name: [rows, columns]",
         default=(),
         schema=SHAPES,
     )
@@ -117,7 +119,7 @@ class CacheSpec(NamedTuple):
         dtype: the dtype that the tensor always has; None for the dtype of the cache.
         repeated: how often transformers' class stores each row (Falcon's: once per query head). Other engines store it
             once.
-        role: what the tensor is to an engine: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths
+        role: how engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths
             differ), 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is
             wide), 'state', or 'other' (a tensor that no serving engine's layout supports).
         rotary: how many elements of a latent are the rotary key.
@@ -137,15 +139,16 @@ class CacheSpec(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """The widths of the tensors that enter and leave the attention kernel.
+    """The heads and widths of the tensors that enter and leave the attention kernel.
 
     Attributes:
         n_heads: query heads; 0 for a layer without an attention kernel.
         n_kv_heads: key and value heads.
         d_qk: width of a query and a key head.
         d_v: width of a value head.
-        extra: further elements per token that are held at the same time (MLA's latent, and what K was made from).
-        together: q, k and v are one tensor, so all are held as long as one of them is.
+        extra: further elements per token that are held at the same time (MLA's latent, and the part that K was copied
+            from).
+        fused: q, k and v are one tensor, so all are held as long as one of them is.
         gate: the output has a gate.
     """
 
@@ -154,7 +157,7 @@ class Widths(NamedTuple):
     d_qk: int
     d_v: int
     extra: int = 0
-    together: bool = False
+    fused: bool = False
     gate: bool = False
 
 
@@ -191,10 +194,10 @@ class Attention(Protocol):
         """
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        """Return what it caches for later tokens; () for nothing."""
+        """Return the tensors that it caches for later tokens; () for none."""
 
     def widths(self, run: Run | None = None) -> Widths:
-        """Return the widths around the kernel; in MLA they depend on whether `run` has tokens in the past."""
+        """Return the widths of the kernel's tensors; in MLA they depend on whether `run` has tokens in the past."""
 
     def notes(self, past: bool) -> tuple[str, ...]:
         """Return notes on its FLOPs and activations. `past`: the workload has tokens in the past."""

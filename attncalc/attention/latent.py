@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import COUNT, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
-from .kind import YES, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, shaped
+from .kind import BOOLEAN, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, matrices_from_shapes
 from .span import FULL, Selected, Span, pairs
 
 
@@ -24,7 +24,7 @@ class Latent:
     several new tokens after a past, the cheaper way is counted: absorbed, or expanding the latents of the past again.
 
     With index_topk, a query attends only to the keys that an indexer picks (DeepSeek-V3.2's sparse attention). A layer
-    without index_n_heads reuses the keys that an earlier layer's indexer picked. The fields carry their meanings.
+    without index_n_heads reuses the keys that an earlier layer's indexer picked.
 
     Raises AttncalcError for an incomplete indexer.
     """
@@ -45,7 +45,7 @@ class Latent:
     shares_kv: bool = documented(
         "reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)",
         default=False,
-        schema=YES,
+        schema=BOOLEAN,
     )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
@@ -64,7 +64,7 @@ class Latent:
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Latent:
         keys = dict(keys)
-        extra = shaped(keys.pop("extra_projections", {}), "queries")
+        extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")
         if "index_topk" in keys:
             if span != FULL:
                 raise AttncalcError("index_topk: cannot be combined with a window or a chunk", "leave out one of them")
@@ -144,21 +144,21 @@ class Latent:
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        picking = self.indexer.score_flops(run, mask) if self.indexer else 0
-        return picking + self._attention_flops(run, pairs(self.span, run, mask))
+        indexer_flops = self.indexer.score_flops(run, mask) if self.indexer else 0
+        return indexer_flops + self._attention_flops(run, pairs(self.span, run, mask))
 
-    def _attention_flops(self, run: Run, seen: int) -> int:
-        """Return the FLOPs of attention for `seen` pairs."""
-        expanded = 2 * self.n_heads * seen * (self.d_nope + self.d_rope + self.d_v)
+    def _attention_flops(self, run: Run, visible_pairs: int) -> int:
+        """Return the FLOPs of QK and PV for so many query-key pairs."""
+        expanded = 2 * self.n_heads * visible_pairs * (self.d_nope + self.d_rope + self.d_v)
         if run.new == run.context:
             return expanded
         # QK over the latent and the rotary key, PV over the latent
-        absorbed = 2 * self.n_heads * seen * (2 * self.kv_lora_rank + self.d_rope)
+        absorbed = 2 * self.n_heads * visible_pairs * (2 * self.kv_lora_rank + self.d_rope)
         if run.new == 1:  # absorbed is always cheaper for one query, so the formula leaves out the minimum
             return absorbed
         past = run.context - run.new
-        again = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
-        return minimum(absorbed, expanded + again)
+        expand_past = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
+        return minimum(absorbed, expanded + expand_past)
 
     def cache(self) -> tuple[CacheSpec, ...]:
         width = self.kv_lora_rank + self.d_rope
@@ -189,7 +189,7 @@ class Latent:
         return dataclasses.replace(self, span=span)
 
     def shard(self, tp: int) -> Latent:
-        # Heads are split; W_q_a, W_kv_a and the latent are whole on every device (vLLM, SGLang).
+        # Heads are split; W_q_a, W_kv_a and the latent are replicated on every device (vLLM, SGLang).
         if self.n_heads % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} heads",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import YES, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, projection, share
+from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .recurrent import Recurrent, convolution, projection, split_evenly
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class GatedDeltaNet(Recurrent):
     """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
 
     The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the channel-wise decay and of the
-    output's gate are full, or have rank gate_rank. The state is fp32. The fields carry their meanings.
+    output's gate are full, or have rank gate_rank. The state is fp32.
 
-    Source: Yang et al. 2024, arXiv:2412.06464
-    (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers' modeling_qwen3_next.py.
+    Source: Yang et al. 2024, arXiv:2412.06464 (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers'
+    modeling_qwen3_next.py.
     """
 
     n_heads: int = documented("value heads, each with a state")
@@ -27,7 +27,9 @@ class GatedDeltaNet(Recurrent):
     d_v: int = documented("width of a value head")
     d_conv: int = documented("width of the convolution")
     n_k_heads: int | None = documented("heads of queries and keys", left_out="n_heads", default=None)
-    channel_decay: bool = documented("one decay per channel of a key (KDA), not per head", default=False, schema=YES)
+    channel_decay: bool = documented(
+        "one decay per channel of a key (KDA), not per head", default=False, schema=BOOLEAN
+    )
     gate_rank: int | None = documented("rank of the matrices of the decay and the gate", left_out="full", default=None)
     state_dtype: str | None = state_dtype()
 
@@ -105,8 +107,8 @@ class GatedDeltaNet(Recurrent):
         )
 
     def shard(self, tp: int) -> GatedDeltaNet:
-        keys = None if self.n_k_heads is None else share(self.n_k_heads, tp, "heads")
-        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"), n_k_heads=keys)
+        keys = None if self.n_k_heads is None else split_evenly(self.n_k_heads, tp, "heads")
+        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_k_heads=keys)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Lightning(Recurrent):
         return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, scales_with="never", role="state"),)
 
     def shard(self, tp: int) -> Lightning:
-        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))
+        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class ShortConvolution(Recurrent):
 
     d_inner: int = documented("channels of the convolution")
     d_conv: int = documented("width of the convolution")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
 
     name = "short convolution"
     description = "short convolutions"
@@ -185,4 +187,4 @@ class ShortConvolution(Recurrent):
         return (CacheSpec("convolution", self.d_inner, self.d_conv, scales_with="never", role="convolution"),)
 
     def shard(self, tp: int) -> ShortConvolution:
-        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))
+        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from ..quantity import documented
 from ..workload import Mask, Run
-from .kind import YES, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, projection, share
+from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .recurrent import Recurrent, convolution, projection, split_evenly
 
 
 @dataclass(frozen=True)
 class Mamba(Recurrent):
-    """d_inner channels, each with a state of d_state (Mamba). The state is fp32. The fields carry their meanings.
+    """d_inner channels, each with a state of d_state (Mamba).
 
-    Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
+    The state is fp32. Source: Gu and Dao 2023, arXiv:2312.00752, 3.4; transformers' modeling_mamba.py.
     """
 
     d_inner: int = documented("channels of the state-space layer")
     d_state: int = documented("width of a channel's or head's state")
     d_conv: int = documented("width of the convolution")
     dt_rank: int = documented("rank of the projection of the step size")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
-    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=YES)
-    dt_norms: bool = documented("norms on the step size, B and C (Jamba)", default=False, schema=YES)
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
+    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=BOOLEAN)
+    dt_norms: bool = documented("norms on the step size, B and C (Jamba)", default=False, schema=BOOLEAN)
     state_dtype: str | None = state_dtype()
 
     name = "Mamba"
@@ -67,15 +67,15 @@ class Mamba(Recurrent):
         )
 
     def shard(self, tp: int) -> Mamba:
-        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))
+        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
 
 
 @dataclass(frozen=True)
 class Mamba2(Recurrent):
     """n_heads heads of d_head channels, each channel with a state of d_state (Mamba-2).
 
-    Heads of one of n_groups groups share B and C. The state is fp32. The fields carry their meanings. Source: Dao and
-    Gu 2024, arXiv:2405.21060; transformers' modeling_mamba2.py.
+    Heads of one of n_groups groups share B and C. The state is fp32. Source: Dao and Gu 2024, arXiv:2405.21060;
+    transformers' modeling_mamba2.py.
     """
 
     n_heads: int = documented("heads of the state-space layer")
@@ -83,9 +83,9 @@ class Mamba2(Recurrent):
     d_state: int = documented("width of a channel's or head's state")
     d_conv: int = documented("width of the convolution")
     n_groups: int = documented("groups that share B and C")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=YES)
-    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=YES)
-    inner_norm: bool = documented("a gated norm before the projection out", default=False, schema=YES)
+    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
+    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=BOOLEAN)
+    inner_norm: bool = documented("a gated norm before the projection out", default=False, schema=BOOLEAN)
     state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"
@@ -134,5 +134,5 @@ class Mamba2(Recurrent):
         )
 
     def shard(self, tp: int) -> Mamba2:
-        groups = share(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
-        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"), n_groups=groups)
+        groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups
+        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_groups=groups)

@@ -1,4 +1,4 @@
-"""Shared by the recurrent kinds, which keep a state of a fixed size and run token by token."""
+"""The base of the recurrent kinds, which have a state of a fixed size and run token by token; no attention at all."""
 
 from __future__ import annotations
 
@@ -78,14 +78,17 @@ def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
     return Matrix("conv", channels, d_conv, channels if bias else 0)
 
 
-def share(whole: int, tp: int, what: str) -> int:
-    """Return the share of `whole` on one of `tp` devices. Raises AttncalcError if `tp` does not divide it."""
-    if whole % tp:
+def split_evenly(number: int, tp: int, noun: str) -> int:
+    """Return how many of `number` heads or channels one of `tp` devices has; `noun` names them in the error.
+
+    Raises AttncalcError if `tp` does not divide the number.
+    """
+    if number % tp:
         raise AttncalcError(
-            f"--tp {int(tp)} does not divide {whole} {what} of a recurrent layer",
+            f"--tp {int(tp)} does not divide {number} {noun} of a recurrent layer",
             "choose a number that does",
         )
-    return exact_div(whole, tp)
+    return exact_div(number, tp)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..quantity import documented, exact_div
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, convolution, projection, share
+from .recurrent import Recurrent, convolution, projection, split_evenly
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ class RgLru(Recurrent):
 
     def shard(self, tp: int) -> RgLru:
         return dataclasses.replace(
-            self, d_inner=share(self.d_inner, tp, "channels"), n_heads=share(self.n_heads, tp, "blocks")
+            self, d_inner=split_evenly(self.d_inner, tp, "channels"), n_heads=split_evenly(self.n_heads, tp, "blocks")
         )

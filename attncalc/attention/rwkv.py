@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import documented
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, projection, share
+from .recurrent import Recurrent, projection, split_evenly
 from .span import Span
 
 
@@ -61,4 +61,4 @@ class Rwkv(Recurrent):
         )
 
     def shard(self, tp: int) -> Rwkv:
-        return dataclasses.replace(self, d_inner=share(self.d_inner, tp, "channels"))
+        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))

@@ -1,7 +1,7 @@
 """Spans: the positions that a query can see, and exact counts of query-key pairs.
 
-Any kind can have any span. Positions count from 1: under a causal mask, the n-th token of a sequence sees `visible(n)`
-keys, itself included.
+Any kind can have any span. Positions count from 1: under a causal mask, the n-th token of a sequence sees
+`visible_keys(n)` keys, itself included.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Span(Protocol):
     def description(self) -> str:
         """Return it in words: 'the whole context', 'a window of 1,024 tokens', 'chunks of 8,192 tokens'."""
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         """Return the keys that the n-th token sees under a causal mask."""
 
-    def triangle(self, n: int) -> int:
-        """Return the pairs among the first n tokens under a causal mask: visible(1) + ... + visible(n)."""
+    def causal_pairs(self, n: int) -> int:
+        """Return the pairs among the first n tokens under a causal mask: visible_keys(1) + ... + visible_keys(n)."""
 
-    def square(self, n: int) -> int:
+    def bidirectional_pairs(self, n: int) -> int:
         """Return the pairs among n tokens under a bidirectional mask, where the span applies in both directions."""
 
-    def upper(self, n: int) -> int:
-        """Return the pairs among n tokens whose key comes after the query: square(n) - triangle(n)."""
+    def future_pairs(self, n: int) -> int:
+        """Return the pairs among n tokens whose key comes after the query: bidirectional_pairs(n) - causal_pairs(n)."""
 
     def cached_tokens(self, n: int) -> int:
         """Return the tokens that a cache without pages holds after n tokens."""
@@ -58,16 +58,16 @@ class Full:
     def __hash__(self) -> int:
         return hash(Full)
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return n
 
-    def triangle(self, n: int) -> int:
+    def causal_pairs(self, n: int) -> int:
         return exact_div(n * (n + 1), 2)
 
-    def square(self, n: int) -> int:
+    def bidirectional_pairs(self, n: int) -> int:
         return n * n
 
-    def upper(self, n: int) -> int:
+    def future_pairs(self, n: int) -> int:
         return exact_div(n * (n - 1), 2)
 
     def cached_tokens(self, n: int) -> int:
@@ -75,16 +75,16 @@ class Full:
 
 
 class _Narrow:
-    """Shared by the narrow spans: the pairs above the diagonal mirror those below it."""
+    """Shared by the spans that leave out keys: the pairs after a query mirror those before it."""
 
-    def triangle(self, n: int) -> int:
+    def causal_pairs(self, n: int) -> int:
         raise NotImplementedError
 
-    def upper(self, n: int) -> int:
-        return self.triangle(n) - n
+    def future_pairs(self, n: int) -> int:
+        return self.causal_pairs(n) - n
 
-    def square(self, n: int) -> int:
-        return 2 * self.triangle(n) - n
+    def bidirectional_pairs(self, n: int) -> int:
+        return 2 * self.causal_pairs(n) - n
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ class Sliding(_Narrow):
     def description(self) -> str:
         return f"a window of {int(self.window):,} tokens"
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return minimum(n, self.window)
 
-    def triangle(self, n: int) -> int:
-        return _capped_triangle(self.window, n)
+    def causal_pairs(self, n: int) -> int:
+        return _capped_causal_pairs(self.window, n)
 
     def cached_tokens(self, n: int) -> int:
         return minimum(n, self.window)
@@ -139,10 +139,10 @@ class Chunked(_Narrow):
     def description(self) -> str:
         return f"chunks of {int(self.chunk):,} tokens"
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return (n - 1) % self.chunk + 1
 
-    def triangle(self, n: int) -> int:
+    def causal_pairs(self, n: int) -> int:
         rest = n % self.chunk
         whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), 2)
         return whole + exact_div(rest * (rest + 1), 2)
@@ -152,7 +152,7 @@ class Chunked(_Narrow):
 
 
 class Picked(_Narrow):
-    """Shared by the spans whose keys are picked: any token can be picked later, so the cache holds all of them."""
+    """Shared by the spans whose keys an indexer picks: it may pick any token later, so the cache holds all of them."""
 
     reach = None
 
@@ -165,7 +165,7 @@ class Selected(Picked):
     """The `topk` keys that an indexer picks for each query, among all earlier ones.
 
     With `pool`, the indexer picks whole pools of `pool` tokens, and the tokens after the last whole pool are always
-    seen: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
+    visible: with pools of 4, the 10th token sees 10 % 4 = 2 of them besides the picked ones.
 
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_glm5_next.py (pools).
     """
@@ -181,17 +181,19 @@ class Selected(Picked):
     def description(self) -> str:
         return f"the {int(self.topk):,} tokens that an indexer picks"
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return minimum(n, self.topk if self.pool is None else self.topk + n % self.pool)
 
-    def triangle(self, n: int) -> int:
-        picked = _capped_triangle(self.topk, n)
+    def causal_pairs(self, n: int) -> int:
+        picked = _capped_causal_pairs(self.topk, n)
         if self.pool is None:
             return picked
-        later = n - minimum(n, self.topk)
-        rest = later % self.pool
-        whole = later // self.pool * exact_div(self.pool * (self.pool - 1), 2)
-        return picked + whole + exact_div(rest * (rest + 1), 2)
+        # The tokens after the first `topk` also see those after the last whole pool: with pools of 4, these are
+        # 1, 2, 3, 0, 1, 2, ... tokens.
+        later_tokens = n - minimum(n, self.topk)
+        rest = later_tokens % self.pool
+        in_whole_pools = later_tokens // self.pool * exact_div(self.pool * (self.pool - 1), 2)
+        return picked + in_whole_pools + exact_div(rest * (rest + 1), 2)
 
 
 @dataclass(frozen=True)
@@ -212,32 +214,36 @@ class Blocks(Picked):
     def description(self) -> str:
         return f"the {int(self.topk):,} blocks of {int(self.block):,} tokens that an indexer picks"
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return minimum(n, (self.topk - 1) * self.block + (n - 1) % self.block + 1)
 
-    def triangle(self, n: int) -> int:
+    def causal_pairs(self, n: int) -> int:
+        # The first topk * block tokens see every earlier token. Later ones see topk - 1 whole blocks, and their own
+        # block up to themselves.
         m = minimum(n, self.topk * self.block)
-        own_blocks = Chunked(self.block).triangle(n - m)
-        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + own_blocks
+        in_last_block = Chunked(self.block).causal_pairs(n - m)
+        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
 
 
 @dataclass(frozen=True)
 class Pools(Picked):
-    """The whole pools of `size` tokens before a query, each of which is one key: all, or the `topk` picked ones."""
+    """The whole pools of `size` tokens before a query: all, or the `topk` picked ones. Each pool is one key."""
 
     size: int = documented("tokens of a pool", symbol="size")
     topk: int | None = documented("pools that an indexer picks for a query", symbol="index_topk", default=None)
     label = "pools"
     description = "pools of tokens"
 
-    def visible(self, n: int) -> int:
+    def visible_keys(self, n: int) -> int:
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
 
-    def triangle(self, n: int) -> int:
-        all_seen = n if self.topk is None else minimum(n, self.size * self.topk)
-        whole, rest = all_seen // self.size, all_seen % self.size
-        while_all = exact_div(whole * (whole - 1), 2) * self.size + whole * (rest + 1)
-        return while_all if self.topk is None else while_all + (n - all_seen) * self.topk
+    def causal_pairs(self, n: int) -> int:
+        # The tokens up to `m` see all whole pools, later ones see `topk`. With pools of 4, tokens 1..3 see none, 4..7
+        # see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
+        m = n if self.topk is None else minimum(n, self.size * self.topk)
+        pools, rest = m // self.size, m % self.size
+        uncapped = exact_div(pools * (pools - 1), 2) * self.size + pools * (rest + 1)
+        return uncapped if self.topk is None else uncapped + (n - m) * self.topk
 
     def cached_tokens(self, n: int) -> int:
         return n // self.size
@@ -246,10 +252,10 @@ class Pools(Picked):
 FULL = Full()
 
 
-def _capped_triangle(most: int, n: int) -> int:
-    """Return min(1, most) + ... + min(n, most)."""
-    m = minimum(n, most)
-    return exact_div(m * (m + 1), 2) + (n - m) * most
+def _capped_causal_pairs(limit: int, n: int) -> int:
+    """Return the pairs if a token sees at most `limit` keys: min(1, limit) + ... + min(n, limit)."""
+    m = minimum(n, limit)
+    return exact_div(m * (m + 1), 2) + (n - m) * limit
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:
@@ -264,17 +270,17 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
     if mask is None:
         return new * context
     if mask.kind == "bidirectional":
-        refuse_past(run, mask)
-        return span.square(context)
+        check_mask(run, mask)
+        return span.bidirectional_pairs(context)
     if new == context:
-        below = span.triangle(context)
-        return below + span.upper(minimum(mask.prefix, context)) if mask.prefix else below
+        causal = span.causal_pairs(context)
+        return causal + span.future_pairs(minimum(mask.prefix, context)) if mask.prefix else causal
     if new == 1:
-        return span.visible(context)
-    return span.triangle(context) - span.triangle(context - new)
+        return span.visible_keys(context)
+    return span.causal_pairs(context) - span.causal_pairs(context - new)
 
 
-def refuse_past(run: Run, mask: Mask) -> None:
+def check_mask(run: Run, mask: Mask) -> None:
     """Raise AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones."""
     if mask.kind == "bidirectional" and run.new != run.context:
         raise AttncalcError(

@@ -1,4 +1,4 @@
-"""Exchanging a layer's attention for another kind: the same queries, with other keys and values."""
+"""Replaces a layer's attention by another kind: the same queries, with other keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .latent import Latent
 
 
 class Variant(NamedTuple):
-    """The kind of attention to exchange for.
+    """The kind of attention that replaces a layer's own (--attention).
 
     Attributes:
         name: 'mha', 'mqa', 'gqa' or 'mla'.
@@ -38,7 +38,7 @@ class Variant(NamedTuple):
         )
 
     def applies_to(self, kind: Attention) -> bool:
-        """Return whether `kind` has KV heads to exchange."""
+        """Return whether `kind` has KV heads that this variant can replace."""
         return isinstance(kind, Grouped | Latent)
 
     def apply(self, kind: Attention) -> Attention:
@@ -65,10 +65,10 @@ class Variant(NamedTuple):
         return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
-        heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
+        n_kv_heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
         if isinstance(kind, Grouped):
-            return dataclasses.replace(kind, n_kv_heads=heads)
-        return Grouped(kind.n_heads, heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span)
+            return dataclasses.replace(kind, n_kv_heads=n_kv_heads)
+        return Grouped(kind.n_heads, n_kv_heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span)
 
     def _latent(self, kind: Grouped | Latent) -> Latent:
         if isinstance(kind, Latent):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..quantity import documented
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, projection, share
+from .recurrent import Recurrent, projection, split_evenly
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ class MLstm(Recurrent):
         )
 
     def shard(self, tp: int) -> MLstm:
-        return dataclasses.replace(self, n_heads=share(self.n_heads, tp, "heads"))
+        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))

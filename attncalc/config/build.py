@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, shaped
+from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, Stack
@@ -46,9 +46,9 @@ def build_model(document: Document, name: str) -> ModelSpec:
         head=_head(document),
         dtype=top.get("dtype", "fp16"),
         extra=(
-            *shaped(top.get("extra_params", {})),
-            *shaped(top.get("outside_matrices", {}), "queries"),
-            *shaped(top.get("first_matrices", {}), "first"),
+            *matrices_from_shapes(top.get("extra_params", {})),
+            *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
+            *matrices_from_shapes(top.get("first_matrices", {}), "first"),
         ),
         sources=tuple(top["sources"]),
         notes=tuple(top.get("notes", ())),
@@ -206,8 +206,8 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
         "norms": keys.get("norms_per_layer", 2) + int(cross),
         "shares_weights": keys.get("shares_weights", False),
         "extra": (
-            *shaped(keys.get("extra_matrices", {}), "queries"),
-            *shaped(keys.get("extra_vectors_per_layer", {})),
+            *matrices_from_shapes(keys.get("extra_matrices", {}), "queries"),
+            *matrices_from_shapes(keys.get("extra_vectors_per_layer", {})),
         ),
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
-from ..hardware import KNOWN, SHARE, Gpu
+from ..hardware import FLOPS_DTYPES, UNIFIED_MEMORY_SHARE, Gpu
 from ..quantity import COUNT
 from ..units import truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
@@ -81,7 +81,7 @@ def _from_file(path: Path) -> Gpu:
 def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
     """Return the GPU that the keys of a GPU file describe."""
     unified, memory_gb = bool(data.get("unified")), int(data["memory_gb"])
-    numerator, denominator = SHARE
+    numerator, denominator = UNIFIED_MEMORY_SHARE
     assumed_memory = memory_gb * 10**9 * numerator // denominator if unified else memory_gb * 10**9
     notes = list(data.get("notes", ()))
     if "memory" not in data:
@@ -132,7 +132,7 @@ def schema() -> dict[str, Any]:
                 "description": "dense FLOP/s (without sparsity) by dtype",
                 "$comment": _EXAMPLE,
                 "type": "object",
-                "properties": {dtype: {"description": f"FLOP/s in {dtype}", **_FLOPS} for dtype in KNOWN},
+                "properties": {dtype: {"description": f"FLOP/s in {dtype}", **_FLOPS} for dtype in FLOPS_DTYPES},
                 "additionalProperties": False,
             },
             "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},

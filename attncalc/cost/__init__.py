@@ -1,1 +1,1 @@
-"""What a model costs: cache, parameters, FLOPs, activations; each function takes a ModelSpec and gives Quantities."""
+"""What a model costs: cache, parameters, FLOPs, activations; each function takes a ModelSpec and returns Quantities."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..attention import Attention, refuse_past
+from ..attention import Attention, check_mask
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
 from ..workload import Run, Workload
@@ -19,7 +19,7 @@ class LayerActivations(NamedTuple):
         group: the group's name.
         layers: the group.
         attention: 'self' or 'cross'.
-        score_shape: (B, n_heads, S, T).
+        score_shape: (B, n_heads, S, T), where T is the number of keys that the kernel reads.
         score_elements: elements of the score matrix.
         score_matrix_per_head: bytes of one head's score matrix of one sequence.
         score_matrix: bytes of the whole score matrix.
@@ -85,16 +85,16 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
     encoder = stack.input == "source"
     new, context = (workload.source or 0,) * 2 if encoder else (workload.new, workload.context)
     mask = workload.mask if workload.mask and not encoder else stack.mask
-    refuse_past(Run(1, new, context), mask)
+    check_mask(Run(1, new, context), mask)
     span, padded = attention.span, bool(workload.lengths) and not encoder
     if new == context:
-        keys, sees_all = context, mask.kind == "bidirectional"
+        keys, all_visible = context, mask.kind == "bidirectional"
     elif new == 1:
-        keys, sees_all = span.cached_tokens(context), True
+        keys, all_visible = span.cached_tokens(context), True
     else:
-        keys, sees_all = span.cached_tokens(context - new) + new, False
-    narrowed = padded or span.visible(context) < keys
-    has_flag = new == context and mask.kind == "causal" and not narrowed and new > 1
+        keys, all_visible = span.cached_tokens(context - new) + new, False
+    is_narrowed = padded or span.visible_keys(context) < keys
+    is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
     return _shape(
         model,
         stack,
@@ -104,7 +104,7 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys=keys,
         live_keys=new if new == context else 0,
         new_keys=new,
-        mask="causal" if has_flag else "none" if (sees_all or new == 1) and not narrowed else "matrix",
+        mask="causal" if is_causal_flag else "none" if (all_visible or new == 1) and not is_narrowed else "matrix",
         masks=workload.batch if padded else 1,
     )
 
@@ -136,8 +136,8 @@ def _shape(
         B=run.sequences,
         S=run.new,
         T=keys,
-        live_keys=run.new if widths.together and not live_keys else live_keys,
-        cached_keys=new_keys if not (live_keys or widths.together) else 0,
+        live_keys=run.new if widths.fused and not live_keys else live_keys,
+        cached_keys=new_keys if not (live_keys or widths.fused) else 0,
         n_heads=widths.n_heads,
         n_kv_heads=widths.n_kv_heads,
         d_qk=widths.d_qk,

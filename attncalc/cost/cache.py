@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..attention import Variant
-from ..engines import Engine, engine
+from ..engines import Engine, per_layer_engine
 from ..engines.pipeline import LayerCacheSpec
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import DType
 from ..workload import Workload
-from .common import Part, cache_dtype, group_name, sum_of
+from .common import Part, cache_dtype, group_name, sum_over_groups
 
 
 class LayerCache(NamedTuple):
@@ -25,8 +25,8 @@ class LayerCache(NamedTuple):
         context: bytes that grow with the context, in all layers of the group.
         source: bytes that grow with the source, in all layers of the group.
         state: bytes of a fixed size, in all layers of the group.
-        one_layer: all three, in one layer.
-        one_token: what the next token of one sequence adds to one layer.
+        per_layer: bytes of all three, in one layer.
+        per_token_per_layer: bytes that the next token of one sequence adds to one layer.
     """
 
     group: str
@@ -34,8 +34,8 @@ class LayerCache(NamedTuple):
     context: Quantity
     source: Quantity
     state: Quantity
-    one_layer: Quantity
-    one_token: Quantity
+    per_layer: Quantity
+    per_token_per_layer: Quantity
 
     @property
     def total(self) -> Quantity:
@@ -46,10 +46,10 @@ class LayerCache(NamedTuple):
 class KVCache:
     """The cache of a model for a workload, in bytes on one device. Each figure is computed when it is first used."""
 
-    def __init__(self, model: ModelSpec, workload: Workload, store: Engine, kv_dtype: DType) -> None:
+    def __init__(self, model: ModelSpec, workload: Workload, engine: Engine, kv_dtype: DType) -> None:
         self._model = model
         self._workload = workload
-        self._engine = store
+        self._engine = engine
         self._kv_dtype = kv_dtype
 
     @cached_property
@@ -69,9 +69,9 @@ class KVCache:
 
     @cached_property
     def per_token(self) -> Quantity:
-        """What the next token of one sequence adds at this context."""
-        parts = [Part(g.group, quantity(g.layers.count * g.one_token)) for g in self.groups]
-        return sum_of("kv_cache_per_token", "bytes that the next token adds", parts)
+        """The bytes that the next token of one sequence adds at this context."""
+        parts = [Part(g.group, quantity(g.layers.count * g.per_token_per_layer)) for g in self.groups]
+        return sum_over_groups("kv_cache_per_token", "bytes that the next token adds", parts)
 
     @cached_property
     def if_mha(self) -> Quantity:
@@ -81,12 +81,14 @@ class KVCache:
     @cached_property
     def recurrent_state(self) -> Quantity:
         """The part of the whole cache that has a fixed size."""
-        return sum_of("state", "bytes of recurrent state", [Part(g.group, g.state) for g in self.groups])
+        return sum_over_groups("state", "bytes of recurrent state", [Part(g.group, g.state) for g in self.groups])
 
     @cached_property
     def cross_attention_cache(self) -> Quantity:
         """The part of the whole cache that holds K and V of the source."""
-        return sum_of("cross", "bytes of cross-attention's cache", [Part(g.group, g.source) for g in self.groups])
+        return sum_over_groups(
+            "cross", "bytes of cross-attention's cache", [Part(g.group, g.source) for g in self.groups]
+        )
 
     def _groups(self, model: ModelSpec, workload: Workload) -> tuple[LayerCache, ...]:
         return tuple(
@@ -100,16 +102,16 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
 
     Raises AttncalcError for an unknown dtype or engine.
     """
-    return KVCache(model.symbolic(), workload.symbolic(), engine(engine_name), cache_dtype(model, workload))
+    return KVCache(model.symbolic(), workload.symbolic(), per_layer_engine(engine_name), cache_dtype(model, workload))
 
 
-def cache_bytes(model: ModelSpec, workload: Workload, store: Engine) -> Quantity:
-    """Return the bytes of the whole cache as `store` counts them."""
-    return KVCache(model.symbolic(), workload.symbolic(), store, cache_dtype(model, workload)).total
+def cache_bytes(model: ModelSpec, workload: Workload, engine: Engine) -> Quantity:
+    """Return the bytes of the whole cache as `engine` counts them."""
+    return KVCache(model.symbolic(), workload.symbolic(), engine, cache_dtype(model, workload)).total
 
 
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
-    """Return what the layers of `model` cache on one device, in order; ints or symbols, as in `model`."""
+    """Return what the layers of `model` cache on one device, in order, with ints or symbols as `model` has them."""
     return tuple(
         LayerCacheSpec(int(layers.count), layers.cache() if stack.has_cache else (), layers.attention.label)
         for stack in model.stacks
@@ -119,11 +121,11 @@ def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
 
 
 def _layer_cache(
-    group: str, stack: Stack, layers: Layers, workload: Workload, store: Engine, kv_dtype: DType
+    group: str, stack: Stack, layers: Layers, workload: Workload, engine: Engine, kv_dtype: DType
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
     by_scale = {
-        scales_with: total(store.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
+        scales_with: total(engine.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
         for scales_with in ("context", "source", "never")
     }
     return LayerCache(
@@ -132,8 +134,8 @@ def _layer_cache(
         context=quantity(layers.count * by_scale["context"]),
         source=quantity(layers.count * by_scale["source"]),
         state=quantity(layers.count * by_scale["never"]),
-        one_layer=total(by_scale.values()),
-        one_token=total(store.token_bytes(c, workload, kv_dtype) for c in specs),
+        per_layer=total(by_scale.values()),
+        per_token_per_layer=total(engine.token_bytes(c, workload, kv_dtype) for c in specs),
     )
 
 
@@ -145,4 +147,4 @@ def _total(groups: tuple[LayerCache, ...]) -> Quantity:
             Part(f"{g.group}_source", g.source),
             Part(f"{g.group}_state", g.state),
         ]
-    return sum_of("kv_cache", "bytes of the cache", parts)
+    return sum_over_groups("kv_cache", "bytes of the cache", parts)

@@ -30,8 +30,11 @@ def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:
     return f"{stack.name}_{layers.name}" if len(model.stacks) > 1 else layers.name
 
 
-def sum_of(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
-    """Return the sum of a figure over layer groups: with one part its own formula, with several a sum of names."""
+def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
+    """Return the sum of a figure over layer groups.
+
+    With one part the formula is that of the part; with several it is a sum of names: `name`_local + `name`_global.
+    """
     nonzero = [part for part in parts if part.value]
     if len(nonzero) == 1:
         return nonzero[0].value

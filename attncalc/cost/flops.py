@@ -1,8 +1,8 @@
 """FLOPs of a prefill, a decode step or a training step.
 
 One multiply-add is 2 FLOP. Only matrix products are counted: projections, scores (QK and PV), MLP and head. Softmax,
-norms, activations, rotary embedding and table look-ups are left out: they grow with S or S * T, but without a factor of
-width. The transformer chapter of the scaling book counts the same way.
+norms, activations, rotary embedding and table look-ups are left out: they do a few operations per element, where QK and
+PV do 2 * d_head per score. The transformer chapter of the scaling book counts the same way.
 
 Training costs 3 forward passes: for each matmul, the backward pass does one product for the gradient of its input and
 one for the gradient of its weights (or other operand). Nothing is recomputed.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity
 from ..workload import Run, Workload
-from .common import Part, group_name, sum_named, sum_of
+from .common import Part, group_name, sum_named, sum_over_groups
 from .params import matmul_weights
 
 TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
@@ -91,10 +91,10 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     symbols, symbolic_workload = model.symbolic(), workload.symbolic()
     groups = tuple(_layer_flops(symbols, stack, layers, symbolic_workload) for stack, layers in symbols.groups())
     parts = {
-        "attention_projections": _sum_of("projections", groups),
-        "attention_scores": _sum_of("scores", groups),
-        "attention_scores_dense": _sum_of("scores_dense", groups),
-        "mlp": _sum_of("mlp", groups),
+        "attention_projections": _sum_over_groups("projections", groups),
+        "attention_scores": _sum_over_groups("scores", groups),
+        "attention_scores_dense": _sum_over_groups("scores_dense", groups),
+        "mlp": _sum_over_groups("mlp", groups),
         "head": quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload))),
     }
     return Flops(
@@ -103,7 +103,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         projections=parts["attention_projections"],
         scores=parts["attention_scores"],
         scores_dense=parts["attention_scores_dense"],
-        qk_dense=_sum_of("qk_dense", groups),
+        qk_dense=_sum_over_groups("qk_dense", groups),
         mlp=parts["mlp"],
         head=parts["head"],
         groups=groups,
@@ -111,8 +111,8 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     )
 
 
-def _sum_of(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
-    return sum_of(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
+def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
+    return sum_over_groups(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:
@@ -125,15 +125,15 @@ def passes(workload: Workload) -> int:
 
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
-    repeated = passes(workload) * layers.count
+    layer_passes = passes(workload) * layers.count
     return LayerFlops(
         group=group_name(model, stack, layers),
         layers=layers,
-        projections=quantity(repeated * projections(model, stack, layers, workload)),
-        scores=quantity(repeated * scores(stack, layers, workload)),
-        scores_dense=quantity(repeated * scores(stack, layers, workload, dense=True)),
-        qk_dense=quantity(repeated * qk_dense(stack, layers, workload)),
-        mlp=quantity(repeated * _mlp(stack, layers, workload)),
+        projections=quantity(layer_passes * projections(model, stack, layers, workload)),
+        scores=quantity(layer_passes * scores(stack, layers, workload)),
+        scores_dense=quantity(layer_passes * scores(stack, layers, workload, dense=True)),
+        qk_dense=quantity(layer_passes * qk_dense(stack, layers, workload)),
+        mlp=quantity(layer_passes * _mlp(stack, layers, workload)),
     )
 
 
@@ -169,8 +169,8 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
     cost = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
         for run in workload.runs:
-            rectangle = Run(run.sequences, run.new, workload.source or 0)
-            cost += run.sequences * layers.cross.score_flops(rectangle, None)
+            source_run = Run(run.sequences, run.new, workload.source or 0)
+            cost += run.sequences * layers.cross.score_flops(source_run, None)
     return cost
 
 
@@ -189,8 +189,8 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
 def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
     weights = matmul_weights(layers.extra)
     if layers.mlp:
-        router = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
-        weights = router + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
+        always_used = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
+        weights = always_used + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
     return 2 * query_tokens(stack, workload) * weights
 
 
@@ -205,5 +205,5 @@ def _head(model: ModelSpec, workload: Workload) -> int:
 
 def _outside(model: ModelSpec, workload: Workload) -> int:
     """Return the FLOPs of the matrices before the first layer and after the last, without the head."""
-    once = sum(m.weights for m in model.extra if m.applied_to == "first")
-    return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - once) + once)
+    first_weights = sum(m.weights for m in model.extra if m.applied_to == "first")
+    return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - first_weights) + first_weights)

@@ -9,7 +9,7 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache import kv_cache
-from .common import Part, compute_dtype, group_name, sum_named, sum_of
+from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups
 from .flops import flops
 from .params import lm_head, outer_norms
 
@@ -21,7 +21,8 @@ class Intensity(NamedTuple):
         weights: bytes of weights.
         cache: bytes of cache.
         per_byte: all FLOPs per byte of weights and cache.
-        per_cache_byte: the scores' FLOPs per byte of cache. Sharing KV heads raises it, whatever the batch.
+        per_cache_byte: the scores' FLOPs per byte of cache. It does not depend on the batch; query heads that share a
+            KV head raise it.
     """
 
     weights: Quantity
@@ -57,7 +58,10 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     symbols, workload = model.symbolic(), workload.symbolic()
     stack = symbols.main
     parts = [
-        Part(group_name(symbols, stack, layers), quantity(layers.count * _layer(symbols, stack, layers, workload)))
+        Part(
+            group_name(symbols, stack, layers),
+            quantity(layers.count * _layer_params_read(symbols, stack, layers, workload)),
+        )
         for layers in stack.distinct()
     ]
     norms = outer_norms(stack)
@@ -68,22 +72,25 @@ def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
         parts.append(Part("outside", quantity(outside)))
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
         parts.append(Part("head", quantity(lm_head(symbols).params)))
-    return sum_of("params_read", "parameters read", parts)
+    return sum_over_groups("params_read", "parameters read", parts)
 
 
 def experts_read(mlp: Mlp, tokens: int) -> int:
-    """Return the upper bound of the experts of one layer that `tokens` tokens read; 1 for a dense MLP."""
+    """Return an upper bound of the experts of one layer that `tokens` tokens use, shared ones included.
+
+    It is 1 for a dense MLP.
+    """
     return routed_read(mlp, tokens) + (mlp.n_shared_experts or 0) if mlp.n_experts else 1
 
 
 def routed_read(mlp: Mlp, tokens: int) -> int:
-    """Return the upper bound of the routed experts of one layer that `tokens` tokens read; 0 for a dense MLP."""
+    """Return an upper bound of the routed experts of one layer that `tokens` tokens use; 0 for a dense MLP."""
     if not mlp.n_experts or not mlp.n_experts_per_token:
         return 0
     return minimum(mlp.n_experts, tokens * mlp.n_experts_per_token)
 
 
-def _layer(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
+def _layer_params_read(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
     """Return the parameters of one layer that the step reads."""
     params = sum(m.params for m in layers.attention.matrices(stack.d_model, stack.d_model))
     if layers.cross:  # K and V of the source are in the cache, so W_k and W_v are not read

@@ -1,9 +1,9 @@
 """The tensors that one attention layer's forward pass holds, moment by moment, for each kernel.
 
 The layer projects q, k and v, runs the kernel and projects the output, without gradients. Its weights and its input
-are there before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With
-tokens in the past the cache is there before too: new K and V are written into it and freed, except that a fused
-projection keeps the one tensor that q, k and v are views of.
+exist before it starts, so only what it allocates is counted. q, k and v are freed when the layer returns. With tokens
+in the past the cache exists before too: new K and V are written into it and freed. With a fused projection they are
+freed only when the layer returns, because q, k and v are views of one tensor.
 
 The math kernel is torch's composite `_scaled_dot_product_attention_math`
 (aten/src/ATen/native/transformers/attention.cpp). It computes half precision in fp32, copies K and V for every query
@@ -21,7 +21,7 @@ KERNELS = ("math", "flash", "efficient", "cudnn")
 FP32 = 4
 
 
-class Live(NamedTuple):
+class HeldTensor(NamedTuple):
     """A tensor that is held at a moment of the pass.
 
     Attributes:
@@ -36,20 +36,25 @@ class Live(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A moment of the forward pass and the tensors that are held then."""
+    """A moment of the forward pass and the tensors that are held then.
+
+    Attributes:
+        name: its name on screens: 'PV'.
+        tensors: the tensors held.
+    """
 
     name: str
-    live: tuple[Live, ...]
+    tensors: tuple[HeldTensor, ...]
 
     @property
     def size(self) -> int:
         """Return the bytes held."""
-        return sum(int(tensor.size) for tensor in self.live)
+        return sum(int(tensor.size) for tensor in self.tensors)
 
     @property
     def total(self) -> Quantity:
         """Return the bytes held, as the sum of the named tensors."""
-        return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.live if t.size)
+        return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.tensors if t.size)
 
 
 class Machine(NamedTuple):
@@ -82,7 +87,7 @@ class Shape(NamedTuple):
         d_model: width of the model.
         bytes: bytes of an element.
         mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair).
-        masks: how many masks the caller makes: one per sequence of a padded batch, otherwise 1.
+        masks: how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1.
     """
 
     B: int
@@ -103,77 +108,85 @@ class Shape(NamedTuple):
 
     @property
     def half(self) -> bool:
+        """Whether elements have fewer bits than fp32."""
         return self.bytes < FP32
 
     @property
     def grouped(self) -> bool:
+        """Whether query heads share KV heads."""
         return self.n_kv_heads != self.n_heads
 
     @property
     def pairs(self) -> int:
+        """The elements of the score matrix."""
         return self.B * self.n_heads * self.S * self.T
 
 
 def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
     """Return the moment with the most bytes held, for each of KERNELS."""
     if machine.threads:
-        flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_of_threads(s, machine.threads)))
+        flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_thread_buffers(s, machine.threads)))
     else:
-        flash = _fused(s, scratch=(_logsumexp(s), *_of_splits(s, machine.multiprocessors)))
+        flash = _fused(s, scratch=(_logsumexp(s), *_split_buffers(s, machine.multiprocessors)))
     moments = {
         "math": _math(s),
         "flash": flash,
         "efficient": _fused(s, bias=True, repeats=True, scratch=_accumulator(s)),
         "cudnn": _fused(s, bias=True),
     }
-    return {kernel: max(of_kernel, key=lambda m: m.size) for kernel, of_kernel in moments.items()}
+    return {kernel: max(candidates, key=lambda m: m.size) for kernel, candidates in moments.items()}
 
 
-def _live(name: str, meaning: str, size: int) -> Live:
-    return Live(name, meaning, quantity(size))
+def _tensor(name: str, meaning: str, size: int) -> HeldTensor:
+    return HeldTensor(name, meaning, quantity(size))
 
 
-def _projected(s: Shape) -> list[Live]:
+def _projected(s: Shape) -> list[HeldTensor]:
     """Return the outputs of the projections, held until the layer returns."""
     tensors = [_queries(s)]
     if s.live_keys:
         tensors += _keys(s, s.live_keys)
         if s.extra:
             size = s.B * s.live_keys * s.extra * s.bytes
-            tensors.append(_live("latent", "the latent, and what K was made from", size))
+            tensors.append(_tensor("latent", "the latent, and what K was made from", size))
     return tensors
 
 
-def _queries(s: Shape) -> Live:
-    return _live("q", "queries", s.B * s.S * s.n_heads * s.d_qk * s.bytes)
+def _queries(s: Shape) -> HeldTensor:
+    return _tensor("q", "queries", s.B * s.S * s.n_heads * s.d_qk * s.bytes)
 
 
-def _keys(s: Shape, tokens: int) -> list[Live]:
+def _keys(s: Shape, tokens: int) -> list[HeldTensor]:
     return [
-        _live("k", "new keys", s.B * tokens * s.n_kv_heads * s.d_qk * s.bytes),
-        _live("v", "new values", s.B * tokens * s.n_kv_heads * s.d_v * s.bytes),
+        _tensor("k", "new keys", s.B * tokens * s.n_kv_heads * s.d_qk * s.bytes),
+        _tensor("v", "new values", s.B * tokens * s.n_kv_heads * s.d_v * s.bytes),
     ]
 
 
-def _caller_mask(s: Shape) -> list[Live]:
+def _caller_mask(s: Shape) -> list[HeldTensor]:
     """Return the mask that the caller makes if a flag is not enough."""
-    return [_live("mask", "the mask, one byte per pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
+    return [_tensor("mask", "the mask, one byte per pair", s.masks * s.S * s.T)] if s.mask == "matrix" else []
 
 
-def _output(s: Shape) -> Live:
-    return _live("out", "the kernel's output", s.B * s.S * s.n_heads * s.d_v * s.bytes)
+def _output(s: Shape) -> HeldTensor:
+    return _tensor("out", "the kernel's output", s.B * s.S * s.n_heads * s.d_v * s.bytes)
 
 
-def _projection(s: Shape, live: list[Live]) -> Moment:
-    """Return the moment of the output projection, which is the same for every kernel."""
-    y = _live("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
+def _output_projection(s: Shape, held: list[HeldTensor]) -> Moment:
+    """Return the moment of the output projection, or of the gate before it if that holds more.
+
+    `held` are the other tensors held then.
+    """
+    y = _tensor("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
     if s.gate and s.n_heads * s.d_v > s.d_model:
-        gate = _live("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
-        return Moment("the gate", (*live, _output(s), gate))
-    return Moment("the output projection", (*live, _output(s), y))
+        gate = _tensor("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
+        return Moment("the gate", (*held, _output(s), gate))
+    return Moment("the output projection", (*held, _output(s), y))
 
 
-def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tuple[Live, ...] = ()) -> list[Moment]:
+def _fused(
+    s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tuple[HeldTensor, ...] = ()
+) -> list[Moment]:
     """Return the moments of flash, efficient and cudnn, which hold no scores.
 
     Args:
@@ -183,35 +196,35 @@ def _fused(s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tupl
         repeats: the kernel needs as many KV heads as query heads.
         scratch: the kernel's own buffers.
     """
-    live = _projected(s)
-    inside = [*live]
+    held = _projected(s)
+    in_kernel = [*held]
     if bias:
-        live += _caller_mask(s)
+        held += _caller_mask(s)
     if bias and s.mask == "matrix":
-        inside = [*live, _live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
+        in_kernel = [*held, _tensor("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
     if repeats and s.grouped:
-        repeated = _live("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
-        inside.append(repeated)
-    moments = [Moment("the kernel", (*inside, _output(s), *scratch)), _projection(s, live)]
+        repeated = _tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
+        in_kernel.append(repeated)
+    moments = [Moment("the kernel", (*in_kernel, _output(s), *scratch)), _output_projection(s, held)]
     if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
         moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
     return moments
 
 
-def _logsumexp(s: Shape) -> Live:
-    return _live("logsumexp", "one fp32 value per query and head", s.B * s.n_heads * s.S * FP32)
+def _logsumexp(s: Shape) -> HeldTensor:
+    return _tensor("logsumexp", "one fp32 value per query and head", s.B * s.n_heads * s.S * FP32)
 
 
-def _accumulator(s: Shape) -> tuple[Live, ...]:
+def _accumulator(s: Shape) -> tuple[HeldTensor, ...]:
     """Return the output in fp32, which torch's efficient kernel allocates for heads wider than 128.
 
     Up to that width it sums in registers.
     """
     wide = s.half and max(s.d_qk, s.d_v) > 128
-    return (_live("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32),) if wide else ()
+    return (_tensor("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32),) if wide else ()
 
 
-def _of_threads(s: Shape, threads: int) -> tuple[Live, ...]:
+def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
     """Return the block of scores and output that each thread of torch's CPU kernel has.
 
     A block has 256, 64 or 32 queries and 512 keys. Source: aten/src/ATen/native/cpu/FlashAttentionKernel.cpp.
@@ -222,10 +235,10 @@ def _of_threads(s: Shape, threads: int) -> tuple[Live, ...]:
     size = nt * (rows * cols + 2 * rows + rows * s.d_qk) * FP32
     if s.half:
         size += nt * rows * cols * s.bytes
-    return (_live("blocks", "each thread's block of scores and output", size),)
+    return (_tensor("blocks", "each thread's block of scores and output", size),)
 
 
-def _of_splits(s: Shape, multiprocessors: int) -> tuple[Live, ...]:
+def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
     """Return FlashAttention's partial outputs, for passes with too few queries to fill the GPU.
 
     It then splits the keys over more blocks. Source: num_splits_heuristic in csrc/flash_attn/flash_api.cpp.
@@ -239,7 +252,7 @@ def _of_splits(s: Shape, multiprocessors: int) -> tuple[Live, ...]:
         return ()
     width = 32 * ceil_div(s.d_qk, 32)
     n = symbol("splits", splits, "parts that the keys are split into")
-    return (_live("partial", "partial outputs in fp32", n * s.B * s.n_heads * s.S * (width + 1) * FP32),)
+    return (_tensor("partial", "partial outputs in fp32", n * s.B * s.n_heads * s.S * (width + 1) * FP32),)
 
 
 def _splits(tiles: int, slots: int, blocks: int) -> int:
@@ -261,66 +274,66 @@ def _keys_and_values(s: Shape) -> int:
 
 def _math(s: Shape) -> list[Moment]:
     """Return the moments of the unfused kernel, which holds scores and softmax as whole matrices in fp32."""
-    base = [*_projected(s), *_caller_mask(s)]
-    live = [*base, _live("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
+    projected = [*_projected(s), *_caller_mask(s)]
+    held = [*projected, _tensor("q_scaled", "scaled queries in fp32", s.B * s.S * s.n_heads * s.d_qk * FP32)]
     if s.half:
-        live.append(
-            _live(
+        held.append(
+            _tensor(
                 "qkv_fp32",
                 "q, k and v in fp32",
                 (s.B * s.S * s.n_heads * s.d_qk + s.B * s.T * s.n_kv_heads * (s.d_qk + s.d_v)) * FP32,
             )
         )
     if s.grouped:
-        live.append(_live("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
-    masked = [*live, *_mask_as_bias(s)]
-    scores = _live("scores", "fp32 scores", s.pairs * FP32)
-    out = _live("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
-    scaled = _live("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
-    softmax = _live("softmax", "fp32 softmax", s.pairs * FP32)
+        held.append(_tensor("kv_repeated", "fp32 K and V of every query head", _keys_and_values(s) * FP32))
+    masked = [*held, *_mask_as_bias(s)]
+    scores = _tensor("scores", "fp32 scores", s.pairs * FP32)
+    out = _tensor("out", "fp32 output", s.B * s.S * s.n_heads * s.d_v * FP32)
+    scaled = _tensor("k_scaled", "scaled keys in fp32", s.B * s.T * s.n_heads * s.d_qk * FP32)
+    softmax = _tensor("softmax", "fp32 softmax", s.pairs * FP32)
     rows = [
-        _live("is_masked", "masked pairs, one byte each", s.pairs),
-        _live("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
-        _live("scalar", "a constant", FP32),
+        _tensor("is_masked", "masked pairs, one byte each", s.pairs),
+        _tensor("row_masked", "masked queries, one byte each", s.B * s.n_heads * s.S),
+        _tensor("scalar", "a constant", FP32),
     ]
     # Making the mask's matrix is never the peak: it holds 5 bytes per pair of one head, and softmax 9 per pair of each.
     return [
         Moment("QK", (*masked, scaled, *_copied_for_qk(s), scores)),
         Moment("softmax", (*masked, scores, softmax, *rows)),
-        Moment("PV", (*masked, softmax, *_half_weights(s), *_copied_for_pv(s), out)),
-        _projection(s, base),
+        Moment("PV", (*masked, softmax, *_half_softmax(s), *_copied_for_pv(s), out)),
+        _output_projection(s, projected),
     ]
 
 
-def _mask_as_bias(s: Shape) -> list[Live]:
+def _mask_as_bias(s: Shape) -> list[HeldTensor]:
     """Return the bias that is added to the scores: in the layer's dtype for a caller's mask, in fp32 for the flag."""
     if s.mask == "none":
         return []
     if s.mask == "causal":
-        return [_live("mask_fp32", "the mask in fp32", s.S * s.T * FP32)]
-    return [_live("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
+        return [_tensor("mask_fp32", "the mask in fp32", s.S * s.T * FP32)]
+    return [_tensor("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
 
 
-def _copied_for_qk(s: Shape) -> list[Live]:
+def _copied_for_qk(s: Shape) -> list[HeldTensor]:
     """Return the copies for QK: a batched matmul needs contiguous operands. Repeated keys are contiguous already."""
     if s.B == 1 or s.n_heads == 1:
         return []
     copies = []
     if s.S > 1:
-        copies.append(_live("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
+        copies.append(_tensor("q_copied", "scaled queries, contiguous", s.B * s.S * s.n_heads * s.d_qk * FP32))
     if s.T > 1 and not s.grouped:
-        copies.append(_live("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
+        copies.append(_tensor("k_copied", "scaled keys, contiguous", s.B * s.T * s.n_heads * s.d_qk * FP32))
     return copies
 
 
-def _copied_for_pv(s: Shape) -> list[Live]:
+def _copied_for_pv(s: Shape) -> list[HeldTensor]:
     """Return the larger of the values, contiguous for PV, and the output in the layer's dtype."""
     values = s.B * s.T * s.n_heads * s.d_v * FP32 if s.B > 1 and s.n_heads > 1 and s.T > 1 and not s.grouped else 0
     output = s.B * s.S * s.n_heads * s.d_v * s.bytes if s.half else 0
     if values >= output:
-        return [_live("v_copied", "values, contiguous", values)]
-    return [_live("out_half", "the output in the layer's dtype", output)]
+        return [_tensor("v_copied", "values, contiguous", values)]
+    return [_tensor("out_half", "the output in the layer's dtype", output)]
 
 
-def _half_weights(s: Shape) -> list[Live]:
-    return [_live("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)] if s.half else []
+def _half_softmax(s: Shape) -> list[HeldTensor]:
+    return [_tensor("softmax_half", "softmax in the layer's dtype", s.pairs * s.bytes)] if s.half else []

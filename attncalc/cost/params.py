@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..attention import Matrix
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
-from .common import Part, group_name, sum_named, sum_of
+from .common import Part, group_name, sum_named, sum_over_groups
 
 
 class LayerParams(NamedTuple):
@@ -19,8 +19,8 @@ class LayerParams(NamedTuple):
         attention: parameters of each matrix of attention, by name; cross-attention's names start with 'cross '.
         attention_total: all parameters of attention.
         attention_weights: attention's matrices, without biases and vectors.
-        attention_one_layer: all parameters of attention in one layer.
-        weights_one_layer: attention's matrices in one layer, without biases and vectors.
+        attention_per_layer: all parameters of attention in one layer.
+        weights_per_layer: attention's matrices in one layer, without biases and vectors.
         mlp: parameters of the MLPs.
         mlp_active: parameters of the MLPs that one token uses.
         norm: parameters of the norms.
@@ -32,8 +32,8 @@ class LayerParams(NamedTuple):
     attention: tuple[tuple[str, Quantity], ...]
     attention_total: Quantity
     attention_weights: Quantity
-    attention_one_layer: Quantity
-    weights_one_layer: Quantity
+    attention_per_layer: Quantity
+    weights_per_layer: Quantity
     mlp: Quantity
     mlp_active: Quantity
     norm: Quantity
@@ -85,20 +85,20 @@ def params(model: ModelSpec) -> Params:
     symbols = model.symbolic()
     groups = tuple(_layer_params(symbols, stack, layers) for stack, layers in symbols.groups())
     parts = {
-        "attention": sum_of(
+        "attention": sum_over_groups(
             "params_attention", "parameters of attention", [Part(g.group, g.attention_total) for g in groups]
         ),
-        "mlp": sum_of("params_mlp", "parameters of the MLPs", [Part(g.group, g.mlp) for g in groups]),
+        "mlp": sum_over_groups("params_mlp", "parameters of the MLPs", [Part(g.group, g.mlp) for g in groups]),
         "embedding": embedding_params(symbols),
         "head": head_params(symbols),
         "norm": _norm_params(symbols, groups),
         "other": _other_params(symbols, groups),
     }
-    active = sum_of("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
+    active = sum_over_groups("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
     return Params(
         total=_sum(parts),
         active=_sum({**parts, "mlp": active}),
-        attention_weights=sum_of(
+        attention_weights=sum_over_groups(
             "attention_weights", "weights of attention", [Part(g.group, g.attention_weights) for g in groups]
         ),
         groups=groups,
@@ -127,8 +127,8 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
         attention=tuple((name, quantity(count * m.params)) for name, m in by_name),
         attention_total=quantity(count * total(m.params for m in matrices)),
         attention_weights=quantity(count * matmul_weights(matrices)),
-        attention_one_layer=total(m.params for m in matrices),
-        weights_one_layer=quantity(matmul_weights(matrices)),
+        attention_per_layer=total(m.params for m in matrices),
+        weights_per_layer=quantity(matmul_weights(matrices)),
         mlp=quantity(count * (router + stored * expert + always_used)),
         mlp_active=quantity(count * (router + used * expert + always_used)),
         norm=quantity(count * (layers.norms * stack.norm_vectors * stack.d_model)),
@@ -148,7 +148,7 @@ def embedding_params(model: ModelSpec) -> Quantity:
     parts += [Part(f"positions_{stack.name}", total(_positions(stack))) for stack in model.stacks]
     if len(model.stacks) == 1:
         return total(part.value for part in parts)
-    return sum_of("params_embedding", "parameters of the table of", parts)
+    return sum_over_groups("params_embedding", "parameters of the table of", parts)
 
 
 def _positions(stack: Stack) -> list[int]:
@@ -187,11 +187,11 @@ def outer_norms(stack: Stack) -> int:
 def _other_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:
     parts = [Part(g.group, g.other) for g in groups]
     parts.append(Part("outside", total(matrix.params for matrix in model.extra)))
-    return sum_of("params_other", "other parameters", parts)
+    return sum_over_groups("params_other", "other parameters", parts)
 
 
 def _norm_params(model: ModelSpec, groups: tuple[LayerParams, ...]) -> Quantity:
     parts = [Part(g.group, g.norm) for g in groups]
     for stack in model.stacks:
         parts.append(Part(f"around_{stack.name}", quantity(outer_norms(stack))))
-    return sum_of("params_norm", "parameters of the norms", parts)
+    return sum_over_groups("params_norm", "parameters of the norms", parts)

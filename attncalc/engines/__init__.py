@@ -45,10 +45,10 @@ class Engine(Protocol):
         """Return the bytes that the next token of one sequence adds to one layer."""
 
 
-def engine(name: str) -> Engine:
-    """Return the engine of that name, for bytes per layer.
+def per_layer_engine(name: str) -> Engine:
+    """Return the engine of that name, if its bytes can be computed layer by layer.
 
-    Raises AttncalcError if there is no such engine, or if it has no bytes per layer.
+    Raises AttncalcError if there is no such engine, or if it allocates memory for all layers together.
     """
     if name not in ENGINES:
         raise _unknown(name, [known for known in ENGINES if hasattr(_module(known), "layer_bytes")])
@@ -58,8 +58,8 @@ def engine(name: str) -> Engine:
             f"engine {name} allocates memory for all layers together, so it has no bytes per layer",
             f"use 'attncalc fit --engine {name}'",
         )
-    per_layer_engine: Engine = module
-    return per_layer_engine
+    engine: Engine = module
+    return engine
 
 
 def layout(name: str, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> CacheLayout:

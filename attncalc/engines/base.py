@@ -1,8 +1,12 @@
-"""The arguments of an engine, and its answer: the layout of a model's caches on one device.
+"""The arguments of an engine, and what it returns: the layout of a model's caches on one device.
 
 Each engine has a function `layout(specs, args)`. It takes what the model's layers cache, in order, and the engine's
-arguments. The layout that it returns answers two questions: how much does a memory hold, and how much memory do
-so many sequences need. It computes plain ints from plain ints (for searches), and formulas from Quantities.
+arguments. The layout that it returns answers two questions:
+
+- `pool`: how many blocks, tokens and sequences fit in a number of bytes?
+- `needed`: how many bytes do a number of sequences need?
+
+From plain ints it computes plain ints, which searches use; from Quantities it computes Quantities with formulas.
 """
 
 from __future__ import annotations
@@ -51,11 +55,11 @@ class EngineArgs:
         kv_unified: all sequences share one buffer (llama.cpp's -kvu).
         swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
         cache_implementation: dynamic, static or quantized (transformers).
-        residual_length: tokens that a quantized cache keeps unquantized (transformers).
-        source: tokens of the encoder's side.
+        residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
+        source: source tokens of the encoder.
         swap_space: bytes of host memory for blocks (vLLM before V1).
-        device_memory: bytes of one GPU, which decide some defaults.
-        device: name of the GPU, which decides some defaults.
+        device_memory: bytes of one GPU, on which some defaults depend.
+        device: name of the GPU, on which some defaults depend.
         n_kv_heads: KV heads of the whole model, before tensor parallelism.
         gpus: identical GPUs over which llama.cpp distributes whole layers.
         model_type: the model_type of the model's config.json.
@@ -135,12 +139,12 @@ class Detail(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """How much a memory holds, for sequences of one context length.
+    """What fits in the memory for the cache, for sequences of one context length.
 
     Attributes:
-        blocks: blocks, each shared by all layers; None for an engine without blocks.
-        tokens: tokens, counted as the engine counts and prints them.
-        concurrency: sequences of that context length that fit, as the engine prints it.
+        blocks: how many blocks fit, each shared by all layers; None for an engine without blocks.
+        tokens: how many tokens fit, as the engine counts and logs them.
+        concurrency: how many sequences of that context length fit, as the engine logs it.
         details: intermediate figures.
         log_lines: the lines that the engine would print in its own log.
     """
@@ -153,7 +157,7 @@ class Pool(NamedTuple):
 
 
 class CacheLayout(Protocol):
-    """How an engine stores one model's caches on one device (if devices differ: the one with the least room)."""
+    """How an engine stores one model's caches on one device. If devices differ, it is the one where least fits."""
 
     @property
     def bound(self) -> Bound:
@@ -165,7 +169,7 @@ class CacheLayout(Protocol):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The settings in use, defaults included, in the engine's words: 'block size 16', 'version 0.33.0'."""
+        """The settings in use, with defaults, as the engine calls them: 'block size 16', 'version 0.33.0'."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -184,7 +188,7 @@ class CacheLayout(Protocol):
         """The layout of each GPU or pipeline stage if they hold different layers; () if one layout is for all."""
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes, on one device, that `batch` concurrent sequences of `context` tokens need."""
+        """Return the bytes that `batch` concurrent sequences of `context` tokens need on one device."""
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what `memory` bytes of one device hold, for sequences of `context` tokens."""
+        """Return what fits in `memory` bytes of one device, for sequences of `context` tokens."""

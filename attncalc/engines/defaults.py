@@ -1,4 +1,4 @@
-"""What an engine does by default: its share of a GPU's memory, tokens per pass, dtypes, layers per pipeline stage."""
+"""The defaults of an engine: its share of a GPU's memory, tokens per pass, dtypes, layers per pipeline stage."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class EngineDefaults(NamedTuple):
         share: returns the share of a GPU's memory that the engine uses, a decimal as text; its second argument is
             the number of devices that hold the model once.
         share_option: the engine's option for that share.
-        keeps_back: what of that share is reserved besides weights and cache: the tensors of a forward pass and
-            a constant, the constant only, or nothing.
+        reserves: what that share must hold besides weights and cache: "tensors" (those of a forward pass, and a
+            constant), "constant" (the constant only) or "nothing".
         cache_dtype: default dtype of the cache, if it is not the model's.
-        narrower: cache dtypes to suggest for less memory, the widest first.
-        narrower_weights: weight dtypes to suggest for less memory, the widest first.
-        most_slots: the most sequences that it can be started for, if each sequence has a slot.
-        spreads: whether it gives each GPU whole layers instead of splitting every layer.
-        stage_sizes: returns the layers of each pipeline stage, for a number of layers and of stages.
-        must_fit_one: whether it refuses to start if one request of the whole context does not fit.
+        narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
+        narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        max_slots: the most slots that its server can have; None for an engine without slots.
+        splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
+        stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
+        must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
     """
 
@@ -62,12 +62,12 @@ class EngineDefaults(NamedTuple):
     limits: Callable[[EngineArgs], Limits]
     share: Callable[[EngineArgs, int], str] = whole_memory
     share_option: str = "--gpu-memory-utilization"
-    keeps_back: Literal["tensors", "constant", "nothing"] = "tensors"
+    reserves: Literal["tensors", "constant", "nothing"] = "tensors"
     cache_dtype: str | None = None
-    narrower: tuple[str, ...] = ("fp8",)
-    narrower_weights: tuple[str, ...] = ("fp8", "int4")
-    most_slots: int | None = None
-    spreads: bool = False
+    narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
+    narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    max_slots: int | None = None
+    splits_by_layer: bool = False
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     must_fit_one: bool = False
     whole_prompts: bool = False

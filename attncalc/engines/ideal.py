@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .unpaged import UnpagedLayout
 
 NAME = "ideal"
-DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), keeps_back="nothing")
+DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), reserves="nothing")
 
 
 def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
@@ -46,7 +46,7 @@ def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
 def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
     """Return the ideal layout of those layers.
 
-    Raises AttncalcError if an option belongs to another engine, or if no layer has a cache.
+    Raises AttncalcError if an option has no effect on this engine, or if no layer has a cache.
     """
     # imported here because `attncalc kv` needs only layer_bytes and should start fast
     from .unpaged import UnpagedLayout, check_specs

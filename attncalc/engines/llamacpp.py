@@ -47,7 +47,7 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ (src/llama-cparams.h)."""
 PADDING = 256
-"""A context is a multiple of so many cells."""
+"""The cells of a context are a multiple of this."""
 DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
 """Defaults of -ub and -b (common/common.h)."""
 CHUNK = 8192
@@ -56,10 +56,10 @@ DEFAULTS = EngineDefaults(
     "llama.cpp",
     lambda args: Limits(args.ubatch or DEFAULT_UBATCH, 1),
     cache_dtype="fp16",  # common/common.h: whatever dtype the model has
-    narrower=("q8_0", "q4_0"),
-    narrower_weights=("q8_0", "q4_0"),
-    most_slots=MAX_SEQUENCES,
-    spreads=True,
+    narrower_cache_dtypes=("q8_0", "q4_0"),
+    narrower_weight_dtypes=("q8_0", "q4_0"),
+    max_slots=MAX_SEQUENCES,
+    splits_by_layer=True,
 )
 _STATE_ROLES = ("convolution", "state")
 _OPTIONS = frozenset(
@@ -133,7 +133,7 @@ class LlamaCppLayout:
         rows: state rows per sequence: 1, and one per speculative token that can be rolled back.
         layers: layers of the model.
         fork: whether this is ik_llama.cpp.
-        notes: see CacheLayout, as are bound, source and max_sequences.
+        notes: see CacheLayout, also for bound, source and max_sequences.
         parts: the layout of each GPU, if there are several.
         whole: if this is the layout of one of several GPUs, the layout of all.
     """
@@ -179,9 +179,9 @@ class LlamaCppLayout:
         return self._streams(sequences) * self._stream_bytes(full_cells, window_cells) + states
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what the memory holds. Its tokens are the largest n_ctx (-c) with `sequences` slots.
+        """Return what fits. Its tokens are the largest n_ctx (-c) with `sequences` slots.
 
-        Its log lines are those of a start on all GPUs with so many slots of `context` tokens each.
+        Its log lines are those of a start on all GPUs with `sequences` slots of `context` tokens each.
         """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
@@ -249,7 +249,7 @@ class LlamaCppLayout:
         return sum((window_cells if b.windowed else full_cells) * b.named_cell for b in self.buffers)
 
     def _largest_n_ctx(self, memory: int) -> int:
-        """Return the most cells, of all streams together, that fit beside the windows' cells and the states."""
+        """Return the most cells of all streams together that fit, after the cells of windows and the states."""
         sequences: int = self.sequences
         if sequences > 1:
             sequences = symbol("sequences", sequences, "sequences (-np)")
@@ -276,8 +276,8 @@ class LlamaCppLayout:
 
     def _shared_concurrency(self, memory: int, context: int) -> Ratio:
         """Return the most sequences that fit if all share their cells: by search, since they share the padding."""
-        beyond = MAX_SEQUENCES + 2
-        batch = first_true(lambda n: n == beyond or self.needed(n, context) > memory, 0, beyond) - 1
+        limit = MAX_SEQUENCES + 2  # above MAX_SEQUENCES, to which `pool` cuts the result
+        batch = first_true(lambda n: n == limit or self.needed(n, context) > memory, 0, limit) - 1
         needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of that many sequences")
         return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
 
@@ -315,7 +315,7 @@ class LlamaCppLayout:
         for buffer in self.buffers:
             k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
             sizes = f"K ({k_type}): {_mib(k)} MiB, V ({v_type}): {_mib(v)} MiB"
-            if not v:  # a latent; the real line goes on with kv^T, in words that changed between versions
+            if not v:  # a latent; the real line continues with kv^T, in a format that changed between versions
                 sizes = f"c^KV ({k_type}): {_mib(k)} MiB"
             yield f"llama_new_context_with_model: KV self size  = {_mib(k + v)} MiB, {sizes}"
 
@@ -327,14 +327,14 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
     types = (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype)
     _check_args(args, types)
     merged = merge_equal(specs)
-    everything = [cached for spec in merged for cached in spec.cached]
-    if not everything:
+    cache_specs = [cached for spec in merged for cached in spec.cached]
+    if not cache_specs:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    for cached in everything:
+    for cached in cache_specs:
         _check_supported(cached, types, fork)
-    window, notes = _window(everything, fork, args.swa_full)
+    window, notes = _window(cache_specs, fork, args.swa_full)
     states = _state_rows(merged)
     if args.speculative_tokens and not states:
         raise AttncalcError(
@@ -352,7 +352,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         rows=1 + args.speculative_tokens,
         layers=sum(spec.layers for spec in specs),
         fork=fork,
-        notes=(*notes, *_notes(everything, args, window)),
+        notes=(*notes, *_notes(cache_specs, args, window)),
     )
     if args.gpus == 1:
         return whole
@@ -380,14 +380,14 @@ def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _notes(everything: Sequence[CacheSpec], args: EngineArgs, window: int | None) -> Iterator[str]:
-    if any(cached.role == "latent" for cached in everything):
+def _notes(cache_specs: Sequence[CacheSpec], args: EngineArgs, window: int | None) -> Iterator[str]:
+    if any(cached.role == "latent" for cached in cache_specs):
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
     if args.engine_version == FORK:
         yield "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 for MLA."
     if window and (args.ubatch or 0) > DEFAULT_BATCH and not args.swa_full:
         yield f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or more."
-    if len({int(c.width) * int(c.rows) for c in everything if c.role in ("kv", "v")}) > 1:
+    if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
         yield "This assumes flash attention; without it llama.cpp stores every V as wide as the widest."
     if args.gpus > 1:
         yield (
@@ -435,12 +435,12 @@ def _check_supported(cached: CacheSpec, types: tuple[DType, DType], fork: bool) 
             )
 
 
-def _window(everything: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
+def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
     """Return the tokens of the sliding window (None if llama.cpp stores windows like full attention), and notes.
 
     Only a model that has layers with a window and layers without gets a buffer for windows.
     """
-    attention = [cached for cached in everything if cached.scales_with == "context" and cached.role != "indexer"]
+    attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
     windows = {int(c.span.reach): c.span.reach for c in attention if c.span.reach is not None}
     if fork or not windows:
         return None, ["ik_llama.cpp stores the whole context in layers with a sliding window too."] if windows else []

@@ -14,7 +14,7 @@ Layer = TypeVar("Layer")
 
 
 class LayerCacheSpec(NamedTuple):
-    """What each of several equal, consecutive layers caches.
+    """What several consecutive layers cache, which all cache the same.
 
     Attributes:
         layers: how many layers.
@@ -77,7 +77,10 @@ def stage_sizes(layers: int, pp: int) -> list[int]:
 
 
 def merge_equal(specs: Sequence[LayerCacheSpec]) -> tuple[LayerCacheSpec, ...]:
-    """Return one entry per distinct cache, in the order of first appearance, without layers that cache nothing."""
+    """Return one entry per distinct cache, with the number of its layers, in order of appearance.
+
+    Layers that cache nothing are left out.
+    """
     counts: dict[tuple[CacheSpec, ...], int] = {}
     for spec in specs:
         if spec.cached:

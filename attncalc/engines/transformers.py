@@ -2,7 +2,7 @@
 
 DynamicSlidingWindowLayer stores the last W - 1 tokens of a window, because the next token makes the W-th: with a
 window of 4 and 10 tokens it stores tokens 8, 9 and 10. It treats a chunk like a window. A static cache is allocated
-for the whole context at the start. A quantized cache keeps its newest tokens unquantized. Everything else is as in
+for the whole context at the start. A quantized cache stores its newest tokens unquantized. Everything else is as in
 the ideal engine, except that a ragged batch is padded to its longest sequence.
 """
 

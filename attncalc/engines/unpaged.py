@@ -1,4 +1,4 @@
-"""A memory without pages, which the ideal engine and transformers have: sequences fit one after the other."""
+"""The layout of the engines without pages, ideal and transformers: each sequence takes the bytes of its tokens."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .pipeline import LayerCacheSpec, sum_over_layers
 
 @dataclass(frozen=True)
 class UnpagedLayout:
-    """A memory that sequences share without pages: it holds memory / (bytes of one sequence) of them.
+    """A cache without pages: memory / (bytes of one sequence) sequences fit.
 
     Attributes:
         stages: the layers of each pipeline stage, equal ones merged.
         kv_dtype: dtype of the cache.
-        source_tokens: tokens of the encoder's side; None without an encoder.
+        source_tokens: source tokens of the encoder; None without an encoder.
         layer_bytes: returns the bytes that one layer stores of one CacheSpec.
-        source: see CacheLayout, as are all further fields.
+        source: see CacheLayout for this and all further fields.
     """
 
     stages: tuple[tuple[LayerCacheSpec, ...], ...]
@@ -46,11 +46,11 @@ class UnpagedLayout:
         return tuple(dataclasses.replace(self, stages=(stage,)) for stage in self.stages)
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that the sequences need, on the stage that needs the most."""
+        """Return the bytes that the sequences need on the stage that needs the most."""
         return self._largest_stage(Workload.decode(batch, context, source=self.source_tokens))
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what the memory holds. Its tokens are sequences * context, and the sequences may be a fraction."""
+        """Return what fits. Its tokens are sequences * context, where the number of sequences may be a fraction."""
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
         source = self.source_tokens and symbol("T_source", self.source_tokens, "source tokens, on the encoder's side")
@@ -76,10 +76,10 @@ class UnpagedLayout:
 
 def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
     """Raise AttncalcError if no layer has a cache, or if the source's length is missing."""
-    everything = [cached for spec in specs for cached in spec.cached]
-    if not everything:
+    cache_specs = [cached for spec in specs for cached in spec.cached]
+    if not cache_specs:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    if args.source is None and any(cached.scales_with == "source" for cached in everything):
+    if args.source is None and any(cached.scales_with == "source" for cached in cache_specs):
         raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")

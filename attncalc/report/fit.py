@@ -353,5 +353,5 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     # Whole layers: nothing is replicated.
-    devices = [] if resolved.defaults.spreads else device_notes(model)
+    devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
     return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))

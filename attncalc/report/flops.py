@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..attention import FULL
-from ..cost.crossover import Growth, OneLayer, crossover, growth, one_attention_layer, one_recurrent_layer
+from ..cost.complexity import LayerComplexity, attention_layer_complexity, recurrent_layer_complexity
+from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
 from ..model import ModelSpec
 from ..quantity import Quantity, ratio
@@ -37,7 +38,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     counted = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
-    layers = (one_attention_layer(model, workload), one_recurrent_layer(model, workload))
+    layers = (attention_layer_complexity(model, workload), recurrent_layer_complexity(model, workload))
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
@@ -103,7 +104,7 @@ def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, .
     )
 
 
-def _layer_figures(attention: OneLayer, recurrent: OneLayer) -> tuple[Figure, ...]:
+def _layer_figures(attention: LayerComplexity, recurrent: LayerComplexity) -> tuple[Figure, ...]:
     recurrent_label = "one recurrent layer of the same width"
     return (
         Figure("attention_flops_per_layer", "one attention layer", attention.flops, FLOP, VASWANI),
@@ -156,7 +157,7 @@ def _group_table(counted: Flops) -> Table:
     return Table((*columns, projections, scores, mlp), rows)
 
 
-def _layer_table(model: ModelSpec, attention: OneLayer, recurrent: OneLayer) -> Table:
+def _layer_table(model: ModelSpec, attention: LayerComplexity, recurrent: LayerComplexity) -> Table:
     """Return Table 1 of Vaswani et al. 2017 for this model: one layer beside a recurrent one of the same width."""
     unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
     label = "attention" if has_attention(model) else model.main.layers[0].attention.label

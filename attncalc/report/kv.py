@@ -126,11 +126,11 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
     source = group.layers.attention.source
     return (
         Figure("kv_cache", "KV cache", group.total, BYTES, source, group.group),
-        Figure("kv_cache_per_layer", "KV cache per layer", group.one_layer, BYTES, source, group.group),
+        Figure("kv_cache_per_layer", "KV cache per layer", group.per_layer, BYTES, source, group.group),
         Figure(
             "kv_cache_per_token_per_layer",
             "per token and layer, at this context",
-            group.one_token,
+            group.per_token_per_layer,
             BYTES,
             source,
             group.group,
@@ -179,8 +179,8 @@ def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCac
 def _group_table(cache: KVCache, fills_windows: bool) -> Table:
     groups = [g for g in cache.groups if g.total]
     per_token_header = "per token\nand layer,\nat this\ncontext" if fills_windows else "per token\nand layer"
-    token_column, token_cells = unit_column(per_token_header, [g.one_token for g in groups], BYTES)
-    layer_column, layer_cells = unit_column("per\nlayer", [g.one_layer for g in groups], BYTES)
+    token_column, token_cells = unit_column(per_token_header, [g.per_token_per_layer for g in groups], BYTES)
+    layer_column, layer_cells = unit_column("per\nlayer", [g.per_layer for g in groups], BYTES)
     total_column, total_cells = unit_column("all\nlayers", [g.total for g in groups], BYTES)
     columns, names = group_columns([(g.group, g.layers) for g in groups])
     rows = tuple((*name, *cells) for name, *cells in zip(names, token_cells, layer_cells, total_cells, strict=True))

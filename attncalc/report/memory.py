@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..cost.activations import LayerActivations, activations
 from ..cost.common import compute_dtype
-from ..cost.kernels import KERNELS, Live
+from ..cost.kernels import KERNELS, HeldTensor
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import ratio
@@ -68,7 +68,7 @@ def _tensors(layer: LayerActivations) -> tuple[Figure, ...]:
     """Return the tensors held at a peak, which the formulas of the peaks name; each as its first kernel has it."""
     figures: dict[str, Figure] = {}
     for kernel in KERNELS:
-        for tensor in layer.peaks[kernel].live:
+        for tensor in layer.peaks[kernel].tensors:
             label = f"{tensor.name}: {tensor.meaning}"
             figures.setdefault(tensor.name, Figure(tensor.name, label, tensor.size, BYTES, _SOURCES[kernel]))
     return tuple(figures.values())
@@ -83,7 +83,7 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
         "attention": (cross or layer.layers.attention).facts(),
         "score_shape": list(layer.score_shape),
         "output_shape": list(layer.output_shape),
-        "live_at_peak": {k: [t.name for t in moment.live if t.size] for k, moment in layer.peaks.items()},
+        "live_at_peak": {k: [t.name for t in moment.tensors if t.size] for k, moment in layer.peaks.items()},
     }
 
 
@@ -129,10 +129,10 @@ def _peaks(layer: LayerActivations) -> list[int]:
 
 def _live_table(layer: LayerActivations) -> Table:
     """Return the tensors held at the peaks of math and flash, the largest first, without those below 0.1 %."""
-    rows: list[tuple[str, Live]] = []
+    rows: list[tuple[str, HeldTensor]] = []
     for kernel in ("math", "flash"):
         moment = layer.peaks[kernel]
-        tensors = sorted((t for t in moment.live if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
+        tensors = sorted((t for t in moment.tensors if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
         rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(tensors)]
     unit, cells = unit_column("", [tensor.size for _, tensor in rows], BYTES)
     body = tuple((label, cell, tensor.meaning) for (label, tensor), cell in zip(rows, cells, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..cost.common import Part, sum_of
+from ..cost.common import Part, sum_over_groups
 from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
@@ -49,7 +49,9 @@ def by_matrix(counted: Params) -> dict[str, Quantity]:
     for group in counted.groups:
         for name, value in group.attention:
             groups_by_matrix.setdefault(name, []).append(Part(group.group, value))
-    return {name: sum_of(_key(name), f"parameters of {name}", parts) for name, parts in groups_by_matrix.items()}
+    return {
+        name: sum_over_groups(_key(name), f"parameters of {name}", parts) for name, parts in groups_by_matrix.items()
+    }
 
 
 def _key(matrix: str) -> str:
@@ -95,7 +97,7 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
         Figure(
             "params_attention_per_layer",
             "attention per layer",
-            group.attention_one_layer,
+            group.attention_per_layer,
             PARAMS,
             source,
             group.group,
@@ -103,7 +105,7 @@ def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
         Figure(
             "params_attention_weights_per_layer",
             "attention per layer, without biases and norms",
-            group.weights_one_layer,
+            group.weights_per_layer,
             PARAMS,
             source,
             group.group,
@@ -139,7 +141,7 @@ def _group_table(counted: Params) -> Table:
     columns, names = group_columns([(g.group, g.layers) for g in counted.groups])
     headers = ("attention\nper layer", "MLP\nper layer", "all\nlayers")
     rows = tuple(
-        (*name, count(g.attention_one_layer), count(int(g.mlp) // int(g.layers.count)), count(g.total))
+        (*name, count(g.attention_per_layer), count(int(g.mlp) // int(g.layers.count)), count(g.total))
         for name, g in zip(names, counted.groups, strict=True)
     )
     return Table((*columns, *map(Column, headers)), rows)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..attention.span import Pools
 from ..errors import AttncalcError
-from ..hardware import RUNS_IN, Gpu
+from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, Ratio
 from ..serving.config import ONE_DEVICE, ServingConfig
@@ -190,7 +190,7 @@ def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
         return []
     if math == stored:
         return [f"{stored} weights are multiplied in {math} with activations in {math} (W{bits}A{bits})."]
-    native = RUNS_IN[stored][0]
+    native = MATMUL_DTYPES[stored][0]
     if native in ("bf16", "fp16"):
         return [f"{stored} weights are converted and multiplied in {math} (W{bits}A16)."]
     if math == native:

@@ -119,7 +119,7 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
         for cached in layers.cache():
             if cached.scales_with != "context":
                 continue
-            tokens = max(0, cached.span.cached_tokens(workload.context) - cached.span.visible(workload.context))
+            tokens = max(0, cached.span.cached_tokens(workload.context) - cached.span.visible_keys(workload.context))
             for _, piece, piece_dtype in config.pieces(cached, stored):
                 row = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
                 size = workload.batch * tokens * piece.rows * row

@@ -82,7 +82,7 @@ class FitRequest:
         """
         request = dataclasses.replace(self, engine=engine)
         gpus, _ = _split(self, whole_layers=False)
-        if self.gpu is None or not engine_defaults(engine).spreads:
+        if self.gpu is None or not engine_defaults(engine).splits_by_layer:
             return request
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
 
@@ -128,7 +128,7 @@ class ResolvedRequest(NamedTuple):
     @property
     def whole_layers(self) -> bool:
         """Whether each GPU has whole layers of its own, as in llama.cpp."""
-        return self.defaults.spreads and self.gpu is not None
+        return self.defaults.splits_by_layer and self.gpu is not None
 
     @property
     def replicas(self) -> int:
@@ -161,7 +161,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     Raises AttncalcError if a value is not possible, or two of them exclude each other.
     """
     defaults, model = engine_defaults(request.engine), request.model
-    gpus, tp = _split(request, whole_layers=defaults.spreads)
+    gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     workload = request.workload
     own_dtype = dtype(workload.dtype or model.dtype, compute=True)
     cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or own_dtype.name)
@@ -182,10 +182,10 @@ def resolve(request: FitRequest) -> ResolvedRequest:
             args,
             device_memory=request.gpu.memory,
             device=request.gpu.title,
-            gpus=gpus if defaults.spreads else 1,
+            gpus=gpus if defaults.splits_by_layer else 1,
         )
-    if defaults.most_slots and not args.sequences:
-        args = dataclasses.replace(args, sequences=min(workload.batch, defaults.most_slots))
+    if defaults.max_slots and not args.sequences:
+        args = dataclasses.replace(args, sequences=min(workload.batch, defaults.max_slots))
     return ResolvedRequest(
         request=request,
         model=model.shard(tp),

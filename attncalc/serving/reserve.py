@@ -69,8 +69,8 @@ def reserve(model: ModelSpec, engine: str, limits: Limits, pp: int = 1, *, in_dt
     with their probabilities. SGLang's share of the memory already leaves room for them, so it reserves the constant
     only. Raises AttncalcError for a dtype that activations cannot have.
     """
-    keeps_back = engine_defaults(engine).keeps_back
-    if keeps_back == "nothing":
+    reserves = engine_defaults(engine).reserves
+    if reserves == "nothing":
         return Reserve(quantity(0), (), "")
     several = model.tp * pp > 1
     fixed: int = symbol("fixed", FIXED, "bytes estimated for the CUDA context, graphs and the allocator")
@@ -79,7 +79,7 @@ def reserve(model: ModelSpec, engine: str, limits: Limits, pp: int = 1, *, in_dt
     constant = (
         f"{human(fixed, BYTES)} for the CUDA {'context, graphs and collectives' if several else 'context and graphs'}"
     )
-    if keeps_back == "constant":
+    if reserves == "constant":
         return Reserve(quantity(fixed), (), f"The reserve is an estimate: {constant}. --reserve replaces it.")
     symbols = model.symbolic()
     tokens = symbol("N", limits.tokens, "tokens of one forward pass")

@@ -121,13 +121,13 @@ def roofline(
         workload: Its sequences are assumed to have the full context.
         gpu: The device.
         weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or as the model's
-            files hold them (see `bytes_read`). Products run as `Gpu.multiplies` says.
+            files hold them (see `bytes_read`). Products run as `Gpu.matmul_peak` returns.
         config: How an engine serves the model.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
-    machine = _Machine(gpu, gpu.multiplies(stored.name), weights_dtype, config)
+    machine = _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config)
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None

@@ -90,7 +90,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.gpu is None:
         return
     bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
-    for name in resolved.defaults.narrower_weights:
+    for name in resolved.defaults.narrower_weight_dtypes:
         if as_weights(name).bits < bits:
             request = dataclasses.replace(resolved.request, weights_dtype=name)
             yield _Change(f"weights in {name}", f"--weights-dtype {name}", request)
@@ -99,7 +99,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
 def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
     args = resolved.args
     bits = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
-    for name in resolved.defaults.narrower:
+    for name in resolved.defaults.narrower_cache_dtypes:
         if dtype(name).bits < bits:
             request = resolved.request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)

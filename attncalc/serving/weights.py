@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..attention import Matrix
-from ..cost.common import Part, compute_dtype, group_name, sum_of
+from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import params
 from ..model import Layers, ModelSpec, Stack
@@ -170,7 +170,7 @@ def _matrices_total(
     for stack, layers in groups:
         per_layer = _layer_matrices(symbols, stack, layers, size, symbolic_step, experts_only=experts_only)
         parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * per_layer)))
-    return sum_of(name, f"{name.partition('_')[0]} of {_MATRICES[experts_only]}", parts)
+    return sum_over_groups(name, f"{name.partition('_')[0]} of {_MATRICES[experts_only]}", parts)
 
 
 def _layer_matrices(

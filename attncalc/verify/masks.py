@@ -56,7 +56,7 @@ def _visible(span: Span, mask: Mask, i: Tensor, j: Tensor) -> Tensor:
 
 def kernel_mask(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> KernelMask:
     """Return the cheapest form of the mask: nothing or the causal flag where that is enough, else the matrix."""
-    full_prefill = len(queries) == len(keys) > 1 and span.visible(len(keys)) == len(keys)
+    full_prefill = len(queries) == len(keys) > 1 and span.visible_keys(len(keys)) == len(keys)
     if full_prefill and mask.kind == "causal":
         return KernelMask(causal=True)
     if full_prefill and mask.kind == "bidirectional":

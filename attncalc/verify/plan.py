@@ -148,8 +148,8 @@ def required_bytes(model: ModelSpec, request: VerifyRequest, weight_copies: int 
     caller's mask besides the copy that the kernel is given.
     """
     size = request.torch_dtype.itemsize
-    weights = {g.group: weight_copies * int(g.attention_one_layer) * size for g in params(model).groups}
-    cached = {g.group: int(g.one_layer) for g in kv_cache(model, request.decode()).groups}
+    weights = {g.group: weight_copies * int(g.attention_per_layer) * size for g in params(model).groups}
+    cached = {g.group: int(g.per_layer) for g in kv_cache(model, request.decode()).groups}
     required: KernelBytes = {}
     for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):
         if phase == "decode" and not model.main.has_cache:
@@ -195,9 +195,9 @@ def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device
 def _mask_of_same_form(case: Case, phase: str, context: int, q: torch.Tensor) -> KernelMask:
     """Return a small mask of the form that the true context needs: none, the causal flag, or a matrix."""
     span = case.kind.span
-    if case.crosses or (phase == "decode" and span.cached_tokens(context) == span.visible(context)):
+    if case.crosses or (phase == "decode" and span.cached_tokens(context) == span.visible_keys(context)):
         return NO_MASK
-    narrowed = span.visible(context) < (context if phase == "prefill" else span.cached_tokens(context))
+    narrowed = span.visible_keys(context) < (context if phase == "prefill" else span.cached_tokens(context))
     if not narrowed and case.mask.kind != "prefix":
         return KernelMask(causal=case.mask.kind == "causal")
     return KernelMask(matrix=torch.ones(q.shape[2], 16, dtype=torch.bool, device=q.device).tril())

@@ -1,4 +1,4 @@
-"""SGLang: a pool of token rows, and beside it a pool for sliding windows, or one for recurrent states.
+"""SGLang: a pool of token rows, and a second pool for sliding windows or for recurrent states.
 
 The memory for pools is divided by the bytes of a token in all layers. A token has a row in each layer of its pool.
 Rows come in whole pages, and each pool has one page more, which is never given out. In hybrid models a fixed ratio
@@ -107,16 +107,17 @@ def _resolve(pools: ModelPools, args: EngineArgs) -> ResolvedArgs:
     return ResolvedArgs(version, page, Fraction(*swa_ratio), states, max_sequences)
 
 
-def _version(given: str | None) -> str:
-    """Return the version, without a leading v. Raises AttncalcError if it is none, or older than VERSION."""
-    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", given or VERSION)
+def _version(version: str | None) -> str:
+    """Return the version without a leading v, by default VERSION. Raises AttncalcError if it is invalid or older."""
+    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", version or VERSION)
     if not match:
-        raise AttncalcError(f"SGLang has no version '{truncate(given)}'", f"write it as {VERSION}")
+        raise AttncalcError(f"SGLang has no version '{truncate(version)}'", f"write it as {VERSION}")
     if tuple(int(part or 0) for part in match.groups()) < tuple(map(int, VERSION.split("."))):
         raise AttncalcError(
-            f"SGLang {truncate(given)} is not supported", f"{VERSION} is the oldest supported version, and the default"
+            f"SGLang {truncate(version)} is not supported",
+            f"{VERSION} is the oldest supported version, and the default",
         )
-    return (given or VERSION).removeprefix("v")
+    return (version or VERSION).removeprefix("v")
 
 
 def _page(pools: ModelPools, args: EngineArgs) -> int:

@@ -10,10 +10,10 @@ from ..defaults import EngineDefaults, Limits, by_device_memory
 from ..pipeline import check_stages
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
-"""chunked_prefill_size for GPUs below so many GiB."""
+"""(GiB, chunked_prefill_size for GPUs with less memory than that)."""
 _LARGEST_CHUNK = 16384
 _GRAPH_STEPS = ((20, 8), (35, 48), (60, 32), (160, 256))
-"""cuda_graph_max_bs for GPUs below so many GiB, with tp below 4."""
+"""(GiB, cuda_graph_max_bs for GPUs with less memory than that), with tp below 4."""
 _GRAPH_STEPS_TP4 = ((20, 8), (60, 160))
 _LARGEST_GRAPHS = 512
 
@@ -75,5 +75,5 @@ def _prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
 
 
 DEFAULTS = EngineDefaults(
-    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", keeps_back="constant", stage_sizes=stage_sizes
+    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", reserves="constant", stage_sizes=stage_sizes
 )

@@ -1,4 +1,4 @@
-"""How many tokens and slots of states SGLang gets from a memory, and which memory a number of sequences needs.
+"""How many tokens and slots of states SGLang allocates in a memory, and how much memory a number of sequences needs.
 
 Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and srt/mem_cache/kv_cache_configurator.py.
 """
@@ -35,9 +35,9 @@ EVICTION_INTERVAL = 128
 class StatePool(NamedTuple):
     """The pool of recurrent states (_handle_max_mamba_cache).
 
-    Of a memory M it gets M * r / (1 + r), with the ratio r, in whole slots; one more slot is never given out.
-    With a drafter every running sequence also has a copy of its states per drafted token, and one more set of copies
-    is never given out.
+    With the ratio r it gets r / (1 + r) of the memory, in whole slots, of which one is never given to a sequence. With
+    a drafter every running sequence also has a copy of its states per drafted token, and one more set of copies is
+    never given to a sequence.
 
     Attributes:
         slot: bytes of the states of all layers, once.
@@ -56,7 +56,7 @@ class StatePool(NamedTuple):
     fixed_slots: int | None
 
     def slots(self, memory: int) -> Quantity:
-        """Return the slots of that memory (max_mamba_cache_size), without the one that is never given out."""
+        """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""
         if self.fixed_slots is not None:
             return quantity(self.fixed_slots)
         # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
@@ -81,7 +81,7 @@ class StatePool(NamedTuple):
         return quantity(left) if left > 0 else quantity(0)
 
     def needed(self, token_bytes: int, sequences: int) -> int:
-        """Return the least memory from which on both the tokens and the states of the sequences always fit."""
+        """Return the least memory such that the tokens and states of the sequences fit in it and in any larger one."""
         if self.fixed_slots is not None:
             memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
         else:
@@ -94,11 +94,11 @@ class StatePool(NamedTuple):
         return renamed(self.slot, "state_bytes_per_slot", "bytes of a slot of states")
 
     def _least_memory(self, token_bytes: int, slots: int) -> int:
-        """Return the least memory from which on there are `slots` slots and `token_bytes` bytes for tokens.
+        """Return the least memory such that it and any larger one have `slots` slots and `token_bytes` for tokens.
 
         More memory can hold fewer tokens, because a further slot takes all its bytes at once. With slots of 10 B and
-        ratio 1, 59 B have 1 slot and 39 B for tokens (two slots' bytes are taken, one is never given out); 60 B have
-        2 slots and only 30 B for tokens.
+        ratio 1, 59 B have 1 slot and 39 B for tokens (that slot and the one that no sequence gets take 20 B); 60 B
+        have 2 slots and only 30 B for tokens.
 
         So with n slots the least room for tokens is at the smallest memory that has n slots, and it grows with n.
         The search finds the first n that is always enough. Within the range of n - 1 slots the larger memories may
@@ -113,7 +113,7 @@ class StatePool(NamedTuple):
         return min(self._least_memory_with(n), one_less)
 
     def _enough_slots(self, token_bytes: int, slots: int) -> int:
-        """Return a number of slots from which on there is enough memory for the tokens: an upper bound.
+        """Return an upper bound of the slots from which on there is always enough memory for the tokens.
 
         It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their rounding.
         """
@@ -121,7 +121,7 @@ class StatePool(NamedTuple):
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
         enough = (Fraction(token_bytes, slot) * self.ratio - 1 - drafted) / slots_per_n
         if drafted and self.max_sequences is not None:
-            # the same, where the copies stop growing at max_sequences
+            # the same equation with the copies of max_sequences sequences, beyond which they no longer grow
             share = 1 + 1 / self.ratio
             fixed = Fraction(token_bytes, slot) + 1 + drafted * (self.max_sequences + 1) - share * (1 + drafted)
             enough = min(enough, fixed / (share * slots_per_n - 1))
@@ -132,12 +132,12 @@ class StatePool(NamedTuple):
         return ceil((1 + 1 / self.ratio) * int(self.slot) * (slots * slots_per_n + 1 + self.drafted_tokens))
 
     def _state_bytes(self, slots: int) -> int:
-        """Return the bytes of the whole pool with so many slots, with a drafter's copies."""
+        """Return the bytes of the pool with that number of slots, with a drafter's copies."""
         copies = (self._running(slots) + 1) * self.drafted_tokens if self.drafted_tokens else 0
         return (slots + 1 + copies) * int(self.slot)
 
     def _running(self, slots: int) -> int:
-        """Return the sequences that so many slots are enough for."""
+        """Return how many sequences that number of slots is enough for."""
         sequences = slots // self.per_sequence
         return sequences if self.max_sequences is None else min(self.max_sequences, sequences)
 
@@ -146,7 +146,7 @@ class StageCost(NamedTuple):
     """What tokens cost on one pipeline stage: `tokens` tokens of the full pool take `cost` bytes.
 
     The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
-    5 tokens cost 5 * full + 4 * swa bytes. That keeps all numbers whole.
+    5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
     """
 
     stage: StageLayers
@@ -165,7 +165,7 @@ class SGLangLayout:
         swa_ratio: tokens of the sliding-window pool per token of the full pool.
         drafter_layers: layers of the drafter, which have rows in the full pool.
         drafted_tokens: tokens that a drafter proposes.
-        max_sequences: see CacheLayout, as are version, facts, notes, bound and source.
+        max_sequences: see CacheLayout, also for version, facts, notes, bound and source.
         dtype: torch's name of the cache's dtype, for the log lines.
         parts: always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes)
             and the tokens of the fullest stage (_apply_token_constraints).
@@ -189,9 +189,9 @@ class SGLangLayout:
     )
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the least bytes from which on the pools always hold the sequences.
+        """Return the least bytes such that the sequences fit in them and in any larger memory.
 
-        With recurrent states a little less may be enough too: see StatePool.
+        With recurrent states a slightly smaller memory may be enough too: see StatePool.
         """
         tokens = self._full_tokens_needed(batch, context)
         bytes_by_stage = [
@@ -202,7 +202,7 @@ class SGLangLayout:
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
     def pool(self, memory: int, context: int) -> Pool:
-        """Return what that memory holds. SGLang does not print concurrency: it is computed from the pools."""
+        """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
         memory = token_memory = symbol("kv_memory", memory, "bytes for the cache")
         slots = None
         if self.states is not None:
@@ -290,7 +290,7 @@ class SGLangLayout:
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
     def _swa_tokens(self, tokens: int) -> Quantity:
-        """Return the tokens of the sliding-window pool beside so many of the full pool."""
+        """Return the tokens of the sliding-window pool, for the tokens of the full pool."""
         full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
         if self.swa_ratio == 1:
             return full_tokens

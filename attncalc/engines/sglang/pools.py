@@ -98,16 +98,16 @@ class ModelPools(NamedTuple):
 
 def model_pools(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> ModelPools:
     """Return the rows and slots that SGLang has for those layers. Raises AttncalcError if it does not support them."""
-    everything = [cached for spec in specs for cached in spec.cached]
-    for cached in everything:
+    cache_specs = [cached for spec in specs for cached in spec.cached]
+    for cached in cache_specs:
         _check_supported(cached)
-    keys = [cached for cached in everything if cached.role in KEY_ROLES]
+    keys = [cached for cached in cache_specs if cached.role in KEY_ROLES]
     if not keys:
         raise AttncalcError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
-    states = [cached for cached in everything if cached.scales_with == "never"]
+    states = [cached for cached in cache_specs if cached.scales_with == "never"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
-    indexer = next((cached for cached in everything if cached.role == "indexer"), None)
+    indexer = next((cached for cached in cache_specs if cached.role == "indexer"), None)
     _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
     if hybrid and not all(_keys(spec) for spec in specs):
         raise AttncalcError(

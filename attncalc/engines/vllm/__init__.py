@@ -1,4 +1,4 @@
-"""vLLM's cache: blocks of tokens, which groups of layers take from one pool.
+"""vLLM's cache: groups of layers take blocks of tokens from one pool.
 
 Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33) kv_cache_planning.py.
 Versions differ: `versions.py` lists what changed and when.
@@ -135,7 +135,7 @@ def _group_by_stage(
         return _group_each_stage(staged, args.pp, version, promote=promote)
     groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
-    if len(groups) == 1 and has_several_widths and not version.cuts_groups:
+    if len(groups) == 1 and has_several_widths and not version.cuts_groups_by_stage:
         return groups, (groups,), padding
     stage_of = [stage for stage, _ in staged]
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
@@ -180,7 +180,7 @@ def _notes(kinds: Set[Kind], args: EngineArgs, version: VllmVersion, states: Sta
 
 
 def _latent_notes(args: EngineArgs, version: VllmVersion) -> Iterator[str]:
-    """Yield what differs between the kernels for MLA."""
+    """Yield the differences between the kernels for MLA."""
     if args.block_size is None:
         yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
     elif args.block_size % _MLA_BLOCK_SIZE and version.forces_flashmla:
@@ -190,7 +190,7 @@ def _latent_notes(args: EngineArgs, version: VllmVersion) -> Iterator[str]:
 
 
 def _device_notes(kinds: Set[Kind], args: EngineArgs) -> Iterator[str]:
-    """Yield what depends on the device, if it is not a usual one or not known."""
+    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and AMD."""
     if args.device and not args.device.startswith(("NVIDIA", "AMD")):
         yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may differ."
     device_unknown = args.device_memory is None and args.max_num_batched_tokens is None

@@ -12,7 +12,7 @@ def max_num_batched_tokens(args: EngineArgs, version: VllmVersion) -> int:
     """Return the tokens of one step: as given, or the API server's default for the device."""
     if args.max_num_batched_tokens:
         return args.max_num_batched_tokens
-    if args.device_memory is not None and args.device_memory >= 160 * GIB and version.large_devices:
+    if args.device_memory is not None and args.device_memory >= 160 * GIB and version.has_default_for_160_gib:
         return 16384
     return 8192 if _is_large_gpu(args, version) else 2048
 

@@ -2,7 +2,7 @@
 
 All layers of a model with one kind of cache form one group. In a hybrid model every group has layers of one kind, and
 all groups have the same number of layers: that of the rarest kind. Gemma 3 27B has 10 layers with full attention and
-52 with a sliding window: 1 group of 10 and 6 groups of windows, the last of which have 8 layers of padding in all.
+52 with a sliding window: 1 group of 10 and 6 groups of windows, which need 6 * 10 - 52 = 8 layers of padding.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KVCacheGroup(NamedTuple):
 
 
 class GroupPadding(NamedTuple):
-    """The figures of 'Add 2 padding layers, may waste at most 9.09% KV cache memory'.
+    """The figures in the log line 'Add 2 padding layers, may waste at most 9.09% KV cache memory'.
 
     Attributes:
         added: layers of padding.
@@ -47,10 +47,10 @@ class GroupPadding(NamedTuple):
 def group_layers(
     specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool
 ) -> tuple[tuple[KVCacheGroup, ...], tuple[GroupPadding, ...]]:
-    """Return the groups of those layers, which are in the model's order, and the padding of each kind that needs it.
+    """Return the groups of the layers, and the padding of each kind of layer that needs it.
 
     Args:
-        specs: the spec of every layer.
+        specs: the spec of every layer, in the model's order.
         version: vLLM's version.
         promote: store windows and chunks like full attention (--disable-hybrid-kv-cache-manager).
 
@@ -82,7 +82,7 @@ def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple
     parts of 3 are (0, 2, 4) and (1, 3, 5). Older versions take consecutive layers: (0, 1, 2) and (3, 4, 5).
     """
     n = -(-len(layers) // size)
-    if version.strides_groups:
+    if version.groups_every_nth_layer:
         return [tuple(layers[i::n]) for i in range(n)]
     return [tuple(layers[i * size : (i + 1) * size]) for i in range(n)]
 
@@ -98,9 +98,9 @@ def _group_size(counts: Sequence[int], version: VllmVersion) -> int:
 
 
 def _promote_windows(specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool) -> list[LayerSpec]:
-    """Return the specs with windows and chunks as full attention, if they have no groups of their own.
+    """Return the specs, with windows and chunks as full attention if they cannot have groups of their own.
 
-    That applies only to a model that has full attention too.
+    vLLM does this only if the model also has layers with full attention.
     """
     full = next((s for s in specs if s.kind == "full"), None)
     has_chunks = any(s.kind == "chunked" for s in specs)
@@ -117,7 +117,7 @@ def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
     if len({s.grouping_key for s in specs}) == 1:
         return True
     one_page_size = len({int(s.page_bytes) for s in specs}) == 1
-    return _is_one_type(specs) and (version.uniform_type or version.v0 or one_page_size)
+    return _is_one_type(specs) and (version.groups_mixed_widths or version.v0 or one_page_size)
 
 
 def _is_one_type(specs: Sequence[LayerSpec]) -> bool:

@@ -1,4 +1,4 @@
-"""How many blocks vLLM gets from a memory, how many a request takes, and what the log says about it."""
+"""How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VllmLayout:
 
     Attributes:
         args: the engine's arguments.
-        vllm: what this version does.
+        vllm: the behaviour of this version.
         groups: the groups of the whole model.
         groups_by_stage: the same groups with the layers of one stage each.
         padding: layers of padding, by kind of layer.
@@ -109,7 +109,7 @@ class VllmLayout:
         groups = Counter(group.spec for group in self.groups)
         blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in groups.items()]
         if sum(spec.window is not None for spec in groups) > 1:
-            # one symbol W cannot stand for windows of several sizes
+            # in one formula the symbol W would mean windows of several sizes
             return sum(renamed(n, f"blocks_{i}", f"blocks of {s.label} layers") for i, (s, n) in enumerate(blocks, 1))
         return sum(n for _, n in blocks)
 
@@ -122,7 +122,7 @@ class VllmLayout:
             meaning = "source tokens, on the encoder's side"
             source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = source if self.vllm.crosses_by_length else maximum(self._batched_tokens, source)
+            tokens = source if self.vllm.cross_blocks_by_source else maximum(self._batched_tokens, source)
             return ceil_div(tokens, spec.block_size)
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
@@ -136,7 +136,7 @@ class VllmLayout:
         return ceil_div(minimum(spec.window - 1 + in_flight, context), spec.block_size) + 1
 
     def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` requests of `context` tokens need, and the null block, which is never used."""
+        """Return the bytes that `batch` requests of `context` tokens need, with the null block, which is never used."""
         blocks = batch * self.blocks_per_request(context)
         if not self.vllm.v0:
             blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
@@ -188,7 +188,7 @@ class VllmLayout:
         tokens = per_group * block_size
         if self.args.dcp > 1 and (groups == 1 or self.vllm.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
-        if self.vllm.counts_requests:
+        if self.vllm.concurrency_from_blocks:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 
@@ -237,12 +237,12 @@ class VllmLayout:
 
 
 def groups_on_stage(groups: Sequence[KVCacheGroup], stage_of: Sequence[int], stage: int) -> tuple[KVCacheGroup, ...]:
-    """Return the groups with only the layers of one pipeline stage; stage_of: the stage of each layer."""
-    parts = []
+    """Return the groups with only the layers of one pipeline stage; `stage_of` is the stage of each layer."""
+    groups_here = []
     for group in groups:
-        here = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
-        parts.append(KVCacheGroup(tuple(n for n, _ in here), tuple(spec for _, spec in here)))
-    return tuple(parts)
+        members = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
+        groups_here.append(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)))
+    return tuple(groups_here)
 
 
 def _bytes_per_block(groups: Sequence[KVCacheGroup]) -> int:

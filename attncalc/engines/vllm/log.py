@@ -29,7 +29,7 @@ _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|model|parallel|block|padding|prefix|dtype|world_size|GiB|Available memory"
     r"|Maximum concurrency"
 )
-"""Every line that a pattern matches contains one of these. All other lines are skipped, because logs can be long."""
+"""Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _FIGURES = {
     "available": re.compile(
         rf"Available KV cache memory: {_SIZE}|memory reserved for KV Cache is {_SIZE}|kv_cache_size={_SIZE}"
@@ -105,7 +105,7 @@ class Log(NamedTuple):
 
 
 def read_log(text: str, name: str) -> Log:
-    """Return the contents of the log `text`; name: the file's, for the error.
+    """Return the contents of the log `text`. The error names the file, `name`.
 
     Raises AttncalcError if no line has the size of the cache.
     """

@@ -1,4 +1,4 @@
-"""Recurrent states beside attention: how many blocks they take, and attention's blocks that grow until a state fits."""
+"""Blocks of recurrent states: how many a request takes, and how attention's blocks grow until a state fits in one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .layer_spec import STATE_ROLES, layer_specs
 from .versions import VllmVersion
 
 _CHECKPOINTS = {"GDN": ((0, 33), 64), "Mamba-2": ((0, 32), 1)}
-"""States that a prefill can store half-way: since which version, and the tokens that their blocks are a multiple of.
+"""States of which a prefill can store a checkpoint, by the layer's label: since which version, and the number of tokens
+that their blocks are a multiple of.
 
 Source: num_prefill_checkpoint_blocks in mamba_mixer2.py and qwen_gdn_linear_attn.py; the latter's multiple is
 FlashInfer's, which Hopper and Blackwell GPUs use.
@@ -54,7 +55,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: EngineArgs, version: Vll
     default = version.caches_hybrid_prefixes and has_attention
     prefix_caching = default if args.prefix_caching is None else args.prefix_caching
     _check_states(labels, args, version, prefix_caching=prefix_caching, default=default)
-    if not version.drafts_in_states:
+    if not version.stores_drafted_states:
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
         return StateBlocks(1 + args.speculative_tokens, 1, prefix_caching=False)
@@ -67,7 +68,7 @@ def _check_states(
     labels: set[str], args: EngineArgs, version: VllmVersion, *, prefix_caching: bool, default: bool
 ) -> None:
     """Raise AttncalcError if this version does not support states with these arguments."""
-    if args.speculative_tokens and not version.drafts_with_states and labels != {"GDN"}:
+    if args.speculative_tokens and not version.supports_drafter_with_states and labels != {"GDN"}:
         raise AttncalcError(
             f"vLLM {version.name} has no speculative decoding for these recurrent layers",
             "use --engine-version 0.17.0 or later, or leave --speculative-tokens out",
@@ -79,7 +80,7 @@ def _check_states(
         raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
     if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(args.speculative_tokens > 0):
         raise AttncalcError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
-    if args.speculative_tokens and version.drafts_in_states and not version.drafts_with_states:
+    if args.speculative_tokens and version.stores_drafted_states and not version.supports_drafter_with_states:
         raise AttncalcError(
             f"vLLM {version.name} has no prefix caching for recurrent layers with speculative decoding", off
         )
@@ -129,7 +130,7 @@ def align_blocks(
             f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"
         )
     kernel = 64 if has_latents else 16
-    if version.steps_by_block:
+    if version.aligns_to_requested_block:
         kernel = max(requested, version.latent_alignment if has_latents else kernel)
     needed = _fewest_tokens(token_bytes, state_bytes, math.lcm(kernel, states.alignment))
     return Alignment(token_bytes, state_bytes, needed if needed > requested else requested, requested)

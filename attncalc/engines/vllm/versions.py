@@ -19,7 +19,8 @@ RELEASES = (
     *("0.22.1", "0.21.0", "0.20.2", "0.20.1", "0.20.0", "0.19.1", "0.18.1", "0.17.1", "0.16.0", "0.15.1", "0.14.1"),
     *("0.13.0", "0.12.0", "0.11.2", "0.11.0", "0.10.2", "0.10.1", "0.10.0", "0.9.2", "0.9.0", "0.8.5"),
 )
-"""Releases that a log without a version may come from, the newest first: at least one per set of behaviours below."""
+"""Releases that a log without a version may come from, the newest first: at least one for each combination of the
+behaviours below."""
 _V1_BY_DEFAULT = (0, 8)
 
 
@@ -63,7 +64,7 @@ class VllmVersion(NamedTuple):
         return not self.v0 and self.number >= (0, 10)
 
     @property
-    def uniform_type(self) -> bool:
+    def groups_mixed_widths(self) -> bool:
         """Layers of one type but of different widths share a group (UniformTypeKVCacheSpecs)."""
         return self.number >= (0, 11)
 
@@ -88,7 +89,7 @@ class VllmVersion(NamedTuple):
         return (5, 4) if self.number >= (0, 12) else None
 
     @property
-    def steps_by_block(self) -> bool:
+    def aligns_to_requested_block(self) -> bool:
         """Blocks aligned with states are multiples of the requested block size.
 
         Before, they were multiples of the kernel's, and at least the requested size.
@@ -96,7 +97,7 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 20)
 
     @property
-    def strides_groups(self) -> bool:
+    def groups_every_nth_layer(self) -> bool:
         """A group takes every n-th layer of its type, so that each pipeline stage has its share (kv_cache_utils.py)."""
         return self.number >= (0, 11)
 
@@ -132,7 +133,7 @@ class VllmVersion(NamedTuple):
 
     @property
     def latent_alignment(self) -> int:
-        """Tokens that such a block is a multiple of (platforms/interface.py)."""
+        """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
 
     @property
@@ -146,7 +147,7 @@ class VllmVersion(NamedTuple):
         return self.number == (0, 11, 0)
 
     @property
-    def drafts_with_states(self) -> bool:
+    def supports_drafter_with_states(self) -> bool:
         """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
         return self.number >= (0, 17)
 
@@ -170,7 +171,7 @@ class VllmVersion(NamedTuple):
         return self.number < (0, 11)
 
     @property
-    def cuts_groups(self) -> bool:
+    def cuts_groups_by_stage(self) -> bool:
         """A stage allocates only its own layers of a group with several widths (_project_kv_cache_groups_to_worker)."""
         return self.number < (0, 11) or self.number >= (0, 17)
 
@@ -180,17 +181,17 @@ class VllmVersion(NamedTuple):
         return self.number < (0, 20)
 
     @property
-    def crosses_by_length(self) -> bool:
-        """Cross-attention's blocks are for the encoder's tokens; later, for max_num_batched_tokens."""
+    def cross_blocks_by_source(self) -> bool:
+        """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
         return self.number < (0, 13)
 
     @property
-    def drafts_in_states(self) -> bool:
-        """A request has a block per token that a drafter may roll back, and one more to align prefixes."""
+    def stores_drafted_states(self) -> bool:
+        """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
         return self.number >= (0, 15)
 
     @property
-    def counts_requests(self) -> bool:
+    def concurrency_from_blocks(self) -> bool:
         """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
         return not self.v0 and self.number >= (0, 9, 1)
 
@@ -205,7 +206,7 @@ class VllmVersion(NamedTuple):
 
     @property
     def two_steps_in_flight(self) -> bool:
-        """A window keeps the tokens of all steps in flight, two with async scheduling (max_in_flight_tokens)."""
+        """A window holds the tokens of all steps in flight, which are --pp + 1 with async scheduling."""
         return self.number >= (0, 26)
 
     @property
@@ -224,7 +225,7 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 28)
 
     @property
-    def large_devices(self) -> bool:
+    def has_default_for_160_gib(self) -> bool:
         """Devices of 160 GiB and more have their own default of max_num_batched_tokens (arg_utils.py)."""
         return self.number >= (0, 28)
 

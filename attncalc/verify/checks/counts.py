@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...attention import Matrix, pairs
 from ...check import Check
-from ...engines import engine
+from ...engines import per_layer_engine
 from ...quantity import total
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
@@ -104,7 +104,7 @@ def predicted_bytes(symbolic: Case, workload: Workload) -> int:
     """Return the bytes that one layer caches, as the ideal engine stores them."""
     symbolic_workload = workload.symbolic()
     stored = dtype(workload.dtype or "")
-    return total(engine("ideal").layer_bytes(c, symbolic_workload, stored) for c in symbolic.kind.cache())
+    return total(per_layer_engine("ideal").layer_bytes(c, symbolic_workload, stored) for c in symbolic.kind.cache())
 
 
 def _bytes_check(phase: str, label: str, predicted: int, measured: int) -> Check:

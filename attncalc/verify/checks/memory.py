@@ -38,7 +38,7 @@ def peak(layer_pass: Pass, layer: RealLayer, device: Device, predicted: Predicte
 
 def peak_check(phase: str, label: str, kernel: str, moment: Moment, measured: int) -> Check:
     """Return the check of a peak; its note names the moment of the peak and the tensors of at least 1 % of it."""
-    large = sorted((t for t in moment.live if t.size * 100 >= moment.size), key=lambda t: -int(t.size))
+    large = sorted((t for t in moment.tensors if t.size * 100 >= moment.size), key=lambda t: -int(t.size))
     return Check(
         "peak memory",
         f"peak_{phase}_{kernel}",

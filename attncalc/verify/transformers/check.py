@@ -217,8 +217,8 @@ def _layer_groups(model: ModelSpec) -> dict[str, LayerGroup]:
     """Return the layer groups of all stacks, by name."""
     groups: dict[str, LayerGroup] = {}
     for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
-        modules = len(layers.attentions) if part.attention_one_layer else 0
-        groups.setdefault(part.group, LayerGroup(part.group, stack, layers, modules, part.attention_one_layer))
+        modules = len(layers.attentions) if part.attention_per_layer else 0
+        groups.setdefault(part.group, LayerGroup(part.group, stack, layers, modules, part.attention_per_layer))
     return groups
 
 
