@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import typer
@@ -60,7 +59,6 @@ class Options:
         return values
 
 
-@cache
 def _annotations(cls: type[Options]) -> dict[str, Any]:
     """Return the annotation of each option; `LAST`, which is none, has no `Annotated`."""
     names: dict[str, Any] = {}
@@ -132,21 +130,22 @@ def command_app(cls: type[Group] = Group) -> App:
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with each group of options replaced by the group's options."""
-    groups: dict[str, type[Options]] = {}
+    groups: dict[str, tuple[type[Options], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
         if inspect.isclass(kind) and issubclass(kind, Options):
-            groups[name] = kind
-            (last if kind.LAST else parameters).extend(kind.parameters())
+            options = kind.parameters()
+            groups[name] = kind, [option.name for option in options]
+            (last if kind.LAST else parameters).extend(options)
         else:
             parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
 
     def call(**values: Any) -> Any:
-        for name, group in groups.items():
-            values[name] = group(**{option: values.pop(option) for option in _annotations(group)})
+        for name, (group, options) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in options})
         return function(**values)
 
     call.__name__ = function.__name__
