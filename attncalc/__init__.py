@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .attention import Chunked, Cross, Full, Grouped, Latent, Sliding
+    from .attention import Chunked, Cross, Full, Grouped, Sliding
+    from .attention.latent import Latent
     from .config import load, preset_names
     from .config.gpus import gpu, gpu_names
     from .cost.activations import activations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from .workload import Mask, Workload
 
 _HOMES = {
-    "attention": ("Chunked", "Cross", "Full", "Grouped", "Latent", "Sliding"),
+    "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
+    "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
     "config.gpus": ("gpu", "gpu_names"),
     "cost.activations": ("activations",),

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from attncalc import AttncalcError, Workload, flops, kv_cache
-from attncalc.attention import KINDS, Latent, Matrix
+from attncalc import AttncalcError, Latent, Workload, flops, kv_cache
+from attncalc.attention import KINDS, Matrix
 from attncalc.attention.compressed import Compressed, WindowAndPools
-from attncalc.attention.span import Blocks, Pools, Selected, Sliding, Span, pairs
+from attncalc.attention.picked import Blocks, Pools, Selected
+from attncalc.attention.span import Sliding, Span, pairs
 from attncalc.model import Layers, ModelSpec, Stack
 from attncalc.workload import CAUSAL, Run
 

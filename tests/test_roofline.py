@@ -13,7 +13,8 @@ from specs import CONTEXTS, models
 
 from attncalc import AttncalcError, Chunked, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, Workload, load
 from attncalc.attention.indexer import Indexer
-from attncalc.attention.span import Selected, Sliding
+from attncalc.attention.picked import Selected
+from attncalc.attention.span import Sliding
 from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kv_cache

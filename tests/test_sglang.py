@@ -15,7 +15,7 @@ from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Wor
 from attncalc.attention.kind import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from attncalc.attention.mamba import Mamba2
-from attncalc.attention.span import Blocks
+from attncalc.attention.picked import Blocks
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout

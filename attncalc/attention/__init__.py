@@ -12,7 +12,6 @@ from importlib import import_module
 from .cross import Cross
 from .grouped import Grouped
 from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes
-from .latent import Latent
 from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
 
@@ -65,7 +64,6 @@ __all__ = [
     "Full",
     "Grouped",
     "Kind",
-    "Latent",
     "Matrix",
     "Sliding",
     "Span",

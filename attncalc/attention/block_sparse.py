@@ -11,7 +11,8 @@ from ..quantity import documented
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix
-from .span import FULL, Blocks, Span, pairs
+from .picked import Blocks
+from .span import FULL, Span, pairs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from ..errors import AttncalcError
 from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, Widths
-from .span import FULL, Picked, Pools, Span, pairs
+from .picked import Picked, Pools
+from .span import FULL, Span, pairs
 
 
 class Unpooled(Pools):

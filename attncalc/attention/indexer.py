@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, Role
-from .span import FULL, Pools, pairs
+from .picked import Pools
+from .span import FULL, pairs
 
 
 class Indexer(NamedTuple):

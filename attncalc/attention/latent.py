@@ -12,7 +12,8 @@ from ..quantity import COUNT, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
 from .kind import BOOLEAN, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, matrices_from_shapes
-from .span import FULL, Selected, Span, pairs
+from .picked import Selected
+from .span import FULL, Span, pairs
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import AttncalcError
 from ..units import parse_count, truncate
 from .cross import Cross
 from .grouped import Grouped
 from .kind import Attention
-from .latent import Latent
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from .latent import Latent
 
 
 class Variant(NamedTuple):
@@ -39,7 +43,7 @@ class Variant(NamedTuple):
 
     def applies_to(self, kind: Attention) -> bool:
         """Return whether `kind` has KV heads that this variant can replace."""
-        return isinstance(kind, Grouped | Latent)
+        return isinstance(kind, Grouped) or _is_latent(kind)
 
     def apply(self, kind: Attention) -> Attention:
         """Return `kind` as this variant; a kind without KV heads is returned unchanged.
@@ -49,13 +53,13 @@ class Variant(NamedTuple):
         if isinstance(kind, Cross):
             # No released model caches a latent of a source, so "mla" does not change cross-attention.
             return kind if self.name == "mla" else Cross(self._grouped(kind.heads))
-        if isinstance(kind, Grouped | Latent):
+        if isinstance(kind, Grouped) or _is_latent(kind):
             return self._latent(kind) if self.name == "mla" else self._grouped(kind)
         return kind
 
     def assumption(self, kind: Attention) -> str:
         """Return what had to be assumed to make `kind` this variant, in words; '' for nothing."""
-        if isinstance(kind, Latent) and self.name != "mla":
+        if _is_latent(kind) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
         if isinstance(kind, Grouped) and self.name == "mla":
             rope = self._latent(kind).d_rope
@@ -71,9 +75,20 @@ class Variant(NamedTuple):
         return Grouped(kind.n_heads, n_kv_heads, kind.d_nope + kind.d_rope, kind.d_v, span=kind.span)
 
     def _latent(self, kind: Grouped | Latent) -> Latent:
-        if isinstance(kind, Latent):
+        if not isinstance(kind, Grouped):
             return dataclasses.replace(kind, kv_lora_rank=self.number)
+        from .latent import Latent
+
         # As in DeepSeek-V2 (arXiv:2405.04434, 3.1.2), the rotary key is half as wide as a head.
         widths = kind.widths()
         rope = max(1, int(widths.d_qk) // 2)
         return Latent(kind.n_heads, self.number, widths.d_qk, rope, widths.d_v, span=kind.span)
+
+
+def _is_latent(kind: Attention) -> TypeIs[Latent]:
+    """Return whether `kind` is MLA, whose module is not imported for models with other kinds."""
+    if isinstance(kind, Grouped | Cross):
+        return False
+    from .latent import Latent
+
+    return isinstance(kind, Latent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ..attention.span import Pools
+from ..attention.picked import Pools
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural

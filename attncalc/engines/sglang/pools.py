@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked, Full, Sliding
-from ...attention.span import Selected
+from ...attention.picked import Selected
 from ...errors import AttncalcError
 from ...quantity import renamed, symbol_like
 from ...units import DType, dtype

@@ -5,7 +5,8 @@ A new kind needs a layer class in a file of this package and a line in LAYERS.
 
 from __future__ import annotations
 
-from ...attention import Attention, Cross, Grouped, Latent
+from ...attention import Attention, Cross, Grouped
+from ...attention.latent import Latent
 from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from ...attention.mamba import Mamba, Mamba2
 from ...attention.rglru import RgLru

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 
-from ...attention import Latent
+from ...attention.latent import Latent
 from .base import SMALL_HEADS, Attend, AttentionLayer, RMSNorm, one_head, shrink_span
 from .cache import Cache
 
