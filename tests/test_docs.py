@@ -193,7 +193,7 @@ def options_of(command: str) -> set[str]:
 
 
 def test_options_named_in_the_docs_exist() -> None:
-    known = {option for command in COMMANDS for option in options_of(command)} | {"--help", "--version"}
+    known = {option for command in ("", *COMMANDS) for option in options_of(command)} | {"--help"}
     known |= {option for command in ("add", "show", "families") for option in options_of(f"presets {command}")}
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`", _FENCED.sub("", page.read_text())):
