@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..quantity import documented
 from ..workload import Mask, Run
 from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, projection, split_evenly
+from .recurrent import Recurrent, convolution, convolution_and_state, projection, split_evenly
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,8 @@ class GatedDeltaNet(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         requested = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 by default
-        return (
-            CacheSpec("convolution", 2 * self.keys + self.values, self.d_conv, scales_with="never", role="convolution"),
-            CacheSpec(
-                "state",
-                self.n_heads * self.d_head,
-                self.d_v,
-                scales_with="never",
-                dtype="fp32",
-                role="state",
-                requested_dtype=requested,
-            ),
-        )
+        channels = 2 * self.keys + self.values
+        return convolution_and_state(channels, self.d_conv, self.n_heads * self.d_head, self.d_v, requested)
 
     def shard(self, tp: int) -> GatedDeltaNet:
         keys = None if self.n_k_heads is None else split_evenly(self.n_k_heads, tp, "heads")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..quantity import documented
 from ..workload import Mask, Run
 from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, projection, split_evenly
+from .recurrent import Recurrent, convolution, convolution_and_state, projection, split_evenly
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,7 @@ class Mamba(Recurrent):
         return 4 * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (
-            CacheSpec("convolution", self.d_inner, self.d_conv, scales_with="never", role="convolution"),
-            CacheSpec(
-                "state",
-                self.d_inner,
-                self.d_state,
-                scales_with="never",
-                dtype="fp32",
-                role="state",
-                requested_dtype=self.state_dtype,
-            ),
-        )
+        return convolution_and_state(self.d_inner, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
 
     def shard(self, tp: int) -> Mamba:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
@@ -120,18 +109,7 @@ class Mamba2(Recurrent):
         return 4 * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (
-            CacheSpec("convolution", self.channels, self.d_conv, scales_with="never", role="convolution"),
-            CacheSpec(
-                "state",
-                self.d_inner,
-                self.d_state,
-                scales_with="never",
-                dtype="fp32",
-                role="state",
-                requested_dtype=self.state_dtype,
-            ),
-        )
+        return convolution_and_state(self.channels, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
 
     def shard(self, tp: int) -> Mamba2:
         groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups

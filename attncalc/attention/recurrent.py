@@ -78,6 +78,26 @@ def convolution(channels: int, d_conv: int, bias: bool) -> Matrix:
     return Matrix("conv", channels, d_conv, channels if bias else 0)
 
 
+def convolution_and_state(
+    channels: int, d_conv: int, rows: int, width: int, requested_dtype: str | None
+) -> tuple[CacheSpec, ...]:
+    """Return the cache of a layer with a short convolution: its last tokens, and a state of `rows` x `width` in fp32.
+
+    Args:
+        channels: channels of the convolution.
+        d_conv: tokens that the convolution covers.
+        rows: rows of the state.
+        width: elements per row.
+        requested_dtype: the dtype of the state that the model's config requests of serving engines.
+    """
+    return (
+        CacheSpec("convolution", channels, d_conv, scales_with="never", role="convolution"),
+        CacheSpec(
+            "state", rows, width, scales_with="never", dtype="fp32", role="state", requested_dtype=requested_dtype
+        ),
+    )
+
+
 def split_evenly(number: int, tp: int, noun: str) -> int:
     """Return how many of `number` heads or channels one of `tp` devices has; `noun` names them in the error.
 
