@@ -108,6 +108,10 @@ class ProgramOptions(Options):
         ),
     ] = None
 
+    def ranks(self) -> int:
+        """Return --tp. Raises AttncalcError if it is not a number."""
+        return parse_count(self.tp, "--tp")
+
 
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
@@ -123,7 +127,7 @@ def verify(
 ) -> None:
     from ..verify.options import VerifyOptions
 
-    ranks, batch, context = parse_count(program.tp, "--tp"), size.batch_size(), size.tokens()
+    ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
         _check_against(program.against, model, device, layers, program)
         verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
@@ -220,7 +224,7 @@ def _check_against(
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
     is_used = {
         "--scaling": program.scaling,
-        "--tp": parse_count(program.tp, "--tp") > 1,
+        "--tp": program.ranks() > 1,
         "--attention": layers.attention is not None,
         "--kernel": layers.kernel != "all",
         "--device": device.device != "auto",
@@ -237,7 +241,7 @@ def _check_combinations(
     model: o.NamedModelOptions, size: VerifySizeOptions, layers: LayerOptions, program: ProgramOptions
 ) -> None:
     """Raise AttncalcError if both --scaling and --tp are given, or an option needs a model that is missing."""
-    ranks = parse_count(program.tp, "--tp")
+    ranks = program.ranks()
     if program.scaling and ranks > 1:
         raise AttncalcError("--scaling cannot be combined with --tp", "give one of them")
     needs_model = {
