@@ -145,7 +145,7 @@ def schema() -> dict[str, Any]:
                 "description": "NVIDIA's compute capability, which decides the kernels that run",
                 "type": "string",
                 "pattern": r"^\d{1,2}\.\d$",
-                "$comment": "is not a compute capability; write it in quotes, as \"9.0\"",
+                "$comment": 'is not a compute capability; write it in quotes, as "9.0"',
             },
             "multiprocessors": {
                 "description": "streaming multiprocessors of an NVIDIA GPU, as torch reports them",
