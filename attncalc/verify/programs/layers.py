@@ -48,7 +48,7 @@ def verify_layers(
         plan = make_plan(model, request, device)
         predicted = memory.predicted_activations(model, plan, device.machine)
         ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed else None
-        skipped = [*plan.shortened, *plan.skipped, *_layers_without_attention(model)]
+        skipped = [*plan.skipped, *_layers_without_attention(model)]
         checks: list[Check] = []
         times: list[Timing] = []
         totals: list[LayerTotals] = []
@@ -78,9 +78,12 @@ def verify_layers(
         if ceiling:
             times = timing.with_bound(times, ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype)))
         checks += _model_totals(model, plan, totals)
+    limits = list(plan.shortened)
     if not device.measures_memory:
-        skipped.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
-    return VerifyResult(tuple(checks), tuple(times), skipped=tuple(skipped), context=plan.request.context)
+        limits.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
+    return VerifyResult(
+        tuple(checks), tuple(times), skipped=tuple(skipped), context=plan.request.context, limits=tuple(limits)
+    )
 
 
 def _structure(layer: RealLayer, symbolic: Case, plan: Plan) -> tuple[list[Check], LayerTotals]:
