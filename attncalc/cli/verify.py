@@ -121,6 +121,14 @@ class ProgramOptions(Options):
         return parse_count(self.tp, "--tp")
 
 
+class VerifyOutputOptions(o.OutputOptions):
+    """Where the report goes, and how much of it is shown."""
+
+    full: Annotated[bool, typer.Option("--full", help="Show every check, and every note on what was not checked.")] = (
+        False
+    )
+
+
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
 
@@ -131,7 +139,7 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
-    output: o.OutputOptions,
+    output: VerifyOutputOptions,
 ) -> None:
     from ..verify.options import VerifyOptions
 
@@ -158,12 +166,13 @@ def verify(
         )
         verified, device_facts = _verify_on_device(specs, options, device)
 
-    from ..report.verify import catalogue_report, verify_report
+    from ..report.verify import verify_report
+    from ..report.verify_all import catalogue_report
 
     if model.is_given:
-        output.show(verify_report(verified[0], device_facts, ranks))
+        output.show(verify_report(verified[0], device_facts, ranks, full=output.full))
     else:
-        output.show(catalogue_report(verified, device_facts))
+        output.show(catalogue_report(verified, device_facts, full=output.full))
     if not all(check.ok for v in verified for check in v.result.checks):
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):

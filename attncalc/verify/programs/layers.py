@@ -48,7 +48,7 @@ def verify_layers(
         plan = make_plan(model, request, device)
         predicted = memory.predicted_activations(model, plan, device.machine)
         ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed and device.has_values else None
-        skipped = [*plan.shortened, *plan.skipped, *_layers_without_attention(model)]
+        skipped = [*plan.skipped, *_layers_without_attention(model)]
         checks: list[Check] = []
         times: list[Timing] = []
         reported: list[Reported] = []
@@ -86,13 +86,15 @@ def verify_layers(
         if ceiling:
             times = timing.with_bound(times, ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype)))
         checks += _model_totals(model, plan, totals)
+    limits = list(plan.shortened)
     if not device.measures_memory:
-        skipped.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
+        limits.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
     return VerifyResult(
         tuple(checks),
         tuple(times),
         skipped=tuple(skipped),
         context=plan.request.context,
+        limits=tuple(limits),
         reported=tuple(reported),
         simulated=not device.has_values,
     )

@@ -54,8 +54,13 @@ def verify_scaling(
                 device.empty_cache()
     order = {kernel: i for i, kernel in enumerate(request.kernels)}
     rows.sort(key=lambda row: (row.of, order[row.kernel], row.context))
-    skipped = (*longest.shortened, *longest.skipped, *notes)
-    return VerifyResult(tuple(checks), scaling=tuple(rows), skipped=skipped, context=longest.request.context)
+    return VerifyResult(
+        tuple(checks),
+        scaling=tuple(rows),
+        skipped=(*longest.skipped, *notes),
+        context=longest.request.context,
+        limits=longest.shortened,
+    )
 
 
 def _measure(

@@ -73,7 +73,7 @@ def verify_tensor_parallel(
     for i, symbolic in enumerate(_split_cases(model.symbolic())):
         case_checks = _checks(symbolic, tp, plan.request, [reports[i] for reports in ranks])
         checks += (check._replace(of=symbolic.name) for check in case_checks)
-    return VerifyResult(tuple(checks), skipped=(*plan.shortened, *unsplit), context=plan.request.context)
+    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=plan.request.context, limits=plan.shortened)
 
 
 def _split_cases(model: ModelSpec) -> list[Case]:
