@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 BLOCK = 512
-"""The caching allocator rounds each request up to this many bytes (kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp)."""
+"""The caching allocator rounds each request up to this many bytes (kMinBlockSize in its
+source, c10/cuda/CUDACachingAllocator.cpp)."""
 
 
 class Probe(Protocol):
