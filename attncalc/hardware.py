@@ -66,6 +66,9 @@ class Gpu:
         flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
         measured: whether `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
         unified: whether the memory is shared with the host.
+        multiprocessors: streaming multiprocessors of an NVIDIA GPU, which decide the sizes of some kernels' buffers; 0
+            if unknown.
+        compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
         aliases: other names.
         notes: what users of its figures should know.
         sources: where the facts are from.
@@ -80,6 +83,8 @@ class Gpu:
     flops: tuple[tuple[str, int], ...]
     measured: bool = True
     unified: bool = False
+    multiprocessors: int = 0
+    compute_capability: tuple[int, int] | None = None
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

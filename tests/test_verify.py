@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from attncalc.verify import kernels as verify_kernels  # noqa: E402
-from attncalc.verify.device import Device, find_device  # noqa: E402
+from attncalc.verify.devices import Device, find_device  # noqa: E402
 from attncalc.verify.kernels import CannotRunError  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.plan import required_bytes  # noqa: E402
@@ -175,7 +175,7 @@ from pathlib import Path
 from attncalc.verify import need_torch
 need_torch()
 from attncalc import load
-from attncalc.verify.device import find_device
+from attncalc.verify.devices import find_device
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.plan import required_bytes
 from attncalc.verify.programs.layers import verify_layers

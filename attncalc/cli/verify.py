@@ -28,6 +28,14 @@ class DeviceOptions(Options):
     """The device, and the dtype of the layers on it."""
 
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    simulate: Annotated[
+        o.Text,
+        o.option(
+            "--simulate",
+            metavar="GPU",
+            help="Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
+        ),
+    ] = None
     dtype: Annotated[
         o.Text, o.option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
     ] = None
@@ -113,6 +121,14 @@ class ProgramOptions(Options):
         return parse_count(self.tp, "--tp")
 
 
+class VerifyOutputOptions(o.OutputOptions):
+    """Where the report goes, and how much of it is shown."""
+
+    full: Annotated[bool, typer.Option("--full", help="Show every check, and every note on what was not checked.")] = (
+        False
+    )
+
+
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
 
@@ -123,7 +139,7 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
-    output: o.OutputOptions,
+    output: VerifyOutputOptions,
 ) -> None:
     from ..verify.options import VerifyOptions
 
@@ -148,22 +164,23 @@ def verify(
             tp=ranks,
             timed=model.is_given,
         )
-        verified, device_facts = _verify_on_device(specs, options, device.device)
+        verified, device_facts = _verify_on_device(specs, options, device)
 
-    from ..report.verify import catalogue_report, verify_report
+    from ..report.verify import verify_report
+    from ..report.verify_all import catalogue_report
 
     if model.is_given:
-        output.show(verify_report(verified[0], device_facts, ranks))
+        output.show(verify_report(verified[0], device_facts, ranks, full=output.full))
     else:
-        output.show(catalogue_report(verified, device_facts))
+        output.show(catalogue_report(verified, device_facts, full=output.full))
     if not all(check.ok for v in verified for check in v.result.checks):
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
 
 
-def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str) -> Verified:
-    """Verify each model on the device called `name`.
+def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
+    """Verify each model on the chosen device, or on a simulated one.
 
     Of several models, one that cannot be verified gets no checks and a note. Raises CannotCheckError if a single model
     cannot be verified.
@@ -173,11 +190,11 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str)
     need_torch()
     from ..report.progress import progress
     from ..report.verify import VerifiedModel
-    from ..verify.device import find_device
+    from ..verify.devices import find_device, simulated_device
     from ..verify.programs import verify as run_program
     from ..verify.request import resolve
 
-    device = find_device(name)
+    device = find_device(chosen.device) if chosen.simulate is None else simulated_device(chosen.simulate)
     verified = []
     with progress() as on_progress:
         for spec in specs:

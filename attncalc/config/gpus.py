@@ -100,10 +100,20 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         flops=tuple(data["flops"].items()),
         measured="memory" in data,
         unified=unified,
+        multiprocessors=int(data.get("multiprocessors", 0)),
+        compute_capability=_compute_capability(data.get("compute_capability")),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
         sources=tuple(data["sources"]),
     )
+
+
+def _compute_capability(text: str | None) -> tuple[int, int] | None:
+    """Return "9.0" as (9, 0)."""
+    if text is None:
+        return None
+    major, minor = text.split(".")
+    return int(major), int(minor)
 
 
 @cache
@@ -131,6 +141,16 @@ def schema() -> dict[str, Any]:
                 **COUNT,
             },
             "bandwidth": {"description": "memory bandwidth in bytes/s", **COUNT},
+            "compute_capability": {
+                "description": "NVIDIA's compute capability, which decides the kernels that run",
+                "type": "string",
+                "pattern": r"^\d{1,2}\.\d$",
+                "$comment": 'is not a compute capability; write it in quotes, as "9.0"',
+            },
+            "multiprocessors": {
+                "description": "streaming multiprocessors of an NVIDIA GPU, as torch reports them",
+                **COUNT,
+            },
             "flops": {
                 "description": "dense FLOP/s (without sparsity) by dtype",
                 "$comment": _EXAMPLE,

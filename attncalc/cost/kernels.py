@@ -13,6 +13,7 @@ efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
@@ -32,7 +33,7 @@ class HeldTensor(NamedTuple):
         name: its name in formulas.
         meaning: what it holds.
         size: bytes.
-        inside: allocated inside the kernel, so that torch's dispatcher does not see it.
+        inside: whether a kernel allocates it inside, so that torch's dispatcher does not see it.
     """
 
     name: str
@@ -61,6 +62,11 @@ class Moment(NamedTuple):
     def total(self) -> Quantity:
         """Return the bytes held, as the sum of the named tensors."""
         return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.tensors if t.size)
+
+    @property
+    def without_buffers(self) -> Moment:
+        """Return the moment without what a kernel allocates inside."""
+        return self._replace(tensors=tuple(tensor for tensor in self.tensors if not tensor.inside))
 
 
 class Machine(NamedTuple):
@@ -128,20 +134,24 @@ class Shape(NamedTuple):
         return self.B * self.n_heads * self.S * self.T
 
 
-def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
-    """Return the moment with the most bytes held, for each of KERNELS."""
+def peak(moments: Iterable[Moment]) -> Moment:
+    """Return the moment with the most bytes held."""
+    return max(moments, key=lambda moment: moment.size)
+
+
+def moments(s: Shape, machine: Machine) -> dict[str, list[Moment]]:
+    """Return the moments that may be the peak, for each of KERNELS."""
     if machine.threads:
         flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_thread_buffers(s, machine.threads)))
     else:
         scratch = (_logsumexp(s), *_padded_heads(s), *_split_buffers(s, machine.multiprocessors))
         flash = _fused(s, scratch=scratch)
-    moments = {
+    return {
         "math": _math(s),
         "flash": flash,
         "efficient": _fused(s, bias=True, repeats=True, alignment=EFFICIENT_ALIGNMENT, scratch=_accumulator(s)),
         "cudnn": _fused(s, bias=True),
     }
-    return {kernel: max(candidates, key=lambda m: m.size) for kernel, candidates in moments.items()}
 
 
 def _tensor(name: str, meaning: str, size: int, *, inside: bool = False) -> HeldTensor:

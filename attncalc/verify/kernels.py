@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .masks import KernelMask
+from .simulate.sdpa import fused_sdpa
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -76,6 +78,8 @@ def sdpa(
     if sinks is not None:
         matrix = _matrix(mask, q.new_empty(q.shape[2], k.shape[2]))
         k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)
+    if isinstance(q, FakeTensor):  # a CPU build of torch would choose math for them, whatever the device
+        return fused_sdpa(kernel, q, k, v, attn_mask, causal, scale, grouped)
     with only(kernel):
         return nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=attn_mask, is_causal=causal, scale=scale, enable_gqa=grouped

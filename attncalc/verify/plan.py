@@ -16,7 +16,7 @@ from ..model import ModelSpec
 from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases
-from .device import Device
+from .devices import Device
 from .kernels import CannotRunError, sdpa
 from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
@@ -185,8 +185,11 @@ def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device
     q = torch.zeros(1, widths.n_heads, new, widths.d_qk, dtype=request.torch_dtype, device=device.torch)
     k = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_qk)
     v = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_v)
+    mask = _mask_of_same_form(case, phase, request.context, q)
+    if device.unsupported(kernel, widths, request.dtype, mask, keys=request.context):
+        return False
     try:
-        sdpa(kernel, q, k, v, _mask_of_same_form(case, phase, request.context, q), 1.0)
+        sdpa(kernel, q, k, v, mask, 1.0)
     except CannotRunError:
         return False
     return True

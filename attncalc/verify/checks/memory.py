@@ -1,22 +1,48 @@
-"""Checks of peak memory: the prediction of `attncalc memory`, and the device's measurement."""
+"""Checks of peak memory: the prediction of `attncalc memory`, and the device's measurement.
+
+A CPU measures everything together. On a GPU the tensors that operators return are told apart from what a kernel
+allocates inside, since only some kernels' sources say how much that is.
+"""
 
 from __future__ import annotations
 
-from ...check import Check
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...check import Check, Reported
 from ...cost.activations import LayerActivations, activations
 from ...cost.kernels import Machine, Moment
 from ...model import ModelSpec
+from ...quantity import quantity
 from ...units import BYTES
-from ..device import Device
+from ..devices import Device, PeakMemory
 from ..passes import Pass
 from ..plan import Plan
 from ..real_layer import RealLayer
 
 TOLERANCE = 0.01
 """Share of the predicted peak: libraries round sizes up and hold a few scalars."""
+UNPREDICTED_INSIDE = ("cudnn", "flex")
+"""Kernels whose own buffers have no formula: cuDNN and Triton choose a plan at run time."""
+ATTENTION_OPERATORS = ("_scaled_dot_product", "_flash_attention", "flash_attn", "flex_attention")
+"""Parts of the names of operators that are attention kernels. Others are matmuls and element-wise operators."""
 
 PredictedActivations = dict[tuple[str, str], LayerActivations]
 """Activations by case and phase."""
+
+
+class PeakChecks(NamedTuple):
+    """What the peak of one pass shows.
+
+    Attributes:
+        checks: predictions with their measurements.
+        reported: measurements without a prediction.
+        peak: the peak memory that is shown: the tensors, and on a CPU everything.
+    """
+
+    checks: tuple[Check, ...]
+    reported: tuple[Reported, ...]
+    peak: int
 
 
 def predicted_activations(model: ModelSpec, plan: Plan, machine: Machine) -> PredictedActivations:
@@ -29,19 +55,55 @@ def predicted_activations(model: ModelSpec, plan: Plan, machine: Machine) -> Pre
     return predicted
 
 
-def peak(layer_pass: Pass, layer: RealLayer, device: Device, predicted: PredictedActivations) -> Check:
+def peak(layer_pass: Pass, layer: RealLayer, device: Device, predicted: PredictedActivations) -> PeakChecks:
     """Measure the peak memory of one pass and compare it with its prediction."""
     phase, kernel = layer_pass.phase, layer_pass.kernel
-    moment = predicted[layer.case.cost_name, phase].peaks[kernel]
-    return peak_check(phase, f"{phase}, {kernel}", kernel, moment, device.peak(layer_pass.run))
+    activation = predicted[layer.case.cost_name, phase]
+    return peak_checks(phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run))
 
 
-def peak_check(phase: str, label: str, kernel: str, moment: Moment, measured: int) -> Check:
+def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations, measured: PeakMemory) -> PeakChecks:
+    """Return the checks of one peak. `name` and `label` tell it from others of the same layer."""
+    with_buffers = predicted.peaks[kernel]
+    if measured.tensors is None:
+        assert measured.requested is not None
+        check = _peak_check(name, label, kernel, with_buffers, measured.requested)
+        return PeakChecks((check,), (), measured.requested)
+    checks = [_peak_check(name, label, kernel, predicted.tensor_peaks[kernel], measured.tensors)]
+    reported = list(_allocator_figures(name, label, kernel, with_buffers, measured))
+    if measured.requested is not None:
+        inside = _bytes_inside(measured, attention=True)
+        buffers = predicted.buffers[kernel]
+        if kernel in UNPREDICTED_INSIDE:
+            note = "allocated inside the kernel, which chooses its size at run time: not predicted"
+            reported.append(_reported(f"workspace_{name}_{kernel}", f"{label}: inside the kernel", inside, note))
+        else:
+            checks.append(
+                Check(
+                    "kernel buffers",
+                    f"buffers_{name}_{kernel}",
+                    label,
+                    quantity(buffers),
+                    inside,
+                    TOLERANCE * max(with_buffers.size, inside, 1),
+                    BYTES,
+                    "bytes that the kernel allocates inside: partial outputs, accumulators",
+                    "the kernel splits its work in another way than the formula",
+                )
+            )
+        libraries = _bytes_inside(measured, attention=False)
+        if libraries:
+            note = "allocated inside matmuls by cuBLAS or cuBLASLt: not predicted, and not part of the peak above"
+            reported.append(_reported(f"libraries_{name}_{kernel}", f"{label}: inside matmuls", libraries, note))
+    return PeakChecks(tuple(checks), tuple(reported), measured.tensors)
+
+
+def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: int) -> Check:
     """Return the check of a peak; its note names the moment of the peak and the tensors of at least 1 % of it."""
     large = sorted((t for t in moment.tensors if t.size * 100 >= moment.size), key=lambda t: -int(t.size))
     return Check(
         "peak memory",
-        f"peak_{phase}_{kernel}",
+        f"peak_{name}_{kernel}",
         label,
         moment.total,
         measured,
@@ -50,3 +112,30 @@ def peak_check(phase: str, label: str, kernel: str, moment: Moment, measured: in
         f"{moment.name}: {', '.join(t.name for t in large)}",
         "a tensor is held that the formula does not count, or one that it counts is not held",
     )
+
+
+def _bytes_inside(measured: PeakMemory, *, attention: bool) -> int:
+    """Return the bytes allocated inside attention kernels, or inside all other operators: the largest single call."""
+    sizes = [
+        size for operator, size in measured.inside if attention == any(part in operator for part in ATTENTION_OPERATORS)
+    ]
+    return max(sizes, default=0)
+
+
+def _allocator_figures(
+    name: str, label: str, kernel: str, predicted: Moment, measured: PeakMemory
+) -> Iterator[Reported]:
+    """Yield what the allocator and the driver show for the same run, where people look first."""
+    figures = {
+        "allocated": (measured.allocated, "max_memory_allocated: the same tensors in the allocator's blocks"),
+        "reserved": (measured.reserved, "max_memory_reserved: all memory that torch's allocator holds"),
+        "driver": (measured.driver, "in use on the whole device, as nvidia-smi shows it, other processes included"),
+    }
+    for figure, (value, note) in figures.items():
+        if value is not None:
+            expected = predicted.size if figure == "allocated" else None
+            yield _reported(f"{figure}_{name}_{kernel}", f"{label}: {figure}", value, note, expected)
+
+
+def _reported(name: str, label: str, measured: int, note: str, predicted: int | None = None) -> Reported:
+    return Reported("memory", name, label, measured, BYTES, note, predicted=predicted)
