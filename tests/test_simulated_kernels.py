@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from attncalc.cost.kernels import Machine, Shape, moments, peak
 from attncalc.verify import need_torch
 from attncalc.verify.simulate.support import supports
 
@@ -162,6 +163,32 @@ def test_every_supported_call_runs_on_a_fake_gpu(kernel: str, widths: tuple[int,
             continue
         heads = (8, 8 if kernel == "efficient" else n_kv_heads)
         assert allocated(kernel, heads=heads, widths=widths, dtype=dtype, mask=mask, shape=(2, queries, 37)).peak > 0
+
+
+SEEDS = {"math": 0, "flash": 16 + 8, "efficient": 8 + 8, "cudnn": 8 + 8}
+"""Bytes of the random numbers' seed and offset, which predictions leave out."""
+
+
+@pytest.mark.parametrize("kernel", ["math", "flash", "efficient", "cudnn"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("widths", [(64, 64), (84, 84), (192, 128), (576, 512)])
+def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widths: tuple[int, int]) -> None:
+    """`attncalc memory` and torch agree to the byte on what torch's dispatcher sees of a kernel."""
+    masks, heads = ("none", "causal", "matrix"), ((8, 8), (8, 2), (1, 1))
+    for mask, (n, n_kv), B, S, T in product(masks, heads, (1, 3), (40, 37, 1), (40, 37)):
+        call = {"n_heads": n, "n_kv_heads": n_kv, "d_qk": widths[0], "d_v": widths[1], "mask": mask}
+        if refused(kernel, H100, dtype, **call) or (mask == "causal" and S != T):
+            continue
+        n_run = n if kernel == "efficient" else n_kv  # verify repeats shared heads for it
+        run = allocated(kernel, heads=(n, n_run), widths=widths, dtype=dtype, mask=mask, shape=(B, S, T))
+        size = DTYPES[dtype].itemsize
+        shape = Shape(B, S, T, T, 0, n, n_kv, *widths, 0, False, 0, size, mask, 1)
+        moment = peak(m.without_buffers for m in moments(shape, Machine())[kernel])
+        assert moment.name not in ("the output projection", "the projections")
+        inputs = {"q", "k", "v", "mask", *(["kv_repeated"] if kernel == "efficient" else [])}
+        made = sum(int(t.size) for t in moment.tensors if t.name not in inputs)
+        seeds = 0 if moment.name == "padding the bias" else SEEDS[kernel]
+        assert run.peak == made + seeds, (call, B, S, T, moment)
 
 
 def test_flash_makes_its_output_the_logsumexp_and_the_seeds() -> None:

@@ -26,7 +26,7 @@ from torch import Tensor  # noqa: E402
 from attncalc.verify import kernels as verify_kernels  # noqa: E402
 from attncalc.verify.devices import find_device  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
-from attncalc.verify.kernels import CannotRunError  # noqa: E402
+from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.plan import required_bytes  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402

@@ -28,7 +28,7 @@ import attncalc.cost.kernels  # noqa: E402
 from attncalc.verify import kernels, real_layer, timing  # noqa: E402
 from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import behaviour, numerics  # noqa: E402
-from attncalc.verify.kernels import CannotRunError  # noqa: E402
+from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.layers import base, cache, grouped  # noqa: E402
 from attncalc.verify.layers.cache import Cache  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402

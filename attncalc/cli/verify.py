@@ -77,7 +77,11 @@ class LayerOptions(Options):
 
     kernel: Annotated[
         str,
-        typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
+        typer.Option(
+            "--kernel",
+            metavar="KERNEL",
+            help="math, flash, efficient, cudnn, flex, flash_attn2, flash_attn3, or all that the device runs.",
+        ),
     ] = "all"
     seed: Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")] = "0"
     attention: o.AttentionOption = None

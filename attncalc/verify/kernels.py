@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from . import extra_kernels
+from .errors import CannotRunError
+from .extra_kernels import EXTRA_KERNELS
 from .masks import KernelMask
 from .simulate.sdpa import fused_sdpa
 
@@ -23,10 +26,6 @@ REFERENCE = "reference"
 """Name of `reference` among the kernels."""
 UNSUPPORTED_MESSAGES = ("No available kernel", "No viable backend", "cuDNN", "cudnn", "not implemented for")
 """Parts of torch's error messages when a backend does not support the heads, the dtype or the mask."""
-
-
-class CannotRunError(Exception):
-    """A kernel does not support these shapes, this dtype, this mask or this device."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -65,12 +64,14 @@ def _matrix(mask: KernelMask, scores_like: Tensor) -> Tensor | None:
 def sdpa(
     kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
-    """Return what `reference` does, computed by one backend of torch.
+    """Return what `reference` does, computed by one backend of torch or by one of EXTRA_KERNELS.
 
     torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. The efficient
     backend needs as many KV heads as query heads, so they are repeated. Raises CannotRunError if the backend does
     not support these inputs.
     """
+    if kernel in EXTRA_KERNELS:
+        return extra_kernels.run(kernel, q, k, v, mask, scale, sinks)
     grouped = q.shape[1] != k.shape[1]
     if grouped and kernel == "efficient":
         k, v, grouped = _repeat_kv(q, k), _repeat_kv(q, v), False

@@ -12,6 +12,7 @@ from ..model import ModelSpec
 from ..units import count, dtype, truncate
 from ..workload import Workload
 from .devices import DTYPES, Device
+from .extra_kernels import EXTRA_KERNELS, missing
 from .kernels import BACKENDS
 from .options import DEFAULT_CONTEXT, VerifyOptions
 
@@ -96,8 +97,16 @@ def parse_dtype(text: str) -> str:
 
 def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
     if text == "all":
-        return device.kernels
-    if text not in BACKENDS:
-        hint = did_you_mean(text, BACKENDS)
-        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(BACKENDS)}")
+        extra = [k for k in EXTRA_KERNELS if device.runs_extra_kernels and not missing(k)]
+        return (*device.kernels, *extra)
+    known = (*BACKENDS, *EXTRA_KERNELS)
+    if text not in known:
+        hint = did_you_mean(text, known)
+        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(known)}")
+    if text in EXTRA_KERNELS and not device.runs_extra_kernels:
+        raise AttncalcError(f"--kernel {text} needs a GPU", f"this device runs {', '.join(device.kernels)}")
+    if missing(text):
+        raise AttncalcError(
+            f"--kernel {text} cannot run: {missing(text)}", "leave out --kernel to use what is installed"
+        )
     return (text,)

@@ -14,7 +14,8 @@ from ...check import Check
 from ...workload import CAUSAL, Mask, Run
 from ..devices import DTYPES
 from ..environment import Environment
-from ..kernels import REFERENCE, CannotRunError, reference, sdpa
+from ..errors import CannotRunError
+from ..kernels import REFERENCE, reference, sdpa
 from ..layers.base import shrink_span
 from ..masks import NO_MASK, KernelMask, mask_matrix, padded, prefill_mask
 from ..real_layer import attend_with

@@ -48,6 +48,7 @@ class Device:
         torch: the torch.device.
         name: its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'.
         kernels: the kernels that may run on it.
+        runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
         has_values: whether tensors have values; a simulated device has only their shapes.
         measures_memory: whether it can measure the peak memory of a run.
         default_dtype: the dtype of layers if none is given; None for the model's own.
@@ -55,6 +56,7 @@ class Device:
     """
 
     kernels: ClassVar[tuple[str, ...]]
+    runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
     measures_memory: ClassVar[bool] = False
     default_dtype: ClassVar[str | None] = None

@@ -20,6 +20,7 @@ class Cuda(Device):
     """A GPU that torch calls cuda: an NVIDIA GPU, or an AMD GPU with ROCm."""
 
     kernels = tuple(BACKENDS)
+    runs_extra_kernels = True
     measures_memory = True
     matrix_size = 8192
 

@@ -21,7 +21,7 @@ from ..checks.behaviour import behaviour
 from ..checks.numerics import numerics
 from ..devices import Device
 from ..environment import Environment
-from ..kernels import CannotRunError
+from ..errors import CannotRunError
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer

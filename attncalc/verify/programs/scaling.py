@@ -10,6 +10,7 @@ from ...model import ModelSpec
 from ..cases import Case, cases
 from ..checks.memory import peak_checks, predicted_activations
 from ..devices import Device
+from ..extra_kernels import cost_kernel
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
@@ -80,8 +81,9 @@ def _measure(
         if device.measures_memory:
             label = f"{kernel}, {context:,}"
             found = peak_checks(f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run))
-            check, peak = found.checks[0]._replace(of=case.name), found.peak
-        predicted_peak = int(check.predicted) if check else activation.peaks[kernel].size
+            peak = found.peak
+            check = found.checks[0]._replace(of=case.name) if found.checks else None
+        predicted_peak = int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
         flop = exact_flop(layer_pass, layer)
         measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check))
     return measured
