@@ -82,6 +82,14 @@ def cost_kernel(kernel: str) -> str:
     return extra.like if extra else kernel
 
 
+def is_compiled(kernel: str) -> bool:
+    """Whether torch compiles the kernel, so that its operations cannot be counted.
+
+    Under a mode that watches operations, torch runs the uncompiled kernel instead, with the whole score matrix.
+    """
+    return kernel == "flex"
+
+
 def missing(kernel: str) -> str | None:
     """Return 'flash_attn is not installed' for a kernel without its package, otherwise None."""
     extra = EXTRA_KERNELS.get(kernel)

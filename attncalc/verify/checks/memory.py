@@ -25,8 +25,6 @@ TOLERANCE = 0.01
 """Share of the predicted peak: libraries round sizes up and hold a few scalars."""
 UNPREDICTED_INSIDE = ("cudnn", "flash_attn3")
 """Kernels whose own buffers have no formula: cuDNN chooses a plan at run time."""
-COMPILED = ("flex",)
-"""Kernels that torch compiles: what they allocate does not pass torch's dispatcher, so their peak is only reported."""
 ATTENTION_OPERATORS = ("_scaled_dot_product", "_flash_attention", "flash_attn", "flex_attention")
 """Parts of the names of operators that are attention kernels. Others are matmuls and element-wise operators."""
 
@@ -69,11 +67,6 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
     """Return the checks of one peak. `name` and `label` tell it from others of the same layer."""
     like = cost_kernel(kernel)
     with_buffers = predicted.peaks[like]
-    if kernel in COMPILED:
-        shown = measured.requested or 0
-        note = f"compiled, so not checked; the prediction is that of {like}"
-        figure = _reported(f"peak_{name}_{kernel}", f"{label}: peak", shown, note, with_buffers.size)
-        return PeakChecks((), (figure,), shown)
     if measured.tensors is None:
         assert measured.requested is not None
         check = _peak_check(name, label, kernel, with_buffers, measured.requested)

@@ -22,6 +22,7 @@ from ..checks.numerics import numerics
 from ..devices import Device
 from ..environment import Environment
 from ..errors import CannotRunError
+from ..extra_kernels import is_compiled
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
@@ -62,9 +63,10 @@ def verify_layers(
                 case_checks += counts.visible_pairs(layer, symbolic)
             for layer_pass in passes(layer, plan):
                 try:
-                    flops = counts.flops(layer_pass, layer, symbolic)
+                    can_observe = not is_compiled(layer_pass.kernel)
+                    flops = counts.flops(layer_pass, layer, symbolic) if can_observe else None
                     case_checks += [flops] if flops else []
-                    if device.measures_memory and not layer.is_recurrent:
+                    if device.measures_memory and can_observe and not layer.is_recurrent:
                         peak = memory.peak(layer_pass, layer, device, predicted)
                         case_checks += peak.checks
                         reported += (figure._replace(of=case.name) for figure in peak.reported)

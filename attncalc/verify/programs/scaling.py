@@ -10,7 +10,7 @@ from ...model import ModelSpec
 from ..cases import Case, cases
 from ..checks.memory import peak_checks, predicted_activations
 from ..devices import Device
-from ..extra_kernels import cost_kernel
+from ..extra_kernels import cost_kernel, is_compiled
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
@@ -78,11 +78,10 @@ def _measure(
         ms = fastest(device, layer_pass.run) * 1e3
         activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
-        if device.measures_memory:
+        if device.measures_memory and not is_compiled(kernel):
             label = f"{kernel}, {context:,}"
             found = peak_checks(f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run))
-            peak = found.peak
-            check = found.checks[0]._replace(of=case.name) if found.checks else None
+            check, peak = found.checks[0]._replace(of=case.name), found.peak
         predicted_peak = int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
         flop = exact_flop(layer_pass, layer)
         measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check))
