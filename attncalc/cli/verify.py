@@ -198,7 +198,10 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: De
     from ..verify.programs import verify as run_program
     from ..verify.request import resolve
 
-    device = find_device(chosen.device) if chosen.simulate is None else simulated_device(chosen.simulate)
+    if chosen.simulate is None:
+        device = find_device(chosen.device)
+    else:
+        device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
     verified = []
     with progress() as on_progress:
         for spec in specs:
