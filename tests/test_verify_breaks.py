@@ -396,7 +396,7 @@ def test_the_screen_shows_whole_what_disagrees(
     # 24 * 25 / 2 = 300, not 24 * 24 / 2 = 288
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "visible pairs 288 300 12 0 NO" in lines
-    assert any(re.match(r"1 of \d+ checks DISAGREES on cpu", line) for line in lines)
+    assert any(re.match(r"\d+ of \d+ checks DISAGREES? on cpu", line) for line in lines)
     assert "warning: FLOPs (decoder, visible pairs) disagrees. Meaning: the closed form does not count" in " ".join(
         lines
     )
