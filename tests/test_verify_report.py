@@ -296,3 +296,11 @@ def test_the_catalogue_says_what_could_not_be_verified() -> None:
     assert "gpt2: cudnn is missing." in words
     assert "W_q" not in shown
     assert "W_q" in text.render(catalogue_report(verified, H200, full=True))
+
+
+def test_a_model_with_sinks_names_what_is_checked_without_them() -> None:
+    result = VerifyResult(CHECKS, context=64)
+    verified = VerifiedModel(load("gpt-oss-20b"), Workload.prefill(1, 64, dtype="bf16"), ("math",), result)
+    note = "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without."
+    assert note in sentences(text.render(verify_report(verified, H200)))
+    assert note in json.loads(as_json.render(verify_report(verified, H200)))["notes"]
