@@ -8,6 +8,7 @@ import typer
 
 from ..check import VerifyResult
 from ..config import load, load_with_config, preset_names
+from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, truncate
@@ -153,6 +154,7 @@ def verify(
         verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
     else:
         _check_combinations(model, size, layers, program)
+        _check_simulate(device, layers, program)
         if model.is_given:
             specs = [o.read_model(model.name(), attention=layers.attention)]
         else:
@@ -252,6 +254,7 @@ def _check_against(
         "--attention": layers.attention is not None,
         "--kernel": layers.kernel != "all",
         "--device": device.device != "auto",
+        "--simulate": device.simulate is not None,
         "--seed": layers.seed != "0",
     }
     for option, used in is_used.items():
@@ -259,6 +262,20 @@ def _check_against(
             raise AttncalcError(
                 f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
             )
+
+
+def _check_simulate(device: DeviceOptions, layers: LayerOptions, program: ProgramOptions) -> None:
+    """Raise AttncalcError if --simulate is given with an option that needs a device or values."""
+    if device.simulate is None:
+        return
+    needs = {
+        "--device": (device.device != "auto", "a simulation runs on no device"),
+        "--tp": (program.ranks() > 1, "a simulation has one process"),
+        "--seed": (layers.seed != "0", "a simulation has no values"),
+    }
+    for option, (used, reason) in needs.items():
+        if used:
+            raise AttncalcError(f"--simulate cannot be combined with {option}", f"leave out {option}: {reason}")
 
 
 def _check_combinations(

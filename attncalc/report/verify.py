@@ -132,7 +132,7 @@ def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator
     elif not lists_checks:
         yield section_table(result.checks)
         yield from pass_tables(result)
-    yield from reported_tables(result.reported)
+    yield from reported_tables(result.reported, full=full)
 
 
 # Notes

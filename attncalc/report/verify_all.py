@@ -32,7 +32,7 @@ def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, 
         (
             _model_table(verified),
             *check_tables(result.checks if full else [c for c in result.checks if not c.ok]),
-            *reported_tables(result.reported),
+            *reported_tables(result.reported, full=full),
         ),
         (*failure_notes(result.checks), *unverified, *result.limits, *skipped_notes(result, full, "every check")),
         extra=json_facts(

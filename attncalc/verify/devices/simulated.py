@@ -20,6 +20,7 @@ from ...cost.kernels import Machine
 from ...hardware import Gpu
 from ..kernels import BACKENDS
 from ..masks import KernelMask
+from ..simulate.sdpa import ABSENT_OUTPUTS
 from ..simulate.support import supports
 from .base import Device, PeakMemory
 from .live_tensors import live_tensors
@@ -43,7 +44,7 @@ class SimulatedCuda(Device):
     measures_memory = True
 
     def __init__(self, gpu: Gpu | None = None) -> None:
-        super().__init__(torch.device("cuda", 0), f"simulated {gpu.title}" if gpu else "simulated CUDA GPU")
+        super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
         self.gpu = gpu
 
     @property
@@ -67,7 +68,7 @@ class SimulatedCuda(Device):
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the largest sum of the tensors that exist together."""
-        live = live_tensors(run)
+        live = live_tensors(run, absent=ABSENT_OUTPUTS)
         return PeakMemory(tensors=live.peak, allocated=live.peak_in_blocks)
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:

@@ -61,6 +61,7 @@ def verify_scaling(
         skipped=(*longest.skipped, *notes),
         context=longest.request.context,
         limits=longest.shortened,
+        simulated=not device.has_values,
     )
 
 
@@ -75,7 +76,7 @@ def _measure(
         if layer_pass.phase == "decode":
             continue
         kernel = layer_pass.kernel
-        ms = fastest(device, layer_pass.run) * 1e3
+        ms = fastest(device, layer_pass.run) * 1e3 if device.has_values else None
         activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
         if device.measures_memory and not is_compiled(kernel):
