@@ -30,7 +30,7 @@ RESERVED = "all memory that torch's allocator holds for this process, weights an
 DRIVER = "memory in use on the whole GPU: with CUDA's context, libraries and other processes"
 UNPREDICTED = "what the kernel allocates by itself; its size is chosen at run time, so it is measured only"
 LIBRARIES = "workspaces of cuBLAS; measured only, and not part of the peak memory above"
-NOT_SIMULATED = "partial outputs and accumulators; a simulation does not see them, so they are predicted only"
+NOT_SEEN = "partial outputs and accumulators; not seen here, so they are predicted only"
 UNPREDICTED_INSIDE = ("cudnn", "flash_attn3")
 """Kernels whose own buffers have no formula: cuDNN chooses a plan at run time."""
 ATTENTION_OPERATORS = ("_scaled_dot_product", "_flash_attention", "flash_attn", "flex_attention")
@@ -81,16 +81,13 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
         check = _peak_check(name, label, kernel, with_buffers, measured.requested, tolerance)
         return PeakChecks((check,), (), measured.requested)
     tensors = predicted.tensor_peaks[like]
-    simulated = measured.requested is None  # nothing rounds sizes up, so only the seeds may differ
-    tolerance = SEEDS + (0 if simulated else TOLERANCE * tensors.size)
+    tolerance = SEEDS + (0 if measured.exact else TOLERANCE * tensors.size)
     checks = [_peak_check(name, label, kernel, tensors, measured.tensors, tolerance)]
     reported = list(_allocator_figures(name, label, kernel, with_buffers, measured))
     buffers = quantity(predicted.buffers[like])
-    if simulated:
+    if measured.requested is None:
         if buffers:
-            reported.append(
-                _reported("inside kernels", f"buffers_{name}_{kernel}", label, None, NOT_SIMULATED, buffers)
-            )
+            reported.append(_reported("inside kernels", f"buffers_{name}_{kernel}", label, None, NOT_SEEN, buffers))
     else:
         inside = _bytes_inside(measured, attention=True)
         if kernel in UNPREDICTED_INSIDE:

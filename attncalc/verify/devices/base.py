@@ -25,7 +25,8 @@ class PeakMemory(NamedTuple):
     Attributes:
         tensors: the tensors that torch's operators return, which is what the formulas predict without the kernels' own
             buffers; None if the device measures everything together.
-        requested: all that torch requested from its allocator, kernels' own buffers included; None if simulated.
+        exact: whether nothing rounds sizes up or keeps scalars, as in a simulation.
+        requested: all that torch requested from its allocator, kernels' own buffers included; None if it is not known.
         allocated: the same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU.
         reserved: all memory that the allocator holds after the run, as torch.cuda.max_memory_reserved; None on a CPU.
         driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
@@ -34,6 +35,7 @@ class PeakMemory(NamedTuple):
     """
 
     tensors: int | None = None
+    exact: bool = False
     requested: int | None = None
     allocated: int | None = None
     reserved: int | None = None

@@ -63,7 +63,7 @@ class Cuda(Device):
             tensors=live.peak,
             requested=_increase(before, after, REQUESTED),
             allocated=_increase(before, after, ALLOCATED),
-            reserved=int(after["reserved_bytes.all.peak"]),
+            reserved=after.get("reserved_bytes.all.peak"),
             driver=total - free,
             inside=tuple((name, size) for name, size in live.inside.items() if size > 0),
         )
