@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from ...errors import CannotCheckError
 from ...units import truncate
 from ..masks import KernelMask
 
+Result = TypeVar("Result")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -64,6 +66,7 @@ class Device:
 
     def __init__(self, device: torch.device, name: str) -> None:
         self.torch, self.name = device, name
+        self._known: dict[Hashable, Any] = {}
 
     @property
     def type(self) -> str:
@@ -82,11 +85,30 @@ class Device:
     def synchronize(self) -> None:
         """Wait until all queued work is done."""
 
+    def seconds(self, run: Callable[[], Tensor]) -> float:
+        """Return the seconds of one run, from the moment when the device is idle until its work is done."""
+        self.synchronize()
+        start = time.perf_counter()
+        run()
+        self.synchronize()
+        return time.perf_counter() - start
+
     def empty_cache(self) -> None:
         """Return unused memory to the device."""
 
+    def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """Return what `compute` returned when it was first called for this key.
+
+        Many layers have the same heads, for which a kernel is checked once: Llama 3, Mistral and Qwen3 8B have 32 query
+        heads and 8 KV heads of width 128.
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        result: Result = self._known[key]
+        return result
+
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak memory of `run`, after one warm-up run."""
+        """Return the peak memory of `run`, which must have been run before: libraries keep memory of their first run."""
         raise NotImplementedError
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:

@@ -66,6 +66,8 @@ def verify_layers(
                     can_observe = not is_compiled(layer_pass.kernel)
                     flops = counts.flops(layer_pass, layer, symbolic) if can_observe else None
                     case_checks += [flops] if flops else []
+                    if flops is None:
+                        layer_pass.run()  # a warm-up run, which the counter has not done
                     if device.measures_memory and can_observe and not layer.is_recurrent:
                         peak = memory.peak(layer_pass, layer, device, predicted)
                         case_checks += peak.checks
