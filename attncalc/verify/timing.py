@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -55,6 +56,13 @@ def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     copy_s = fastest(device, partial(out.copy_, a))
     sum_s = fastest(device, partial(torch.sum, a))
     return Ceiling(2 * n**3 / matmul_s, max(2 * a.nbytes / copy_s, a.nbytes / sum_s))
+
+
+def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
+    """Return the ceiling that was measured first on this device, or measure it. A simulated device has no limit."""
+    if not device.has_values:
+        return Ceiling(math.inf, math.inf)
+    return device.once(("ceiling", dtype), lambda: measure_ceiling(device, dtype))
 
 
 def with_bound(times: list[Timing], ceiling: Ceiling) -> list[Timing]:

@@ -108,7 +108,7 @@ class Device:
         return result
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak memory of `run`, which must have been run before: libraries keep memory of their first run."""
+        """Return the peak memory of `run`, which must have been run before: libraries keep memory of a first run."""
         raise NotImplementedError
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:

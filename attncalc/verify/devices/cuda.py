@@ -63,7 +63,7 @@ class Cuda(Device):
         return float(start.elapsed_time(end)) / 1e3
 
     def _evictor_bytes(self) -> int:
-        """Return twice the L2 cache's bytes, at most a sixteenth of the free memory; EVICTOR if torch lacks its size."""
+        """Return twice the bytes of the L2 cache, or EVICTOR if they are unknown; at most a sixteenth of the free memory."""
         l2 = int(getattr(torch.cuda.get_device_properties(self.torch), "L2_cache_size", 0) or 0)
         return max(1, min(2 * l2 or EVICTOR, self.free() // 16))
 

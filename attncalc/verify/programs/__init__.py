@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...check import VerifyResult
 from ...model import ModelSpec
 from ..devices import Device
 from ..options import VerifyOptions
+from ..progress import Progress
 from ..request import VerifyRequest
 
-OnProgress = Callable[[str], None]
-"""Called with the description of the current step, for a progress bar."""
+OnProgress = Progress
+"""Called with the name of each step that begins."""
 
 
 def verify(

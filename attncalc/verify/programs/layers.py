@@ -24,9 +24,10 @@ from ..environment import Environment
 from ..errors import CannotRunError
 from ..extra_kernels import is_compiled
 from ..passes import passes
-from ..plan import Plan, make_plan
+from ..plan import Plan
 from ..real_layer import RealLayer
 from ..request import VerifyRequest
+from ..time_plan import plan_within_limit
 from . import OnProgress
 
 
@@ -46,9 +47,10 @@ def verify_layers(
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
     with device.session(request.seed) as random:
-        plan = make_plan(model, request, device)
+        plan, steps = plan_within_limit(model, request, device, timed=timed)
+        on_progress.expect(steps)
         predicted = memory.predicted_activations(model, plan, device.machine)
-        ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed and device.has_values else None
+        ceiling = timing.known_ceiling(device, request.torch_dtype) if timed and device.has_values else None
         skipped = [*plan.skipped, *_layers_without_attention(model)]
         checks: list[Check] = []
         times: list[Timing] = []
