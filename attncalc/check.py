@@ -92,7 +92,7 @@ class Reported(NamedTuple):
         section: heading that it is listed under on screens.
         name: name in JSON.
         label: name on screens.
-        measured: the figure.
+        measured: the figure; None if it is only predicted.
         unit: its unit.
         note: what it is.
         of: the layer group, or '' for the whole model or the device.
@@ -102,11 +102,16 @@ class Reported(NamedTuple):
     section: str
     name: str
     label: str
-    measured: int | float
+    measured: int | float | None
     unit: str = ""
     note: str = ""
     of: str = ""
     predicted: int | float | None = None
+
+    @property
+    def size(self) -> float:
+        """The measured figure, or the predicted one if there is no other."""
+        return (self.predicted or 0) if self.measured is None else self.measured
 
     def facts(self) -> dict[str, Any]:
         """Return the figure as plain data, for JSON."""
@@ -171,7 +176,7 @@ class ScalingRow(NamedTuple):
         of: the layer group.
         kernel: the attention kernel.
         context: tokens.
-        ms: measured time in milliseconds.
+        ms: measured time in milliseconds; None if the run was simulated.
         flop: FLOP of the pass, of visible pairs only.
         peak: measured peak memory in bytes; None if the device does not report it.
         peak_predicted: predicted peak memory in bytes.
@@ -180,7 +185,7 @@ class ScalingRow(NamedTuple):
     of: str
     kernel: str
     context: int
-    ms: float
+    ms: float | None
     flop: int
     peak: int | None
     peak_predicted: int

@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_numbers(ask: Ask, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_every_format_works(ask: Ask, tmp_path: Path, form: str) -> None:
     path = saved(GROUPED, tmp_path)
-    for more in ((), ("--explain",), ("--scaling",)):
+    for more in ((), ("--full",), ("--explain",), ("--scaling",)):
         answer = ask("verify", path, "-c", "16", "--device", "cpu", "--format", form, *more)
         assert (answer.code, answer.err) == (0, "")
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"

@@ -8,6 +8,7 @@ import typer
 
 from ..check import VerifyResult
 from ..config import load, load_with_config, preset_names
+from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, truncate
@@ -171,6 +172,7 @@ def verify(
         verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
     else:
         _check_combinations(model, size, layers, program)
+        _check_simulate(device, layers, program)
         if model.is_given:
             specs = [o.read_model(model.name(), attention=layers.attention)]
         else:
@@ -219,7 +221,10 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: De
     from ..verify.request import resolve
     from ..verify.time_plan import share_time
 
-    device = find_device(chosen.device) if chosen.simulate is None else simulated_device(chosen.simulate)
+    if chosen.simulate is None:
+        device = find_device(chosen.device)
+    else:
+        device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
     verified = []
     with progress() as show:
         on_progress = Progress(show)
@@ -273,6 +278,7 @@ def _check_against(
         "--attention": layers.attention is not None,
         "--kernel": layers.kernel != "all",
         "--device": device.device != "auto",
+        "--simulate": device.simulate is not None,
         "--seed": layers.seed != "0",
         "--minutes": program.minutes is not None,
     }
@@ -281,6 +287,20 @@ def _check_against(
             raise AttncalcError(
                 f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
             )
+
+
+def _check_simulate(device: DeviceOptions, layers: LayerOptions, program: ProgramOptions) -> None:
+    """Raise AttncalcError if --simulate is given with an option that needs a device or values."""
+    if device.simulate is None:
+        return
+    needs = {
+        "--device": (device.device != "auto", "a simulation runs on no device"),
+        "--tp": (program.ranks() > 1, "a simulation has one process"),
+        "--seed": (layers.seed != "0", "a simulation has no values"),
+    }
+    for option, (used, reason) in needs.items():
+        if used:
+            raise AttncalcError(f"--simulate cannot be combined with {option}", f"leave out {option}: {reason}")
 
 
 def _check_combinations(

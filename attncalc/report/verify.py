@@ -132,7 +132,7 @@ def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator
     elif not lists_checks:
         yield section_table(result.checks)
         yield from pass_tables(result)
-    yield from reported_tables(result.reported)
+    yield from reported_tables(result.reported, full=full)
 
 
 # Notes
@@ -140,26 +140,32 @@ def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator
 
 def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterator[str]:
     """Yield the notes of the screen."""
-    result = verified.result
-    skipped = _skipped(verified)
-    folds = not full and len(skipped) > MAX_SKIPPED
+    result = verified.result._replace(skipped=_skipped(verified))
+    more = ["" if lists_checks else "every check", "the bound of each time" if result.times else ""]
     yield from failure_notes(result.checks)
     yield from result.limits
     yield from _measurement_notes(verified, full=full, lists_checks=lists_checks)
-    yield from () if folds else skipped
     yield from reported_notes(result.reported)
     yield from _model_notes(verified)
-    if not full:
-        yield from _folded_notes(result, len(skipped) if folds else 0, lists_checks=lists_checks)
+    yield from skipped_notes(result, full, *more)
 
 
-def _folded_notes(result: VerifyResult, skipped: int, *, lists_checks: bool) -> Iterator[str]:
-    """Yield what `--full` adds to the screen, `skipped` notes among it."""
-    more = [] if lists_checks else ["every check"]
-    more += ["the bound of each time"] if result.times else []
-    more += [f"{plural(skipped, 'note')} on what was not checked"] if skipped else []
-    if more:
-        *first, last = more
+def skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]:
+    """Yield the notes on what was not checked, and what the screen shows with `--full`.
+
+    Args:
+        result: The result with the notes.
+        full: Whether --full was given.
+        more: What else --full shows; '' for nothing.
+    """
+    if full:
+        yield from result.skipped
+        return
+    folds = len(result.skipped) > MAX_SKIPPED
+    yield from () if folds else result.skipped
+    number = f"{plural(len(result.skipped), 'note')} on what was not checked" if folds else ""
+    *first, last = [part for part in (*more, number) if part] or [""]
+    if last:
         listed = f"{', '.join(first)} and {last}" if first else last
         yield f"{'Times are not checked. ' if result.times else ''}--full shows {listed}."
 

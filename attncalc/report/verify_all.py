@@ -9,26 +9,18 @@ from ..model import plural
 from ..units import count
 from .notes import WARNING
 from .report import LABEL, Column, Report, Table, workload_facts
-from .verify import DeviceFacts, VerifiedModel, compared_with, json_facts
-from .verify_tables import NOT_OK, OK, PEAKS, check_tables
+from .verify import DeviceFacts, VerifiedModel, compared_with, json_facts, skipped_notes
+from .verify_tables import NOT_OK, OK, PEAKS, check_tables, reported_tables
 from .verify_verdict import failure_notes, failure_sentences, verdict
 
 
 def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, full: bool = False) -> Report:
     """Return the report of several models: the verdict, and one row per model; with `full`, every check."""
-    checks = tuple(
-        check._replace(of=" ".join(filter(None, (v.model.name, check.of))))
-        for v in verified
-        for check in v.result.checks
-    )
-    reported = tuple(
-        figure._replace(of=" ".join(filter(None, (v.model.name, figure.of))))
-        for v in verified
-        for figure in v.result.reported
-    )
-    result = VerifyResult(checks, reported=reported, simulated=any(v.result.simulated for v in verified))
+    result = _combined(verified)
     unverified = tuple(_unverified(verified))
-    answer = verdict(checks, compared_with(device, result), result.simulated)
+    answer = verdict(result.checks, compared_with(device, result), result.simulated)
+    if unverified:
+        answer += f" {plural(len(unverified), 'preset')} could not be verified."
     facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
     return Report(
         "verify",
@@ -37,10 +29,16 @@ def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, 
         workload_facts(verified[0].model, verified[0].workload),
         (),
         tuple((fact, ()) for fact in facts),
-        (_model_table(verified), *check_tables(checks if full else [c for c in checks if not c.ok])),
-        (*failure_notes(checks), *unverified, *_notes(verified, full=full)),
-        extra=json_facts(result, device, answer, (*failure_sentences(checks), *unverified)),
-        checks=checks,
+        (
+            _model_table(verified),
+            *check_tables(result.checks if full else [c for c in result.checks if not c.ok]),
+            *reported_tables(result.reported, full=full),
+        ),
+        (*failure_notes(result.checks), *unverified, *result.limits, *skipped_notes(result, full, "every check")),
+        extra=json_facts(
+            result, device, answer, (*failure_sentences(result.checks), *unverified, *result.limits, *result.skipped)
+        ),
+        checks=result.checks,
         answer=answer,
     )
 
@@ -74,20 +72,20 @@ def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
     )
 
 
+def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:
+    """Return the results of the models that were verified as one, in which each check and note names its model."""
+    results = [(v.model.name, v.result) for v in verified if v.result.checks]
+    return VerifyResult(
+        tuple(c._replace(of=" ".join(filter(None, (name, c.of)))) for name, r in results for c in r.checks),
+        skipped=tuple(f"{name}: {note}" for name, r in results for note in r.skipped),
+        limits=tuple(f"{name}: {note}" for name, r in results for note in r.limits),
+        reported=tuple(f._replace(of=" ".join(filter(None, (name, f.of)))) for name, r in results for f in r.reported),
+        simulated=any(r.simulated for _, r in results),
+    )
+
+
 def _unverified(verified: Sequence[VerifiedModel]) -> Iterator[str]:
     """Yield why a model could not be verified at all."""
     for model in verified:
         if not model.result.checks:
-            yield from (f"{WARNING}not verified: {note}" for note in model.result.skipped)
-
-
-def _notes(verified: Sequence[VerifiedModel], *, full: bool) -> Iterator[str]:
-    """Yield the notes on what was not checked of each model, or their number."""
-    of_verified = [v for v in verified if v.result.checks]
-    yield from (f"{v.model.name}: {note}" for v in of_verified for note in v.result.limits)
-    skipped = [f"{v.model.name}: {note}" for v in of_verified for note in v.result.skipped]
-    if full:
-        yield from skipped
-    else:
-        more = f" and {plural(len(skipped), 'note')} on what was not checked" if skipped else ""
-        yield f"--full shows every check{more}."
+            yield f"{WARNING}not verified: {' '.join(model.result.skipped)}"

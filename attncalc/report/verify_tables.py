@@ -14,6 +14,7 @@ SECTIONS = (
     "cache",
     "FLOPs",
     "peak memory",
+    "kernel buffers",
     "layer behaviour",
     "kernels vs reference",
     "mask effect, pairs",
@@ -91,11 +92,12 @@ def difference(check: Check) -> str:
 
 
 def tolerance(check: Check) -> str:
-    """Return the tolerance, in percent for a peak."""
+    """Return the tolerance, in percent for a peak; in bytes if it is less than 0.1 %."""
     if not check.tolerance:
         return "0"
     if check.unit == BYTES:
-        return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
+        percent = 100 * check.tolerance / max(1, check.predicted)
+        return f"{percent:.0f} %" if percent >= 0.1 else f"{count(int(check.tolerance))} B"
     return f"{check.tolerance:.1g}"
 
 
@@ -211,14 +213,16 @@ def scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
             ratios = ("", "", "", "")
             if before:
                 ratios = (
-                    f"{row.ms / before.ms:.2f}",
+                    f"{row.ms / before.ms:.2f}" if row.ms and before.ms else "-",
                     f"{row.flop / before.flop:.2f}",
                     f"{row.peak / before.peak:.2f}" if row.peak and before.peak else "-",
                     f"{row.peak_predicted / before.peak_predicted:.2f}",
                 )
             label = row.kernel if before is None else ""
             peak = peaks[i] if row.peak is not None else "-"
-            table_rows.append((label, count(row.context), f"{row.ms:,.2f}", *ratios[:2], peak, *ratios[2:]))
+            table_rows.append(
+                (label, count(row.context), f"{row.ms:,.2f}" if row.ms else "-", *ratios[:2], peak, *ratios[2:])
+            )
         header = (*names, f"peak\n{unit}", "measured\nx", "predicted\nx")
         yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows))
 
@@ -226,21 +230,29 @@ def scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
 # Figures for information
 
 
-def reported_tables(reported: Sequence[Reported]) -> Iterator[Table]:
-    """Yield one table of all figures that were measured for information."""
+def reported_tables(reported: Sequence[Reported], *, full: bool) -> Iterator[Table]:
+    """Yield one table of the figures that are not checked: the largest of each section, or all of them."""
+    sections = {section: [f for f in reported if f.section == section] for section in _reported_sections(reported)}
     rows = []
-    for section in dict.fromkeys(figure.section for figure in reported):
-        rows.append((section, "", ""))
-        for figure in (figure for figure in reported if figure.section == section):
-            label = f"  {figure.of}, {figure.label}" if figure.of else f"  {figure.label}"
-            rows.append((label, _rounded(figure.predicted, figure.unit), _rounded(figure.measured, figure.unit)))
+    for section, figures in sections.items():
+        shown = figures if full else [max(figures, key=lambda figure: figure.size)]
+        for i, figure in enumerate(shown):
+            numbers = (_rounded(figure.predicted, figure.unit), _rounded(figure.measured, figure.unit))
+            label = ", ".join(filter(None, (figure.of, figure.label)))
+            rows.append((section if i == 0 else "", *numbers, label))
     if rows:
-        yield Table((Column("reported, not checked", "left"), Column("predicted"), Column("measured")), tuple(rows))
+        of = "of" if full else "largest of"
+        columns = (Column("not checked", "left"), Column("predicted"), Column("measured"), Column(of, "left"))
+        yield Table(columns, tuple(rows))
 
 
 def reported_notes(reported: Sequence[Reported]) -> Iterator[str]:
-    """Yield what each of these figures is, once per name."""
-    yield from dict.fromkeys(f"{figure.label}: {figure.note}." for figure in reported if figure.note)
+    """Yield what each of these figures is, once per section."""
+    yield from dict.fromkeys(f"{figure.section}: {figure.note}." for figure in reported if figure.note)
+
+
+def _reported_sections(reported: Sequence[Reported]) -> Iterable[str]:
+    return dict.fromkeys(figure.section for figure in reported)
 
 
 def _rounded(value: float | None, unit: str) -> str:

@@ -51,11 +51,11 @@ def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """
     n = device.matrix_size
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
-    b, out = a.clone(), a.clone()
-    matmul_s = fastest(device, partial(nn.functional.linear, a, b))
-    copy_s = fastest(device, partial(out.copy_, a))
-    sum_s = fastest(device, partial(torch.sum, a))
-    return Ceiling(2 * n**3 / matmul_s, max(2 * a.nbytes / copy_s, a.nbytes / sum_s))
+    matmul_s = fastest(device, partial(nn.functional.linear, a, a.clone()))
+    source = a.new_ones(max(1, min(device.copied_bytes, device.free() // 8) // a.itemsize))
+    copy_s = fastest(device, partial(torch.empty_like(source).copy_, source))
+    sum_s = fastest(device, partial(torch.sum, source))
+    return Ceiling(2 * n**3 / matmul_s, max(2 * source.nbytes / copy_s, source.nbytes / sum_s))
 
 
 def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:

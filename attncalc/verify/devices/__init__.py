@@ -6,8 +6,8 @@ import re
 
 import torch
 
-from ...config.gpus import gpu
 from ...errors import AttncalcError, CannotCheckError
+from ...hardware import Gpu
 from ...units import truncate
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
@@ -42,17 +42,14 @@ def find_device(name: str) -> Device:
     return Cpu()
 
 
-def simulated_device(name: str) -> Device:
-    """Return a simulated GPU: 'cuda' for one without a limit of memory, or the name of an NVIDIA GPU.
+def simulated_device(gpu: Gpu | None) -> Device:
+    """Return a simulated GPU; without `gpu` one of Hopper's kind without a limit of memory.
 
-    Raises AttncalcError if there is no GPU of this name, or it is not NVIDIA's.
+    Raises AttncalcError if the GPU is not NVIDIA's.
     """
-    if name == "cuda":
-        return SimulatedCuda()
-    simulated = gpu(name)
-    if simulated.compute_capability is None:
+    if gpu is not None and gpu.compute_capability is None:
         raise AttncalcError(
-            f"--simulate {truncate(name)}: {simulated.title} has no known CUDA compute capability",
+            f"--simulate: {gpu.title} has no known CUDA compute capability",
             "give cuda or an NVIDIA GPU, as --simulate h100-80gb",
         )
-    return SimulatedCuda(simulated)
+    return SimulatedCuda(gpu)

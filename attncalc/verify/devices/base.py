@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
-from ...errors import CannotCheckError
 from ...units import truncate
+from ..errors import MemoryRanOutError
 from ..masks import KernelMask
 
 Result = TypeVar("Result")
@@ -25,18 +25,17 @@ class PeakMemory(NamedTuple):
     """The peak memory of one run, beyond what was allocated before it, in bytes.
 
     Attributes:
-        tensors: the tensors that torch's operators return, which is what the formulas predict without the kernels' own
-            buffers; None if the device measures everything together.
-        requested: all that torch requested from its allocator, kernels' own buffers included; None if simulated.
+        requested: all that torch requested from its allocator; in a simulation, the tensors that operators return.
+        simulated: whether it is a simulation, which does not see what kernels allocate inside.
         allocated: the same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU.
-        reserved: all memory that the allocator holds after the run, as torch.cuda.max_memory_reserved; None on a CPU.
+        reserved: all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU.
         driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
             None on a CPU.
         inside: bytes allocated inside single operators and not returned, by the operator's name.
     """
 
-    tensors: int | None = None
-    requested: int | None = None
+    requested: int
+    simulated: bool = False
     allocated: int | None = None
     reserved: int | None = None
     driver: int | None = None
@@ -52,17 +51,17 @@ class Device:
         kernels: the kernels that may run on it.
         runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
         has_values: whether tensors have values; a simulated device has only their shapes.
-        measures_memory: whether it can measure the peak memory of a run.
         default_dtype: the dtype of layers if none is given; None for the model's own.
-        matrix_size: rows of the square matrices whose product and copy give the device's ceiling.
+        matrix_size: rows of the square matrices whose product gives the device's rate of FLOP.
+        copied_bytes: bytes of the tensor whose copy gives its rate of memory: more than its caches hold.
     """
 
     kernels: ClassVar[tuple[str, ...]]
     runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
-    measures_memory: ClassVar[bool] = False
     default_dtype: ClassVar[str | None] = None
     matrix_size: ClassVar[int] = 4096
+    copied_bytes: ClassVar[int] = 2**26
 
     def __init__(self, device: torch.device, name: str) -> None:
         self.torch, self.name = device, name
@@ -72,6 +71,11 @@ class Device:
     def type(self) -> str:
         """'cpu', 'cuda', 'mps' or 'simulated'."""
         return self.torch.type
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether it can measure the peak memory of a run."""
+        return True
 
     @property
     def machine(self) -> Machine:
@@ -127,7 +131,7 @@ class Device:
     def session(self, seed: int) -> Iterator[torch.Generator | None]:
         """Run without gradients and with full-precision matmuls; yield `random(seed)`.
 
-        Raises CannotCheckError if the device runs out of memory.
+        Raises MemoryRanOutError if the device runs out of memory.
         """
         precision = torch.get_float32_matmul_precision()
         with warnings.catch_warnings(), torch.no_grad():
@@ -149,8 +153,8 @@ class Device:
         """Return the mode of torch that layers run in."""
         return nullcontext()
 
-    def _out_of_memory(self, error: Exception) -> CannotCheckError:
-        return CannotCheckError(
+    def _out_of_memory(self, error: Exception) -> MemoryRanOutError:
+        return MemoryRanOutError(
             f"{self.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
             "a shorter --context, or another device",
         )

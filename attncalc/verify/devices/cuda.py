@@ -24,12 +24,17 @@ class Cuda(Device):
 
     kernels = tuple(BACKENDS)
     runs_extra_kernels = True
-    measures_memory = True
     matrix_size = 8192
+    copied_bytes = 2**29
 
     def __init__(self, index: int) -> None:
         device = torch.device("cuda", index)
         super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)})")
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether torch counts requests: its own allocator does, and cudaMallocAsync does not."""
+        return torch.cuda.get_allocator_backend() == "native"
 
     @property
     def machine(self) -> Machine:
@@ -63,7 +68,7 @@ class Cuda(Device):
         return float(start.elapsed_time(end)) / 1e3
 
     def _evictor_bytes(self) -> int:
-        """Return twice the bytes of the L2 cache, or EVICTOR if they are unknown; at most a sixteenth of the free memory."""
+        """Return twice the bytes of the L2 cache, or EVICTOR if unknown; at most a sixteenth of the free memory."""
         l2 = int(getattr(torch.cuda.get_device_properties(self.torch), "L2_cache_size", 0) or 0)
         return max(1, min(2 * l2 or EVICTOR, self.free() // 16))
 
@@ -72,11 +77,13 @@ class Cuda(Device):
         torch.cuda.empty_cache()
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak of the allocator, and of the tensors among it.
+        """Return the peak of torch's allocator.
 
-        The run before it has allocated what libraries keep, for example cuBLAS' workspace of the first matmul.
+        The run before it has allocated what libraries keep, for example cuBLAS' workspace of the first matmul. A second
+        run is observed operator by operator, under a dispatch mode. A mode changes what torch does (it adds a bias out
+        of place, for example), so that the peak is measured in another run without one.
         """
-        live = live_tensors(run, _AllocatorProbe(self.torch))
+        inside = self._inside_operators(run)
         self.synchronize()
         torch.cuda.reset_peak_memory_stats(self.torch)
         before = torch.cuda.memory_stats(self.torch)
@@ -85,13 +92,20 @@ class Cuda(Device):
         after = torch.cuda.memory_stats(self.torch)
         free, total = torch.cuda.mem_get_info(self.torch)
         return PeakMemory(
-            tensors=live.peak,
-            requested=_increase(before, after, REQUESTED),
+            _increase(before, after, REQUESTED),
             allocated=_increase(before, after, ALLOCATED),
-            reserved=int(after["reserved_bytes.all.peak"]),
+            reserved=after["reserved_bytes.all.peak"],
             driver=total - free,
-            inside=tuple((name, size) for name, size in live.inside.items() if size > 0),
+            inside=tuple((name, size) for name, size in inside.items() if size > 0),
         )
+
+    def _inside_operators(self, run: Callable[[], Tensor]) -> dict[str, int]:
+        """Return the bytes allocated inside each operator; none if observing the run takes too much memory."""
+        try:
+            return live_tensors(run, _AllocatorProbe(self.torch)).inside
+        except torch.OutOfMemoryError:
+            self.empty_cache()
+            return {}
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
@@ -106,11 +120,9 @@ class Cuda(Device):
         }
 
 
-def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int | None:
-    """Return the peak of a statistic, less its value before; None if this torch or its allocator does not have it."""
-    if f"{name}.peak" not in after or f"{name}.current" not in before:
-        return None
-    return int(after[f"{name}.peak"]) - int(before[f"{name}.current"])
+def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int:
+    """Return the peak of a statistic, less its value before."""
+    return after[f"{name}.peak"] - before[f"{name}.current"]
 
 
 class _AllocatorProbe:
@@ -126,4 +138,4 @@ class _AllocatorProbe:
 
     def peak(self) -> int:
         """Return the peak of the bytes requested since `start`, beyond those before."""
-        return _increase(self._before, torch.cuda.memory_stats(self._device), REQUESTED) or 0
+        return _increase(self._before, torch.cuda.memory_stats(self._device), REQUESTED)

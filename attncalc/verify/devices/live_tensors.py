@@ -29,7 +29,8 @@ class Probe(Protocol):
 class LiveTensors(TorchDispatchMode):
     """Adds up the storages that operators return, from their creation until they are freed.
 
-    Tensors that existed before are not counted, and a view is not counted again.
+    Tensors that existed before are not counted, and a view is not counted again. Nor are `absent` outputs, given by
+    operator: those that torch's fake tensors have and a real run does not.
 
     Attributes:
         peak: the largest sum of bytes that existed together.
@@ -37,11 +38,12 @@ class LiveTensors(TorchDispatchMode):
         inside: {operator: the most bytes that one call allocated and did not return}, if there is a probe.
     """
 
-    def __init__(self, probe: Probe | None = None) -> None:
+    def __init__(self, probe: Probe | None = None, absent: Mapping[Any, tuple[int, ...]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = self.peak_in_blocks = 0
         self.inside: dict[str, int] = {}
         self._probe = probe
+        self._absent = absent or {}
         self._bytes = self._in_blocks = 0
         self._counted: set[int] = set()
         self._existing: dict[int, Any] = {}
@@ -55,7 +57,9 @@ class LiveTensors(TorchDispatchMode):
         if self._probe:
             self._probe.start()
         output = op(*args, **(kwargs or {}))
-        returned = sum(self._add(storage) for storage in _storages(output))
+        absent = self._absent.get(op, ())
+        present = [part for i, part in enumerate(output) if i not in absent] if absent else output
+        returned = sum(self._add(storage) for storage in _storages(present))
         if self._probe:
             inside = self._probe.peak() - returned
             name = str(op).removeprefix("aten.")
@@ -87,9 +91,11 @@ def _storages(values: object) -> list[Any]:
     return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
-def live_tensors(run: Callable[[], Tensor], probe: Probe | None = None) -> LiveTensors:
+def live_tensors(
+    run: Callable[[], Tensor], probe: Probe | None = None, absent: Mapping[Any, tuple[int, ...]] | None = None
+) -> LiveTensors:
     """Run once and return the counts."""
-    live = LiveTensors(probe)
+    live = LiveTensors(probe, absent)
     with torch.no_grad(), live:
         output = run()
     del output

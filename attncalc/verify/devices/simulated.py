@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
 from ...attention import Widths
@@ -20,6 +21,7 @@ from ...cost.kernels import Machine
 from ...hardware import Gpu
 from ..kernels import BACKENDS
 from ..masks import KernelMask
+from ..simulate.sdpa import ABSENT_OUTPUTS
 from ..simulate.support import supports
 from .base import Device, PeakMemory
 from .live_tensors import live_tensors
@@ -40,10 +42,9 @@ class SimulatedCuda(Device):
 
     kernels = tuple(BACKENDS)
     has_values = False
-    measures_memory = True
 
     def __init__(self, gpu: Gpu | None = None) -> None:
-        super().__init__(torch.device("cuda", 0), f"simulated {gpu.title}" if gpu else "simulated CUDA GPU")
+        super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
         self.gpu = gpu
 
     @property
@@ -67,8 +68,8 @@ class SimulatedCuda(Device):
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the largest sum of the tensors that exist together."""
-        live = live_tensors(run)
-        return PeakMemory(tensors=live.peak, allocated=live.peak_in_blocks)
+        live = live_tensors(run, absent=ABSENT_OUTPUTS)
+        return PeakMemory(live.peak, simulated=True, allocated=live.peak_in_blocks)
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
         """Return why torch does not run the kernel on this GPU; None if it does."""
@@ -89,15 +90,16 @@ class SimulatedCuda(Device):
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
-        with FakeTensorMode(), _WithoutDeviceGuard():
+        with FakeTensorMode(), _LikeRealTensors():
             yield
 
 
-class _WithoutDeviceGuard(TorchFunctionMode):
-    """Calls the operators of copies and of indexing directly.
+class _LikeRealTensors(TorchFunctionMode):
+    """Calls the operators that torch calls for real tensors, where it does something else for fake ones.
 
-    torch's methods for them select the tensor's device first, which a build without CUDA cannot do, not even for fake
-    tensors. The operators themselves do not need it.
+    Copies and indexing: torch's methods select the tensor's device first, which a build without CUDA cannot do. The
+    operators themselves do not need it. Linear layers: torch adds the bias in place to a real tensor, and out of place
+    to a fake one (aten/src/ATen/native/Linear.cpp).
     """
 
     def __torch_function__(
@@ -110,7 +112,16 @@ class _WithoutDeviceGuard(TorchFunctionMode):
             return aten.copy_.default(_view(target, index), value)
         if function is Tensor.copy_:
             return aten.copy_.default(*args, **(kwargs or {}))
+        if function is linear:
+            return _linear(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x W^T + bias. Only with a contiguous input are the product and the sum one operator."""
+    if bias is None or x.is_contiguous():
+        return linear(x, weight, bias)
+    return torch.matmul(x, weight.t()).add_(bias)
 
 
 def _view(tensor: Tensor, index: object) -> Tensor:

@@ -55,6 +55,7 @@ def verify_scaling(
         skipped=(*longest.skipped, *notes),
         context=longest.request.context,
         limits=longest.shortened,
+        simulated=not device.has_values,
     )
 
 
@@ -69,8 +70,9 @@ def _measure(
         if layer_pass.phase == "decode":
             continue
         kernel = layer_pass.kernel
-        layer_pass.run()
-        ms = typical(device, layer_pass.run) * 1e3
+        if device.has_values:
+            layer_pass.run()
+        ms = typical(device, layer_pass.run) * 1e3 if device.has_values else None
         activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
         if device.measures_memory and not is_compiled(kernel):
