@@ -21,6 +21,20 @@ Result = TypeVar("Result")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+MEASURED_TORCH = "2.13"
+"""The version of torch whose kernels the predictions were compared with."""
+
+
+def version_notes(version: str) -> tuple[str, ...]:
+    """Return a note if this version of torch ('2.13.0+cu130') is not the one that was measured."""
+    if version.split(".")[:2] == MEASURED_TORCH.split("."):
+        return ()
+    return (
+        f"The predictions were compared with torch {MEASURED_TORCH}; this is {version}, whose kernels may hold "
+        "other tensors.",
+    )
+
+
 class PeakMemory(NamedTuple):
     """The peak memory of one run, beyond what was allocated before it, in bytes.
 
@@ -53,10 +67,12 @@ class Device:
         has_values: whether tensors have values; a simulated device has only their shapes.
         default_dtype: the dtype of layers if none is given; None for the model's own.
         matrix_size: rows of the square matrices whose product gives the device's rate of FLOP.
+        is_chosen: whether it was chosen among several, and not named.
+        notes: what a reader should know about the device.
         copied_bytes: bytes of the tensor whose copy gives its rate of memory: more than its caches hold.
     """
 
-    kernels: ClassVar[tuple[str, ...]]
+    kernels: tuple[str, ...]
     runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
     default_dtype: ClassVar[str | None] = None
@@ -65,6 +81,8 @@ class Device:
 
     def __init__(self, device: torch.device, name: str) -> None:
         self.torch, self.name = device, name
+        self.is_chosen = False
+        self.notes = version_notes(str(torch.__version__))
         self._known: dict[Hashable, Any] = {}
 
     @property
@@ -125,7 +143,8 @@ class Device:
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
-        return {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+        facts = {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+        return {**facts, "notes": list(self.notes)} if self.notes else facts
 
     @contextmanager
     def session(self, seed: int) -> Iterator[torch.Generator | None]:

@@ -22,14 +22,15 @@ EVICTOR = 256 * 2**20
 class Cuda(Device):
     """A GPU that torch calls cuda: an NVIDIA GPU, or an AMD GPU with ROCm."""
 
-    kernels = tuple(BACKENDS)
     runs_extra_kernels = True
     matrix_size = 8192
     copied_bytes = 2**29
 
     def __init__(self, index: int) -> None:
         device = torch.device("cuda", index)
-        super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)})")
+        rocm = f", ROCm {torch.version.hip}" if torch.version.hip else ""
+        super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)}{rocm})")
+        self.kernels = tuple(kernel for kernel in BACKENDS if not (rocm and kernel == "cudnn"))
 
     @property
     def measures_memory(self) -> bool:
