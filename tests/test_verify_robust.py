@@ -248,7 +248,7 @@ def test_progress_counts_the_steps_of_all_models() -> None:
     on_progress.expect([60.0, 60.0])
     on_progress("b, encoder")
     on_progress("b, decoder")
-    assert [text.partition(",")[0] for text in shown] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert [text.partition(":")[0].partition(",")[0] for text in shown] == ["1 of 3", "2 of 3", "3 of 3"]
     assert shown[0] == "1 of 3, about 3 min left: a, decoder"
 
 
@@ -367,7 +367,7 @@ def test_the_gpu_with_the_most_free_memory_is_chosen(monkeypatch: Patch, name: s
     fake_gpus(monkeypatch, [2 * GIB, None, 70 * GIB, 60 * GIB])
     device = find_device(name)
     assert device.name == "cuda:2 (NVIDIA H100)"
-    assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70 GiB") for note in device.notes)
+    assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB") for note in device.notes)
 
 
 def test_a_gpu_that_is_named_is_used(monkeypatch: Patch) -> None:
