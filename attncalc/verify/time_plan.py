@@ -25,7 +25,7 @@ SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "mps": 3.0}
 """How much longer a pass takes than its FLOP and bytes at the device's own rates.
 
 On a CPU with 2 threads, shared with other programs, seven runs of 4 to 8,192 tokens took 0.2 to 1.9 times the
-prediction with this factor, most of them about half. No GPU was measured: their fused kernels reach a third to two thirds
+prediction with this factor, most of them about half. No GPU was measured: fused kernels reach a third to two thirds
 of the matmul rate.
 """
 FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "mps": 2.0}
