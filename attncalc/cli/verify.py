@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from ..config import load, load_with_config, preset_names
 from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
-from ..units import parse_count, truncate
+from ..units import parse_count, parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -126,6 +127,22 @@ class ProgramOptions(Options):
         return parse_count(self.tp, "--tp")
 
 
+class RecordOptions(Options):
+    """The folder of a record, and the time for it."""
+
+    record: Annotated[
+        Path | None,
+        o.option(
+            "--record",
+            metavar="DIR",
+            help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
+        ),
+    ] = None
+    minutes: Annotated[
+        o.Text, o.option("--minutes", metavar="N", help="With --record: the minutes that it may take. Default: 10.")
+    ] = None
+
+
 class VerifyOutputOptions(o.OutputOptions):
     """Where the report goes, and how much of it is shown."""
 
@@ -134,6 +151,8 @@ class VerifyOutputOptions(o.OutputOptions):
     )
 
 
+MAX_MINUTES = 7 * 24 * 60
+"""The most minutes that --minutes accepts: a week."""
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
 
@@ -144,9 +163,15 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
+    record: RecordOptions,
     output: VerifyOutputOptions,
 ) -> None:
     from ..verify.options import VerifyOptions
+
+    if record.record is not None:
+        raise typer.Exit(_write_record(record.record, record, model, device, size, layers, program, output))
+    if record.minutes is not None:
+        raise AttncalcError("--minutes needs --record", "give a folder, as in 'attncalc verify --record measured'")
 
     ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
@@ -183,6 +208,42 @@ def verify(
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _write_record(
+    folder: Path,
+    record: RecordOptions,
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    output: VerifyOutputOptions,
+) -> int:
+    """Write a record and return the exit code. Raises AttncalcError if an option cannot be combined with --record."""
+    from ..verify.options import VerifyOptions
+    from .verify_record import MINUTES, check_alone, write_record
+
+    used = {
+        "a model": model.is_given,
+        "--batch": size.batch is not None,
+        "--context": size.context is not None,
+        "--source-context": size.source_context is not None,
+        "--attention": layers.attention is not None,
+        "--scaling": program.scaling,
+        "--tp": program.ranks() > 1,
+        "--against": program.against is not None,
+        "--simulate": device.simulate is not None,
+        "--json": output.json,
+        "--format": output.format is not None,
+        "--output": output.output is not None,
+        "--explain": output.explain,
+        "--full": output.full,
+    }
+    check_alone(used.items())
+    numerator, denominator = parse_decimal(record.minutes or str(MINUTES), "--minutes", upper=MAX_MINUTES)
+    base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
+    return write_record(folder, device.device, base, numerator / denominator, force=output.force)
 
 
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
