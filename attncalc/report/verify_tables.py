@@ -92,11 +92,12 @@ def difference(check: Check) -> str:
 
 
 def tolerance(check: Check) -> str:
-    """Return the tolerance, in percent for a peak."""
+    """Return the tolerance, in percent for a peak; in bytes if it is less than 0.1 %."""
     if not check.tolerance:
         return "0"
     if check.unit == BYTES:
-        return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
+        percent = 100 * check.tolerance / max(1, check.predicted)
+        return f"{percent:.0f} %" if percent >= 0.1 else f"{count(int(check.tolerance))} B"
     return f"{check.tolerance:.1g}"
 
 

@@ -23,20 +23,17 @@ class PeakMemory(NamedTuple):
     """The peak memory of one run, beyond what was allocated before it, in bytes.
 
     Attributes:
-        tensors: the tensors that torch's operators return, which is what the formulas predict without the kernels' own
-            buffers; None if the device measures everything together.
-        exact: whether nothing rounds sizes up or keeps scalars, as in a simulation.
-        requested: all that torch requested from its allocator, kernels' own buffers included; None if it is not known.
+        requested: all that torch requested from its allocator; in a simulation, the tensors that operators return.
+        simulated: whether it is a simulation, which does not see what kernels allocate inside.
         allocated: the same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU.
-        reserved: all memory that the allocator holds after the run, as torch.cuda.max_memory_reserved; None on a CPU.
+        reserved: all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU.
         driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
             None on a CPU.
         inside: bytes allocated inside single operators and not returned, by the operator's name.
     """
 
-    tensors: int | None = None
-    exact: bool = False
-    requested: int | None = None
+    requested: int
+    simulated: bool = False
     allocated: int | None = None
     reserved: int | None = None
     driver: int | None = None
@@ -52,7 +49,6 @@ class Device:
         kernels: the kernels that may run on it.
         runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
         has_values: whether tensors have values; a simulated device has only their shapes.
-        measures_memory: whether it can measure the peak memory of a run.
         default_dtype: the dtype of layers if none is given; None for the model's own.
         matrix_size: rows of the square matrices whose product and copy give the device's ceiling.
     """
@@ -60,7 +56,6 @@ class Device:
     kernels: ClassVar[tuple[str, ...]]
     runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
-    measures_memory: ClassVar[bool] = False
     default_dtype: ClassVar[str | None] = None
     matrix_size: ClassVar[int] = 4096
 
@@ -71,6 +66,11 @@ class Device:
     def type(self) -> str:
         """'cpu', 'cuda', 'mps' or 'simulated'."""
         return self.torch.type
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether it can measure the peak memory of a run."""
+        return True
 
     @property
     def machine(self) -> Machine:

@@ -17,7 +17,6 @@ class Cpu(Device):
     """The CPU, with the memory of the host or of the container."""
 
     kernels = ("math", "flash")
-    measures_memory = True
     default_dtype = "fp32"
     matrix_size = 1024
 
@@ -48,7 +47,7 @@ class Cpu(Device):
             allocated += event.nbytes()
             peak = max(peak, allocated)
         del output
-        return PeakMemory(requested=int(peak))
+        return PeakMemory(int(peak))
 
     def _mode(self) -> AbstractContextManager[object]:
         """Return a mode without oneDNN.

@@ -21,12 +21,16 @@ class Cuda(Device):
 
     kernels = tuple(BACKENDS)
     runs_extra_kernels = True
-    measures_memory = True
     matrix_size = 8192
 
     def __init__(self, index: int) -> None:
         device = torch.device("cuda", index)
         super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)})")
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether torch counts requests: its own allocator does, and cudaMallocAsync does not."""
+        return torch.cuda.get_allocator_backend() == "native"
 
     @property
     def machine(self) -> Machine:
@@ -46,12 +50,14 @@ class Cuda(Device):
         torch.cuda.empty_cache()
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak of the allocator, and of the tensors among it.
+        """Return the peak of torch's allocator.
 
-        The warm-up run allocates what libraries keep, for example cuBLAS' workspace of the first matmul.
+        The first run allocates what libraries keep, for example cuBLAS' workspace of the first matmul. The second one
+        is observed operator by operator, under a dispatch mode. A mode changes what torch does (it adds a bias out of
+        place, for example), so that the peak is measured in a third run without one.
         """
         run()
-        live = live_tensors(run, _AllocatorProbe(self.torch))
+        inside = self._inside_operators(run)
         self.synchronize()
         torch.cuda.reset_peak_memory_stats(self.torch)
         before = torch.cuda.memory_stats(self.torch)
@@ -60,13 +66,20 @@ class Cuda(Device):
         after = torch.cuda.memory_stats(self.torch)
         free, total = torch.cuda.mem_get_info(self.torch)
         return PeakMemory(
-            tensors=live.peak,
-            requested=_increase(before, after, REQUESTED),
+            _increase(before, after, REQUESTED),
             allocated=_increase(before, after, ALLOCATED),
-            reserved=after.get("reserved_bytes.all.peak"),
+            reserved=after["reserved_bytes.all.peak"],
             driver=total - free,
-            inside=tuple((name, size) for name, size in live.inside.items() if size > 0),
+            inside=tuple((name, size) for name, size in inside.items() if size > 0),
         )
+
+    def _inside_operators(self, run: Callable[[], Tensor]) -> dict[str, int]:
+        """Return the bytes allocated inside each operator; none if observing the run takes too much memory."""
+        try:
+            return live_tensors(run, _AllocatorProbe(self.torch)).inside
+        except torch.OutOfMemoryError:
+            self.empty_cache()
+            return {}
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
@@ -81,11 +94,9 @@ class Cuda(Device):
         }
 
 
-def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int | None:
-    """Return the peak of a statistic, less its value before; None if this torch or its allocator does not have it."""
-    if f"{name}.peak" not in after or f"{name}.current" not in before:
-        return None
-    return int(after[f"{name}.peak"]) - int(before[f"{name}.current"])
+def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int:
+    """Return the peak of a statistic, less its value before."""
+    return after[f"{name}.peak"] - before[f"{name}.current"]
 
 
 class _AllocatorProbe:
@@ -101,4 +112,4 @@ class _AllocatorProbe:
 
     def peak(self) -> int:
         """Return the peak of the bytes requested since `start`, beyond those before."""
-        return _increase(self._before, torch.cuda.memory_stats(self._device), REQUESTED) or 0
+        return _increase(self._before, torch.cuda.memory_stats(self._device), REQUESTED)

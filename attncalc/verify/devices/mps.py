@@ -15,6 +15,11 @@ class Mps(Device):
     def __init__(self) -> None:
         super().__init__(torch.device("mps"), "mps")
 
+    @property
+    def measures_memory(self) -> bool:
+        """False: torch does not report the peak on MPS."""
+        return False
+
     def free(self) -> int:
         """Return its free memory in bytes."""
         return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())

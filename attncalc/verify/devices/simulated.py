@@ -42,7 +42,6 @@ class SimulatedCuda(Device):
 
     kernels = tuple(BACKENDS)
     has_values = False
-    measures_memory = True
 
     def __init__(self, gpu: Gpu | None = None) -> None:
         super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
@@ -70,7 +69,7 @@ class SimulatedCuda(Device):
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the largest sum of the tensors that exist together."""
         live = live_tensors(run, absent=ABSENT_OUTPUTS)
-        return PeakMemory(tensors=live.peak, exact=True, allocated=live.peak_in_blocks)
+        return PeakMemory(live.peak, simulated=True, allocated=live.peak_in_blocks)
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
         """Return why torch does not run the kernel on this GPU; None if it does."""
