@@ -31,9 +31,9 @@ from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
 from ..layers.grouped import GroupedAttention
-from ..plan import make_plan
 from ..real_layer import RealLayer, attend_with
 from ..request import VerifyRequest
+from ..time_plan import plan_within_limit
 from . import OnProgress
 
 COMPARED_TOKENS = 128
@@ -62,10 +62,19 @@ def verify_tensor_parallel(
         )
     with device.session(request.seed):
         processes = 1 if device.type == "cuda" else tp
-        plan = make_plan(model, request, device, processes=processes, weight_copies=WEIGHT_COPIES)
+        plan, steps = plan_within_limit(
+            model,
+            request,
+            device,
+            program="tensor_parallel",
+            ranks=tp,
+            processes=processes,
+            weight_copies=WEIGHT_COPIES,
+        )
     unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
     if not _split_cases(model):
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
+    on_progress.expect(steps)
     on_progress(f"{model.name} over {tp} processes")
     kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
     ranks = _spawn(model, tp, plan.request, device, kernels)
