@@ -191,13 +191,6 @@ def duration(seconds: float) -> str:
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
-def duration(seconds: float) -> str:
-    """Return a time in words, without decimals: '40 s', '3 min', '2 h'."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.0f} h"
-
-
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     """Return one unit for a whole column ('GiB', 'TFLOP', 'billion'), and the numbers in that unit.
 

@@ -36,6 +36,7 @@ from attncalc.verify.record import machine, recorder  # noqa: E402
 from attncalc.verify.record.machine import device_title, file_stem, main_dtype  # noqa: E402
 from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
 from attncalc.verify.record.steps import Step, Target, kinds_of, record_steps  # noqa: E402
+from attncalc.verify.timing import Ceiling  # noqa: E402
 
 CPU = Target("cpu", "fp32", "fp32")
 FOUR_GPUS = Target("cuda", "bf16", None, 4)
@@ -184,6 +185,7 @@ def recorded(
 ) -> list[Document]:
     """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
     monkeypatch.setattr(recorder, "verify", verify)
+    monkeypatch.setattr(recorder, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
     clock = getattr(verify, "clock", Clock())
     return list(record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, now=clock))
 
@@ -219,7 +221,7 @@ def test_a_step_that_does_not_fit_in_the_time_is_not_started(tmp_path: Path, mon
 
 
 def test_a_shorter_step_after_one_that_is_too_long_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "rough_seconds", lambda model, options, *_: float(options.context or 0))
+    monkeypatch.setattr(recorder, "predicted_seconds", lambda model, request, *_, **__: float(request.context))
     *_, last = recorded(tiny(tmp_path), contexts(10, 1000, 20), monkeypatch, taking(10))
     assert [run["arguments"] for run in last["runs"]] == ["tiny --context 10", "tiny --context 20"]
 
@@ -284,7 +286,7 @@ def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     shown: list[str] = []
     verify = taking(50)
     monkeypatch.setattr(recorder, "verify", verify)
-    monkeypatch.setattr(recorder, "rough_seconds", lambda *_: 50.0)
+    monkeypatch.setattr(recorder, "predicted_seconds", lambda *_, **__: 50.0)
     clock: Any = verify.clock  # type: ignore[attr-defined]
     list(record(contexts(8, 9, 10), tiny(tmp_path), find_device("cpu"), 2, "", shown.append, now=clock))
     assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]
@@ -490,6 +492,7 @@ from attncalc.verify import need_torch
 need_torch()
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.record import recorder
+from attncalc.verify.timing import Ceiling  # noqa: E402
 from attncalc.verify.record.steps import Step
 steps = [Step("tiny", VerifyOptions(context=n)) for n in (8, 9)]
 verify_record.record_models = lambda: {{"tiny": load({saved(MHA, tmp_path)!r})}}

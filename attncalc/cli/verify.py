@@ -12,7 +12,7 @@ from ..config import load, load_with_config, preset_names
 from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
-from ..units import parse_count, parse_decimal, truncate
+from ..units import parse_count, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -129,7 +129,7 @@ class ProgramOptions(Options):
         o.option(
             "--minutes",
             metavar="N",
-            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets.",
+            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets and --record.",
         ),
     ] = None
 
@@ -146,7 +146,7 @@ class ProgramOptions(Options):
 
 
 class RecordOptions(Options):
-    """The folder of a record, and the time for it."""
+    """The folder of a record."""
 
     record: Annotated[
         Path | None,
@@ -155,9 +155,6 @@ class RecordOptions(Options):
             metavar="DIR",
             help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
         ),
-    ] = None
-    minutes: Annotated[
-        o.Text, o.option("--minutes", metavar="N", help="With --record: the minutes that it may take. Default: 10.")
     ] = None
 
 
@@ -169,8 +166,6 @@ class VerifyOutputOptions(o.OutputOptions):
     )
 
 
-MAX_MINUTES = 7 * 24 * 60
-"""The most minutes that --minutes accepts: a week."""
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
 
@@ -187,9 +182,7 @@ def verify(
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
 
     if record.record is not None:
-        raise typer.Exit(_write_record(record.record, record, model, device, size, layers, program, output))
-    if record.minutes is not None:
-        raise AttncalcError("--minutes needs --record", "give a folder, as in 'attncalc verify --record measured'")
+        raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
     ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
@@ -231,7 +224,6 @@ def verify(
 
 def _write_record(
     folder: Path,
-    record: RecordOptions,
     model: o.NamedModelOptions,
     device: DeviceOptions,
     size: VerifySizeOptions,
@@ -260,9 +252,8 @@ def _write_record(
         "--full": output.full,
     }
     check_alone(used.items())
-    numerator, denominator = parse_decimal(record.minutes or str(MINUTES), "--minutes", upper=MAX_MINUTES)
     base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
-    return write_record(folder, device.device, base, numerator / denominator, force=output.force)
+    return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
 
 
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:

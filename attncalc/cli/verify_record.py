@@ -34,7 +34,7 @@ def check_alone(used: Iterable[tuple[str, bool]]) -> None:
             )
 
 
-def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: float, *, force: bool) -> int:
+def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: int, *, force: bool) -> int:
     """Measure on a device and write its record into `folder`; return the exit code.
 
     Raises AttncalcError before anything is measured if an option is unknown, the files exist (without force) or cannot
@@ -90,10 +90,10 @@ def record_models() -> dict[str, ModelSpec]:
     return {name: load(name) for name in preset_names()} | examples
 
 
-def _command(device: str, base: VerifyOptions, minutes: float) -> str:
+def _command(device: str, base: VerifyOptions, minutes: int) -> str:
     """Return the command that repeats the record in a checkout."""
     words = ["attncalc", "verify", "--record", "docs/measured", "--device", device]
     words += ["--dtype", base.dtype] if base.dtype else []
     words += ["--kernel", base.kernel] if base.kernel != "all" else []
     words += ["--seed", str(base.seed)] if base.seed else []
-    return shlex.join([*words, "--minutes", f"{minutes:g}"])
+    return shlex.join([*words, "--minutes", str(minutes)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..check import Check, largest_difference
@@ -22,7 +23,7 @@ OUTPUTS = re.compile(r"(\w+)_equals_reference_(\w+)")
 """The name of the check that compares a kernel's outputs with the definition: its kernel and its dtype."""
 REPORT = (
     "To report a disagreement, open an issue with this page and its JSON file. "
-    "Repeat a single row with `attncalc verify ARGUMENTS --full`."
+    "Repeat a single row with `attncalc verify ARGUMENTS --full`; a run of more than a minute needs `--minutes` too."
 )
 
 
@@ -280,40 +281,40 @@ def _memory_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
-    """One row per phase, kernel and dtype: the share of the device's own rates."""
+    """One row per phase, kernel and dtype: the shares of the device's own rates."""
     columns = record["columns"]["times"]
-    shares: dict[tuple[str, str, str], list[tuple[float, Run, Mapping[str, Any]]]] = {}
+    passes: dict[tuple[str, str, str], list[tuple[Run, Mapping[str, Any]]]] = {}
     for run in runs:
         for row in run.facts["times"]:
             timing = dict(zip(columns, row, strict=True))
-            key = timing["phase"], timing["kernel"], run.dtype
-            shares.setdefault(key, []).append((timing["least_ms"] / timing["ms"], run, timing))
+            passes.setdefault((timing["phase"], timing["kernel"], run.dtype), []).append((run, timing))
     rows = []
-    for (phase, kernel, dtype), values in sorted(shares.items(), key=lambda item: (item[0][0] == "decode", item[0])):
-        below = sorted(share for share, *_ in values)
-        best, run, fastest = max(values, key=lambda value: value[0])
-        median = below[len(below) // 2]
-        rows.append(
-            (
-                phase,
-                kernel,
-                dtype,
-                count(len(values)),
-                f"{median:.0%}",
-                f"{best:.0%}",
-                run.arguments,
-                f"{fastest['ms']:,.3f}",
-            )
-        )
+    for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
+        flop, moved = (median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share"))
+        run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
+        shares = (f"{share:.0%}" for share in (flop, moved, _share_of_bound(best)))
+        rows.append((phase, kernel, dtype, count(len(timed)), *shares, run.arguments, f"{best['ms']:,.3f}"))
     if rows:
-        names = ("phase", "kernel", "dtype", "passes", "median share", "highest share", "in", "ms")
-        yield _table(names, rows, numbers=(3, 4, 5, 7))
-        yield (
-            "The share is the time that this device's own large matmul or copy takes for the same FLOP or bytes, "
-            "whichever is longer, divided by the measured time. A perfect kernel reaches 100 %. More than that means "
-            "that the data fits in a processor cache, or that the device was busy while the matmul was measured. Times "
-            "are not checked."
+        names = (
+            "phase",
+            "kernel",
+            "dtype",
+            "passes",
+            "of the matmul's rate",
+            "of the copy's rate",
+            "best, of the bound",
         )
+        yield _table((*names, "in", "ms"), rows, numbers=(3, 4, 5, 6, 8))
+        yield (
+            "Each rate is the median over the passes, as a share of what this device's own large matmul (FLOP/s) and "
+            "copy (bytes/s) reached in the same run. The bound is the time that they would take for the same work, "
+            "whichever is longer. More than 100 % means that the data fits in a processor cache, or that the device "
+            "was busy while its own rate was measured. Times are not checked."
+        )
+
+
+def _share_of_bound(timing: Mapping[str, Any]) -> float:
+    return float(timing["least_ms"] / timing["ms"])
 
 
 def _scaling_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:

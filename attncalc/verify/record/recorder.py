@@ -17,9 +17,11 @@ from ...model import ModelSpec
 from ...units import duration, truncate
 from ..devices import Device
 from ..options import VerifyOptions
-from ..programs import OnProgress, verify
+from ..programs import verify
+from ..progress import Progress
 from ..request import VerifyRequest, resolve
-from .estimate import Pace, rough_seconds
+from ..time_plan import predicted_seconds
+from ..timing import known_ceiling
 from .machine import machine_facts, main_dtype
 from .steps import Step, Target, record_steps
 
@@ -27,7 +29,7 @@ SCHEMA = "attncalc.record/1"
 COLUMNS = {
     "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
     "reported": ("of", "name", "predicted", "measured", "unit"),
-    "times": ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms"),
+    "times": ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
     "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
 }
 """The columns of the lists of each run, in order: a row per object would make the file three times as long."""
@@ -79,7 +81,7 @@ def record(
     device: Device,
     minutes: float,
     command: str,
-    on_progress: OnProgress,
+    show: Callable[[str], None],
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[Document]:
     """Run every step that fits in the time, and yield the record after each: the runs so far, and what did not run.
@@ -90,10 +92,10 @@ def record(
         device: the device.
         minutes: the time for all steps together. A step starts only if its estimate fits in what is left.
         command: the command that repeats the record.
-        on_progress: called with the progress in words.
+        show: called with the progress in words.
         now: the clock, in seconds.
     """
-    return _Recorder(steps, models, device, minutes, on_progress, now).run(
+    return _Recorder(steps, models, device, minutes, show, now).run(
         {
             "schema": SCHEMA,
             "attncalc": __version__,
@@ -106,6 +108,22 @@ def record(
     )
 
 
+class _Pace:
+    """How the time that steps took compares with the time that was expected."""
+
+    def __init__(self) -> None:
+        self._expected = self._taken = 0.0
+
+    def add(self, expected: float, taken: float) -> None:
+        """Add a finished step, in seconds."""
+        self._expected += expected
+        self._taken += taken
+
+    def corrected(self, expected: float) -> float:
+        """Return expected seconds, corrected by the finished steps."""
+        return expected * self._taken / self._expected if self._expected else expected
+
+
 class _Recorder:
     """The state of one record."""
 
@@ -115,61 +133,74 @@ class _Recorder:
         models: Mapping[str, ModelSpec],
         device: Device,
         minutes: float,
-        on_progress: OnProgress,
+        show: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
-        self.steps, self.models, self.device, self.on_progress, self.now = steps, models, device, on_progress, now
+        self.steps, self.models, self.device, self.show, self.now = steps, models, device, show, now
         self.started = now()
         self.deadline = self.started + 60 * minutes
         self.runs: list[dict[str, Any]] = []
         self.left: list[Left] = []
-        self.pace = Pace()
+        self.pace = _Pace()
         self.ended_series: set[str] = set()
 
     def run(self, head: Document) -> Iterator[Document]:
         """Yield the record after each step; `head` is its beginning."""
         requests = [resolve(self.models[step.model], step.options, self.device) for step in self.steps]
-        rough = [
-            rough_seconds(self.models[step.model], step.options, request, self.device)
-            for step, request in zip(self.steps, requests, strict=True)
-        ]
+        expected = self._expected(requests)
         broken = ""
         for i, (step, request) in enumerate(zip(self.steps, requests, strict=True)):
             if step.series in self.ended_series:
                 continue
-            left_out = self._left_out(step, rough[i], broken)
+            left_out = self._left_out(step, expected[i], broken)
             if left_out:
                 self._leave_out(step, left_out)
                 continue
-            self._show_progress(i, rough)
-            broken = self._run_step(step, request, rough[i])
+            self._show_progress(i, expected)
+            broken = self._run_step(step, request, expected[i])
             yield self._document(head, self.steps[i + 1 :])
         yield self._document(head, ())
 
-    def _left_out(self, step: Step, rough: float, broken: str) -> Left | None:
+    def _expected(self, requests: Sequence[VerifyRequest]) -> list[float]:
+        """Return the seconds that each step is expected to take. The device's rates are measured for it."""
+        with self.device.session(0):
+            return [
+                predicted_seconds(
+                    self.models[step.model],
+                    request,
+                    self.device,
+                    known_ceiling(self.device, request.torch_dtype),
+                    program=step.options.program,
+                    ranks=step.options.tp,
+                )
+                for step, request in zip(self.steps, requests, strict=True)
+            ]
+
+    def _left_out(self, step: Step, expected: float, broken: str) -> Left | None:
         """Return why a step does not start; None if it does."""
         if broken:
             return Left(step.arguments, broken)
-        seconds = self.pace.corrected(rough)
+        seconds = self.pace.corrected(expected)
         if seconds > self.deadline - self.now():
             return Left(step.arguments, NO_TIME, seconds=round(seconds, 1))
         return None
 
-    def _show_progress(self, i: int, rough: Sequence[float]) -> None:
+    def _show_progress(self, i: int, expected: Sequence[float]) -> None:
         """Show the number of this step, of those that will probably fit, and the time that they take."""
         left, number, seconds = self.deadline - self.now(), 0, 0.0
-        for estimate in map(self.pace.corrected, rough[i:]):
+        for estimate in map(self.pace.corrected, expected[i:]):
             if seconds + estimate <= left:
                 number, seconds = number + 1, seconds + estimate
         done = len(self.runs)
         prefix = f"{done + 1} of {done + max(1, number)}, about {duration(seconds)} left"
-        self.on_progress(f"{prefix}: {self.steps[i].arguments}")
+        self.show(f"{prefix}: {self.steps[i].arguments}")
 
-    def _run_step(self, step: Step, request: VerifyRequest, rough: float) -> str:
+    def _run_step(self, step: Step, request: VerifyRequest, expected: float) -> str:
         """Run one step and keep its result; return why no further step can run, or ''."""
         before = self.now()
+        request = request._replace(seconds=max(1.0, self.deadline - before))
         try:
-            result = verify(self.models[step.model], step.options, request, self.device, lambda _: None)
+            result = verify(self.models[step.model], step.options, request, self.device, Progress())
         except AttncalcError as error:
             self._leave_out(step, Left(step.arguments, error.message))
             return ""
@@ -178,7 +209,7 @@ class _Recorder:
             self._leave_out(step, Left(step.arguments, reason, failed=True))
             return "" if self._answers() else f"{self.device.name} no longer answers after {step.arguments}"
         seconds = self.now() - before
-        self.pace.add(rough, seconds)
+        self.pace.add(expected, seconds)
         self.runs.append(run_facts(step, request, result, seconds))
         if step.series and result.context < request.context:
             self.ended_series.add(step.series)  # its note names the context that fits
