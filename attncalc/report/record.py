@@ -53,6 +53,7 @@ def record_page(record: Document) -> str:
     """Return the page of a record: the verdict, the device, and a section per question."""
     runs = [_run(record, facts) for facts in record["runs"]]
     blocks = [f"# {record['device']['title']}", *_answer(record, runs), _device_table(record)]
+    blocks += record["device"].get("notes", [])
     sections = {
         "What disagrees": _disagreements(runs),
         "Runs": _runs_section(runs),
@@ -244,7 +245,7 @@ def _memory_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
         passes = {
             (of, name.partition("_")[2]): row["measured"]
             for (of, name), row in figures.items()
-            if name.startswith("allocated_")
+            if name.startswith("allocated_") and row["measured"] is not None
         }
         if not passes:
             continue
@@ -292,7 +293,7 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
         flop, moved = (median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share"))
         run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
-        shares = (f"{share:.0%}" for share in (flop, moved, _share_of_bound(best)))
+        shares = (f"{100 * share:.0f} %" for share in (flop, moved, _share_of_bound(best)))
         rows.append((phase, kernel, dtype, count(len(timed)), *shares, run.arguments, f"{best['ms']:,.3f}"))
     if rows:
         names = (
