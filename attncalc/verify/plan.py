@@ -22,6 +22,7 @@ from .devices import Device
 from .errors import CannotRunError, MemoryRanOutError
 from .extra_kernels import EXTRA_KERNELS, missing
 from .kernels import sdpa
+from .layers import layer_class
 from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
 
@@ -71,12 +72,14 @@ def make_plan(
 ) -> Plan:
     """Return the plan that fits in the device's free memory: the requested context, or a half, a quarter, ... of it.
 
-    Raises CannotCheckError if not even MIN_CONTEXT fits, or if no kernel supports a layer.
+    Raises CannotCheckError if not even MIN_CONTEXT fits, if no kernel supports a layer, or if there is no such layer.
 
     Args:
         processes: processes that share the device.
         weight_copies: copies of a layer's weights that each process holds.
     """
+    for case in cases(model):
+        layer_class(case.kind)
     available = int(device.free() * USABLE_SHARE / processes)
     requested = request.context
     while True:
