@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -128,7 +129,7 @@ class ProgramOptions(Options):
         o.option(
             "--minutes",
             metavar="N",
-            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets.",
+            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets and --record.",
         ),
     ] = None
 
@@ -142,6 +143,19 @@ class ProgramOptions(Options):
     def ranks(self) -> int:
         """Return --tp. Raises AttncalcError if it is not a number."""
         return parse_count(self.tp, "--tp")
+
+
+class RecordOptions(Options):
+    """The folder of a record."""
+
+    record: Annotated[
+        Path | None,
+        o.option(
+            "--record",
+            metavar="DIR",
+            help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
+        ),
+    ] = None
 
 
 class VerifyOutputOptions(o.OutputOptions):
@@ -162,9 +176,13 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
+    record: RecordOptions,
     output: VerifyOutputOptions,
 ) -> None:
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
+
+    if record.record is not None:
+        raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
     ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
@@ -202,6 +220,40 @@ def verify(
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _write_record(
+    folder: Path,
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    output: VerifyOutputOptions,
+) -> int:
+    """Write a record and return the exit code. Raises AttncalcError if an option cannot be combined with --record."""
+    from ..verify.options import VerifyOptions
+    from .verify_record import MINUTES, check_alone, write_record
+
+    used = {
+        "a model": model.is_given,
+        "--batch": size.batch is not None,
+        "--context": size.context is not None,
+        "--source-context": size.source_context is not None,
+        "--attention": layers.attention is not None,
+        "--scaling": program.scaling,
+        "--tp": program.ranks() > 1,
+        "--against": program.against is not None,
+        "--simulate": device.simulate is not None,
+        "--json": output.json,
+        "--format": output.format is not None,
+        "--output": output.output is not None,
+        "--explain": output.explain,
+        "--full": output.full,
+    }
+    check_alone(used.items())
+    base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
+    return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
 
 
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
