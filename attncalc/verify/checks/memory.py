@@ -95,7 +95,7 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
     reported = list(_allocator_figures(name, label, kernel, moment, measured))
     if not is_predicted:
         reported.append(_reported("inside kernels", f"workspace_{name}_{kernel}", label, inside, UNPREDICTED))
-    elif measured.allocated is not None and (buffers or inside):
+    elif measured.inside is not None and (buffers or inside):
         checks.append(_buffers_check(name, label, kernel, buffers, inside, tolerance))
     if libraries:
         reported.append(_reported("inside matmuls", f"libraries_{name}_{kernel}", label, libraries, LIBRARIES))
@@ -148,7 +148,9 @@ def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: in
 def _bytes_inside(measured: PeakMemory, *, attention: bool) -> int:
     """Return the bytes allocated inside attention kernels, or inside all other operators: the largest single call."""
     sizes = [
-        size for operator, size in measured.inside if attention == any(part in operator for part in ATTENTION_OPERATORS)
+        size
+        for operator, size in measured.inside or ()
+        if attention == any(part in operator for part in ATTENTION_OPERATORS)
     ]
     return max(sizes, default=0)
 

@@ -45,7 +45,8 @@ class PeakMemory(NamedTuple):
         reserved: all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU.
         driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
             None on a CPU.
-        inside: bytes allocated inside single operators and not returned, by the operator's name.
+        inside: bytes allocated inside single operators and not returned, by the operator's name; None if they were not
+            observed.
     """
 
     requested: int
@@ -53,7 +54,7 @@ class PeakMemory(NamedTuple):
     allocated: int | None = None
     reserved: int | None = None
     driver: int | None = None
-    inside: tuple[tuple[str, int], ...] = ()
+    inside: tuple[tuple[str, int], ...] | None = None
 
 
 class Device:

@@ -97,16 +97,16 @@ class Cuda(Device):
             allocated=_increase(before, after, ALLOCATED),
             reserved=after["reserved_bytes.all.peak"],
             driver=total - free,
-            inside=tuple((name, size) for name, size in inside.items() if size > 0),
+            inside=None if inside is None else tuple((name, size) for name, size in inside.items() if size > 0),
         )
 
-    def _inside_operators(self, run: Callable[[], Tensor]) -> dict[str, int]:
-        """Return the bytes allocated inside each operator; none if observing the run takes too much memory."""
+    def _inside_operators(self, run: Callable[[], Tensor]) -> dict[str, int] | None:
+        """Return the bytes allocated inside each operator; None if observing the run takes too much memory."""
         try:
             return live_tensors(run, _AllocatorProbe(self.torch)).inside
         except torch.OutOfMemoryError:
             self.empty_cache()
-            return {}
+            return None
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
