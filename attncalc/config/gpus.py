@@ -100,10 +100,21 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         flops=tuple(data["flops"].items()),
         measured="memory" in data,
         unified=unified,
+        compute_capability=_compute_capability(data.get("compute_capability")),
+        multiprocessors=data.get("multiprocessors"),
+        nvlink=data.get("nvlink"),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
         sources=tuple(data["sources"]),
     )
+
+
+def _compute_capability(text: str | None) -> tuple[int, int] | None:
+    """Return (9, 0) for '9.0'."""
+    if text is None:
+        return None
+    major, minor = text.split(".")
+    return int(major), int(minor)
 
 
 @cache
@@ -139,6 +150,14 @@ def schema() -> dict[str, Any]:
                 "additionalProperties": False,
             },
             "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},
+            "compute_capability": {
+                "description": "CUDA's compute capability as text: '9.0' for Hopper",
+                "type": "string",
+                "pattern": "^[0-9]{1,2}[.][0-9]$",
+                "$comment": "is not a number with one decimal, in quotes: '9.0'",
+            },
+            "multiprocessors": {"description": "streaming multiprocessors", **COUNT},
+            "nvlink": {"description": "whether several of these GPUs are connected by NVLink", "type": "boolean"},
             "notes": {"description": "what a reader of the figures must know", "type": "array", "items": TEXT},
             "sources": {
                 "description": "sources of the facts, the vendor's page first",

@@ -42,6 +42,7 @@ class EngineArgs:
         block_size: tokens per block (SGLang: per page).
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
+        enforce_eager: no CUDA graphs (vLLM).
         max_running_requests: concurrent requests (SGLang).
         speculative_tokens: tokens that a drafter proposes per step.
         speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
@@ -78,6 +79,7 @@ class EngineArgs:
     block_size: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
+    enforce_eager: bool = False
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0

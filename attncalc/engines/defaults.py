@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..units import GIB
 from .pipeline import stage_sizes
 
 if TYPE_CHECKING:
     from .base import EngineArgs
+    from .runtime import RuntimeFacts, RuntimeMemory
 
 
 class Limits(NamedTuple):
@@ -43,11 +44,10 @@ class EngineDefaults(NamedTuple):
     Attributes:
         title: the engine's name as people write it.
         limits: returns the limits of one forward pass.
+        runtime: returns what the engine keeps on a GPU besides weights and cache.
         share: returns the share of a GPU's memory that the engine uses, a decimal as text; its second argument is
             the number of devices that hold the model once.
         share_option: the engine's option for that share.
-        reserves: what that share must hold besides weights and cache: "tensors" (those of a forward pass, and a
-            constant), "constant" (the constant only) or "nothing".
         cache_dtype: default dtype of the cache, if it is not the model's.
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
@@ -56,13 +56,14 @@ class EngineDefaults(NamedTuple):
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
+        runtime_grows: whether `runtime` depends on the batch and the context.
     """
 
     title: str
     limits: Callable[[EngineArgs], Limits]
+    runtime: Callable[[RuntimeFacts], RuntimeMemory]
     share: Callable[[EngineArgs, int], str] = whole_memory
     share_option: str = "--gpu-memory-utilization"
-    reserves: Literal["tensors", "constant", "nothing"] = "tensors"
     cache_dtype: str | None = None
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
@@ -71,3 +72,4 @@ class EngineDefaults(NamedTuple):
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     must_fit_one: bool = False
     whole_prompts: bool = False
+    runtime_grows: bool = False

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..cost.common import cache_dtype
+from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, fit, min_gpus
+from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
 from ..units import BYTES, NO_UNIT, TOKENS, count, human
-from .notes import context_notes, device_notes, model_notes
+from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, wrapped
@@ -92,18 +94,42 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
         "fits": result.fits,
+        "verdict": result.verdict,
+        "runtime": runtime_facts(result),
         "facts": list(result.layout.facts),
         "log_lines": list(result.pool.log_lines),
         "refused": None,
     }
 
 
-def fit_facts(result: FitResult, verdict_text: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
-    """Return the keys of JSON that only this command has; `verdict_text` is the verdict as a sentence."""
+def runtime_facts(result: FitResult) -> list[dict[str, Any]]:
+    """Return the parts of the reserve for JSON, in bytes; none if the reserve was given."""
+    if result.budget.reserve is None:
+        return []
+    runtime = result.budget.reserve.runtime
+    parts = [(part, True) for part in runtime.parts] + [(part, False) for part in runtime.outside]
+    return [
+        {
+            "name": part.name,
+            "label": part.label,
+            "low": part.low,
+            "expected": int(part.expected),
+            "high": part.high,
+            "source": part.source,
+            "in_share": in_share,
+        }
+        for part, in_share in parts
+    ]
+
+
+def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
+    """Return the keys of JSON that only this command has; `summary` is the verdict as a sentence."""
     resolved = result.resolved
     return {
         "fits": result.fits,
-        "verdict": verdict_text,
+        "verdict": result.verdict,
+        "summary": summary,
+        "runtime": runtime_facts(result),
         "suggestions": [
             {
                 "change": suggestion.change,
@@ -152,6 +178,8 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ),
         ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
         ("kv_bytes_per_sequence", f"one sequence of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -186,10 +214,14 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
 def term_figures(result: FitResult) -> tuple[Figure, ...]:
     """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
-    reserve = result.budget.reserve.parts if result.budget.reserve else ()
+    runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
     return (
         *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
-        *(Figure(name, label, part, BYTES, ESTIMATED) for name, label, part in reserve),
+        *(Figure(part.name, part.label, part.expected, BYTES, part.source) for part in runtime.parts),
+        *(
+            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
+            for name, label, term in runtime.terms
+        ),
     )
 
 
@@ -197,18 +229,26 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 
 def verdict(result: FitResult) -> str:
-    """Return the verdict as a sentence: 'FITS: ...' or 'DOES NOT FIT: ...'."""
+    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
     workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
-    if result.fits:
+    if result.verdict == "fits":
         maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
         return f"FITS: {batch} ({maximum})."
+    answer = {"may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}[result.verdict]
     if limit is not None and workload.batch > limit:
-        return f"DOES NOT FIT: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
-    if budget.short:
-        return f"DOES NOT FIT: weights and reserve need {human(budget.short, BYTES)} more than is usable."
-    needed, free = human(result.needed, BYTES), human(budget.kv_memory, BYTES)
-    return f"DOES NOT FIT: {batch} need{'s'[: workload.batch == 1]} {needed}, {free} free."
+        return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
+    if result.verdict == "does_not_fit" and not budget.kv_memory_high:
+        short = human(-budget.room("high"), BYTES)
+        return f"{answer}: weights and reserve need {short} more than is usable."
+    needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
+    return f"{answer}: {needed}, {memory_range(budget)} free."
+
+
+def memory_range(budget: MemoryBudget) -> str:
+    """Return the memory for the cache with its range: '4.1 GiB to 4.6 GiB', or one figure without a range."""
+    low, high = human(budget.kv_memory_low, BYTES), human(budget.kv_memory_high, BYTES)
+    return low if low == high else f"{low} to {high}"
 
 
 def verdict_table(text: str) -> Table:
@@ -234,11 +274,16 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     equal = "= " if rows else ""
     device_note = " of one device" if resolved.devices > 1 and not rows else ""
     rows.append((f"{equal}KV memory{device_note}", "kv_memory"))
-    return Table(
-        (LABEL, Column(), Column()),
-        tuple((label, by_name[name].human, by_name[name].exact) for label, name in rows),
-        strong=frozenset({len(rows) - 1}),
-    )
+    cells = [(label, by_name[name].human, by_name[name].exact) for label, name in rows]
+    if budget.reserve and budget.reserve.low != budget.reserve.high:
+        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve") + 1
+        cells[at_reserve:at_reserve] = [
+            (f"    {part.label}", human(part.expected, BYTES), f"{human(part.low, BYTES)} to {human(part.high, BYTES)}")
+            for part in budget.reserve.runtime.parts
+        ]
+        cells.append(("  with the reserve's range", "", memory_range(budget)))
+        return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 2}))
+    return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 1}))
 
 
 def pool_table(result: FitResult, figures: tuple[Figure, ...], details: tuple[Figure, ...]) -> Table:
@@ -301,7 +346,7 @@ def limit(figure: Figure) -> str:
 
 def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
     """Return the table of suggestions: the options to type, and the concurrent requests that they allow."""
-    if result.fits:
+    if result.verdict == "fits":
         return ()
     if not changes:
         return (Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),)),)
@@ -337,9 +382,11 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if budget.weights:
         notes += budget.weights.notes
-    if budget.reserve and budget.reserve.note:
-        notes.append(budget.reserve.note)
-    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.parts:
+    if result.verdict == "may_not_fit":
+        notes.append(f"{WARNING}the reserve is an estimate, and whether this fits depends on it.")
+    if budget.reserve:
+        notes += budget.reserve.runtime.notes
+    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.runtime.parts:
         notes.append(
             "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
             "'concurrent requests' is computed for the memory shown."

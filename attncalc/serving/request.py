@@ -143,6 +143,12 @@ class ResolvedRequest(NamedTuple):
         """
         return dataclasses.replace(self.args, sequences=self.request.engine_args.get("sequences"))
 
+    def slots(self, batch: int) -> int | None:
+        """Return the slots of a server for `batch` sequences: as given, or one for each; None without slots."""
+        if not self.defaults.max_slots:
+            return self.args.sequences
+        return self.args_without_slots.sequences or min(batch, self.defaults.max_slots)
+
     def limits(self, batch: int, context: int) -> Limits | None:
         """Return the most tokens and sequences of one forward pass; None without a GPU.
 

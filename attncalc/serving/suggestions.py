@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitRequest, FitResult, fit, fits, with_other_gpus
+from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .request import ResolvedRequest, resolve
 from .weights import as_weights
 
@@ -37,12 +37,12 @@ class _Change(NamedTuple):
 
 
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
-    """Return the changes of which each makes the request fit; () if it fits already, or no change helps.
+    """Return the changes of which each makes the request fit for sure; () if it does already, or no change helps.
 
     Two changes are combined only if no single one is enough: narrow weights with a narrow cache, then a narrow cache
     with more GPUs.
     """
-    if result.fits:
+    if result.verdict == "fits":
         return ()
     resolved = result.resolved
     gpus = list(_working(_more_gpus(resolved), stop=True))
@@ -71,7 +71,7 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
             result = fit(change.request)
         except AttncalcError:  # this engine or this model does not support it
             continue
-        if result.fits:
+        if result.verdict == "fits":
             yield Suggestion(change.words, change.flag, result)
             if stop:
                 return
@@ -80,7 +80,7 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
     current = resolved.gpus if resolved.whole_layers else resolved.devices
     for request in with_other_gpus(resolved):
-        if (request.gpus or 1) > current and fits(request):
+        if (request.gpus or 1) > current and possible_verdict(request) == "fits":
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
             pp = f" --pp {request.pp}" if request.pp > 1 else ""
             yield _Change(f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}", request)
@@ -106,13 +106,13 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _shorter_context(result: FitResult) -> Iterator[_Change]:
-    if result.max_context:
-        context = int(result.max_context)
+    context, _ = sure_limits(result.resolved)
+    if context:
         request = result.request.with_workload(context=context)
         yield _Change(f"{count(context)} tokens of context", f"--context {context}", request)
 
 
 def _smaller_batch(result: FitResult) -> Iterator[_Change]:
-    if result.max_batch:
-        batch = int(result.max_batch)
+    _, batch = sure_limits(result.resolved)
+    if batch:
         yield _Change(plural(batch, "sequence"), f"--batch {batch}", result.request.with_workload(batch=batch))

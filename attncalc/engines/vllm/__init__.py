@@ -30,6 +30,7 @@ _OPTIONS = frozenset(
         "block_size",
         "max_num_batched_tokens",
         "max_num_seqs",
+        "enforce_eager",
         "speculative_tokens",
         "speculative_layers",
         "prefix_caching",
