@@ -66,8 +66,9 @@ class Gpu:
         flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
         measured: whether `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
         unified: whether the memory is shared with the host.
-        compute_capability: CUDA's compute capability, (9, 0) for Hopper; None if unknown or not NVIDIA's.
-        multiprocessors: streaming multiprocessors; None if unknown.
+        multiprocessors: streaming multiprocessors of an NVIDIA GPU, which decide the sizes of some kernels' buffers; 0
+            if unknown.
+        compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
         aliases: other names.
         notes: what users of its figures should know.
@@ -83,8 +84,8 @@ class Gpu:
     flops: tuple[tuple[str, int], ...]
     measured: bool = True
     unified: bool = False
+    multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
-    multiprocessors: int | None = None
     nvlink: bool | None = None
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -266,3 +266,22 @@ def test_a_gpu_file_is_shown(ask: Ask, tmp_path: Path) -> None:
     answer = ask("gpus", "no-such-gpu")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")
+
+
+CORES_PER_MULTIPROCESSOR = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
+"""fp32 cores; 128 with any other compute capability (CUDA C++ Programming Guide, arithmetic instructions)."""
+
+
+@pytest.mark.parametrize("name", [n for n in gpu_names() if gpu(n).multiprocessors])
+def test_multiprocessors_explain_the_fp32_peak_at_a_possible_clock(name: str) -> None:
+    spec = gpu(name)
+    assert spec.compute_capability
+    cores = spec.multiprocessors * CORES_PER_MULTIPROCESSOR.get(spec.compute_capability, 128)
+    clock = spec.peak("fp32") / (2 * cores)  # a core does one multiply-add per cycle: 2 FLOP
+    assert 1.2e9 < clock < 2.7e9
+
+
+def test_a_compute_capability_is_read_as_two_numbers(tmp_path: Path) -> None:
+    assert mine(tmp_path, 'compute_capability: "12.1"\nmultiprocessors: 48').compute_capability == (12, 1)
+    with pytest.raises(AttncalcError, match="compute_capability"):
+        mine(tmp_path, "compute_capability: sm_90")

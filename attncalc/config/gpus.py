@@ -100,8 +100,8 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         flops=tuple(data["flops"].items()),
         measured="memory" in data,
         unified=unified,
+        multiprocessors=int(data.get("multiprocessors", 0)),
         compute_capability=_compute_capability(data.get("compute_capability")),
-        multiprocessors=data.get("multiprocessors"),
         nvlink=data.get("nvlink"),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
@@ -110,7 +110,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
 
 
 def _compute_capability(text: str | None) -> tuple[int, int] | None:
-    """Return (9, 0) for '9.0'."""
+    """Return "9.0" as (9, 0)."""
     if text is None:
         return None
     major, minor = text.split(".")
@@ -142,6 +142,16 @@ def schema() -> dict[str, Any]:
                 **COUNT,
             },
             "bandwidth": {"description": "memory bandwidth in bytes/s", **COUNT},
+            "compute_capability": {
+                "description": "NVIDIA's compute capability, which decides the kernels that run",
+                "type": "string",
+                "pattern": r"^\d{1,2}\.\d$",
+                "$comment": 'is not a compute capability; write it in quotes, as "9.0"',
+            },
+            "multiprocessors": {
+                "description": "streaming multiprocessors of an NVIDIA GPU, as torch reports them",
+                **COUNT,
+            },
             "flops": {
                 "description": "dense FLOP/s (without sparsity) by dtype",
                 "$comment": _EXAMPLE,
@@ -149,15 +159,8 @@ def schema() -> dict[str, Any]:
                 "properties": {dtype: {"description": f"FLOP/s in {dtype}", **_FLOPS} for dtype in FLOPS_DTYPES},
                 "additionalProperties": False,
             },
-            "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},
-            "compute_capability": {
-                "description": "CUDA's compute capability as text: '9.0' for Hopper",
-                "type": "string",
-                "pattern": "^[0-9]{1,2}[.][0-9]$",
-                "$comment": "is not a number with one decimal, in quotes: '9.0'",
-            },
-            "multiprocessors": {"description": "streaming multiprocessors", **COUNT},
             "nvlink": {"description": "whether several of these GPUs are connected by NVLink", "type": "boolean"},
+            "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},
             "notes": {"description": "what a reader of the figures must know", "type": "array", "items": TEXT},
             "sources": {
                 "description": "sources of the facts, the vendor's page first",

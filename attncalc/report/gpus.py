@@ -86,6 +86,8 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
         "memory_gb": gpu.memory_gb,
         "memory_from_a_log": gpu.measured,
         "unified": gpu.unified,
+        "multiprocessors": gpu.multiprocessors or None,
+        "compute_capability": ".".join(map(str, gpu.compute_capability)) if gpu.compute_capability else None,
         "aliases": list(gpu.aliases),
         "notes": list(gpu.notes),
         "sources": list(gpu.sources),
