@@ -39,6 +39,7 @@ class RuntimeFacts:
         batch: concurrent sequences that are requested.
         context: tokens of each.
         weights: bytes of the weights on this device.
+        weights_dtype: dtype of the matrices that are multiplied: 'fp8' if activations are quantized too.
         first: whether the device has the model's first layer.
         last: whether the device has the model's last layer, and so the logits.
     """
@@ -52,6 +53,7 @@ class RuntimeFacts:
     batch: int
     context: int
     weights: int
+    weights_dtype: str
     first: bool = True
     last: bool = True
 

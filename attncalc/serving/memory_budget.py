@@ -10,7 +10,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve
-from .weights import Weights, weights
+from .weights import Weights, multiplied_as, weights
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
@@ -135,6 +135,7 @@ def runtime_facts(
         batch=workload.batch,
         context=workload.context,
         weights=weights_on_gpu,
+        weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
         first=first,
         last=last,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
-from ..estimate import estimated_runtime
+from .runtime import runtime
 from .versions import VllmVersion, vllm_version
 
 
@@ -39,4 +39,4 @@ def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
     return vllm_version(args.engine_version).utilization
 
 
-DEFAULTS = EngineDefaults("vLLM", _limits, estimated_runtime, _gpu_memory_utilization, must_fit_one=True)
+DEFAULTS = EngineDefaults("vLLM", _limits, runtime, _gpu_memory_utilization, must_fit_one=True)

@@ -1,0 +1,347 @@
+"""What vLLM keeps on a GPU besides weights and cache, by parts.
+
+vLLM measures it: it runs the model once on max_num_batched_tokens random tokens, samples from max_num_seqs of them, and
+subtracts the peak from its share of the memory (determine_available_memory in v1/worker/gpu_worker.py). The formulas
+follow that pass. They rest on the sources of 0.9.2 to 0.33.0, on 84 controlled starts of 0.15 to 0.20 on an H100
+(llm-d-incubation/llm-d-planner, pull request 205) and on some 60 public logs; `versions.py` lists what changed and when.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...model import Layers
+from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
+from ...units import GIB, count
+from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
+from .versions import VllmVersion, vllm_version
+
+_SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
+_MEASURED = "measured: 84 starts on an H100 and public logs"
+_RUNS = "84 controlled starts on an H100"
+MIB = 2**20
+_HOPPER = (9, 0)
+_LEAST_GRAPHS, _SPLITS, _ROWS = 130 * MIB, 32, 512
+
+
+class _Peak(NamedTuple):
+    """The largest tensors of the profile's two steps.
+
+    Attributes:
+        forward: bytes of the forward pass.
+        sampler: bytes of the sampler; 0 on a stage without the logits.
+        experts: bytes of the experts' workspace.
+    """
+
+    forward: Quantity
+    sampler: Quantity
+    experts: Quantity
+
+
+def runtime(facts: RuntimeFacts) -> RuntimeMemory:
+    """Return what vLLM keeps in its share of one GPU besides weights and cache."""
+    version = vllm_version(facts.args.engine_version)
+    v2_runner = _uses_v2_runner(facts, version)
+    peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
+    parts = [
+        _activations(facts, version, peak),
+        _experts_workspace(version, peak),
+        _received(facts),
+        _sampler_states(facts, version, v2_runner=v2_runner),
+        _outside_torch(facts, version),
+        _graphs(facts, version, v2_runner=v2_runner),
+    ]
+    terms: list[Term] = [
+        ("forward_bytes", "tensors of the forward pass", peak.forward),
+        ("sampler_bytes", "tensors of the sampler", peak.sampler),
+        ("experts_bytes", "workspace of the experts", peak.experts),
+    ]
+    return RuntimeMemory(
+        tuple(part for part in parts if part is not None),
+        _notes(facts),
+        tuple(term for term in terms if term[2]),
+    )
+
+
+def _uses_v2_runner(facts: RuntimeFacts, version: VllmVersion) -> bool:
+    layers = [group for _, group in facts.whole.groups()]
+    return version.uses_v2_runner(
+        facts.args.model_type,
+        dense=not any(group.mlp and group.mlp.n_experts for group in layers),
+        hybrid=any(spec.scales_with == "never" for group in layers for spec in group.cache()),
+    )
+
+
+# The profile's pass
+
+
+def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart:
+    """Return the larger of forward pass and sampler: the first is freed before the second."""
+    forward = named(peak.forward, "forward_bytes", "bytes of the tensors of a forward pass")
+    if not version.keeps_experts_workspace and peak.experts:
+        forward = forward + named(peak.experts, "experts_bytes", "bytes of the workspace of the experts")
+    sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
+    larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
+    rows, tokens = min(facts.limits), facts.limits.tokens
+    label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
+    # The widths that are held at once differ by model: 3 to 4.5 times d_model.
+    width = facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8
+    low = max(int(forward) - width * 3 // 4, int(sampler)) - GIB // 20
+    high = max(int(forward) + width * 3 // 4, int(sampler)) + GIB // 10
+    if version.splits_workspaces:
+        high += int(larger)
+    return RuntimePart("activations", label, max(0, low), larger, high, f"vLLM {version.name}, {_SOURCE}; {_RUNS}")
+
+
+def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Quantity:
+    """Return the bytes of the sampler's tensors: R V (bytes + scratch), and hidden states of N and R tokens.
+
+    The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
+    """
+    if not facts.last or not facts.whole.vocab_size:
+        return quantity(0)
+    tokens, width = _tokens(facts), _width(facts)
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    rows = minimum(tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
+    vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+    scratch = symbol("scratch", version.sampler_scratch(v2_runner), "bytes per logit that sampling takes")
+    logits = rows * vocab * (width + scratch)
+    hidden = (tokens + 2 * rows) * d_model * width
+    total: int = logits + hidden + _matmul_workspace(facts)
+    if _has_top_k_buffer(facts, version, v2_runner=v2_runner):
+        multiprocessors = symbol("multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors")
+        total = total + 4 * multiprocessors * vocab
+    return quantity(total)
+
+
+def _has_top_k_buffer(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> bool:
+    if not version.has_top_k_buffer or not facts.gpu.multiprocessors or v2_runner:
+        return False
+    has_flashinfer = (facts.gpu.compute_capability or (0, 0)) >= (8, 0)
+    return not (version.samples_with_flashinfer and has_flashinfer)
+
+
+def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+    """Return the bytes of the forward pass: the widest part of a layer, and 3.75 d_model beside it.
+
+    An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
+    d_model 4,096; other models have 3 to 4.5. With fp8 or int8 weights the product is quantized, 1 byte each.
+    """
+    tokens, width = _tokens(facts), _width(facts)
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    groups = [layers for _, layers in facts.model.plain().groups()]
+    mlp_width = max((_dense_width(layers) for layers in groups), default=0)
+    heads_width = max((_heads_width(layers) for layers in groups), default=0)
+    gated = 3 if any(layers.mlp and layers.mlp.gated for layers in groups) else 2
+    d_ff = symbol("d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device")
+    if gated * mlp_width >= heads_width:
+        widest = gated * d_ff
+    else:
+        widest = symbol("heads", heads_width, "elements of q, k, v and attention's output on one device")
+    result = tokens * width * widest + tokens * width * d_model * 15 // 4 + _matmul_workspace(facts)
+    if facts.weights_dtype in ("fp8", "int8") and mlp_width:
+        result = result + tokens * d_ff
+    expanded = _expanded_latents(facts, version)
+    return quantity(result + expanded if expanded else result)
+
+
+def _dense_width(layers: Layers) -> int:
+    """Return the width of a layer's MLP, or of its shared experts."""
+    if layers.mlp is None:
+        return 0
+    if not layers.mlp.n_experts:
+        return int(layers.mlp.d_ff)
+    return int(layers.mlp.d_ff_shared or (layers.mlp.n_shared_experts or 0) * layers.mlp.d_ff)
+
+
+def _heads_width(layers: Layers) -> int:
+    widths = layers.attention.widths()
+    return int(
+        widths.n_heads * (widths.d_qk + widths.d_v) + widths.n_kv_heads * (widths.d_qk + widths.d_v) + widths.extra
+    )
+
+
+def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile allocates; 0 without MLA.
+
+    The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
+    Source: determine_chunked_prefill_workspace_size (mla_attention.py).
+    """
+    kinds = [layers.attention for _, layers in facts.model.plain().groups() if layers.attention.label == "MLA"]
+    if not kinds or not version.profiles_prefix_of_latents:
+        return 0
+    block = facts.args.block_size or 64
+    sequences = facts.limits.sequences
+    chunk = max(min(max(8 * facts.context, 4 * sequences * block), 64 * 1024), sequences * block)
+    widths = kinds[0].widths()
+    tokens = symbol("chunk", chunk, "tokens of a cached prefix that are expanded at once")
+    nope = int(getattr(kinds[0], "d_nope", widths.d_qk))
+    heads = symbol("n_heads", int(widths.n_heads), "query heads on one device")
+    return tokens * heads * symbol("d_kv", nope + int(widths.d_v), "width of K without rope, and of V") * _width(facts)
+
+
+def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+    """Return the bytes of the workspace of the experts: the outputs of both products, for each expert that a token picks.
+
+    Source: workspace_shapes of TritonExperts (model_executor/layers/fused_moe/). gpt-oss' experts in MXFP4 have none on
+    Hopper, where Triton's own kernels run them.
+    """
+    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
+    if not mixtures:
+        return quantity(0)
+    if facts.whole.experts_dtype == "mxfp4" and facts.gpu.compute_capability == _HOPPER:
+        return quantity(0)
+    mlp = mixtures[0]
+    tokens: int = _tokens(facts)
+    if version.largest_experts_chunk is not None:
+        tokens = minimum(tokens, symbol("chunk_size", version.largest_experts_chunk, "tokens in one chunk"))
+    picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
+    d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
+    d_model = symbol("d_model", int(mlp.d_latent or facts.whole.main.d_model), "width of the model")
+    return quantity(
+        tokens * picked * (maximum(d_expert, d_model) + maximum(2 * d_expert, d_model)) * _width(facts)
+    )
+
+
+def _experts_workspace(version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+    if not version.keeps_experts_workspace or not peak.experts:
+        return None
+    size = int(peak.experts)
+    source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
+    return RuntimePart("experts", "experts' workspace", size * 9 // 10, peak.experts, size * 5 // 4, source)
+
+
+def _received(facts: RuntimeFacts) -> RuntimePart | None:
+    """Return what a later pipeline stage receives: hidden states and the residual."""
+    if facts.first:
+        return None
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    size = quantity(2 * _tokens(facts) * d_model * _width(facts))
+    return RuntimePart("received", "tokens of the stage before", int(size), size, int(size), f"{_SOURCE}; {_RUNS}")
+
+
+def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
+    """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per logit."""
+    if not facts.last or not facts.whole.vocab_size or not version.counts_sampler_states(v2_runner):
+        return None
+    sequences = symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+    vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+    size = quantity(sequences * vocab * 33 // 8)
+    source = f"vLLM {version.name}, v1/worker/gpu/sample/penalties.py"
+    return RuntimePart("sampler_states", "sampler's counts of tokens", int(size), size, int(size), source)
+
+
+# What PyTorch does not allocate, and graphs
+
+
+def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
+    """Return what is allocated outside PyTorch: libraries' code, kernels, communication. It is measured, not derived."""
+    layers = facts.model.main.n_layers
+    base = 130 if not version.profiles_graphs_early or facts.args.enforce_eager else 225
+    base = 100 if version.v0 else base
+    low, high = 50, 150  # thousandths of a GiB
+    tp = facts.args.tp
+    label = "outside PyTorch: libraries"
+    total = symbol("libraries", base * GIB // 1000, "bytes measured outside PyTorch on one GPU")
+    if version.profiles_graphs_early and not facts.args.enforce_eager:
+        total = total + layers * symbol("per_layer", GIB * 8 // 10000, "bytes measured per layer")
+    if tp > 1:
+        label += ", communication"
+        links, low, high = _communication(facts, version)
+        total = total + symbol("communication", links * GIB // 1000, "bytes measured for tensor parallelism")
+    if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
+        high += 200
+    size = quantity(total)
+    return RuntimePart(
+        "outside_torch",
+        label,
+        max(0, int(size) - low * GIB // 1000),
+        size,
+        int(size) + high * GIB // 1000,
+        _MEASURED,
+    )
+
+
+def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[int, int, int]:
+    """Return (expected, below, above) in thousandths of a GiB: what tensor parallelism takes outside PyTorch.
+
+    Over NVLink 1.83 GiB from 0.15 on (H100), 1.26 before (H200, A800); over PCIe 0.1 with two GPUs, 0.6 with more.
+    """
+    if facts.gpu.nvlink is None:
+        return 700, 700, 1500
+    if facts.gpu.nvlink:
+        measured = version.has_symmetric_memory and facts.gpu.compute_capability == _HOPPER and facts.args.tp <= 4
+        return (1830 if version.has_symmetric_memory else 1260), (100 if measured else 700), (200 if measured else 700)
+    return (100, 150, 450) if facts.args.tp == 2 else (600, 500, 750)
+
+
+def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
+    """Return vLLM's estimate of its CUDA graphs; None where it does not subtract them.
+
+    The estimate is the first capture, and the second for each further size (profile_cudagraph_memory). On Hopper the
+    first holds the buffer of FlashAttention 3's splits, heads x d_head x 512 rows x 32 splits in fp32: every one of 40
+    logged values agrees. The rest is fitted: 130 MiB for a first capture without it, 2 + 0.34 L MiB for a further one;
+    off by 0.16 GiB on average, by 0.93 at worst.
+    """
+    if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
+        return None
+    sizes = symbol("sizes", len(capture_sizes(facts)), "batch sizes with a CUDA graph")
+    layers = symbol("L", facts.model.main.n_layers, "layers on this device")
+    per_graph = (2 * MIB) + layers * symbol("per_layer", MIB * 34 // 100, "bytes of a graph per layer")
+    first: int = symbol("first", _LEAST_GRAPHS, "bytes of the first graph")
+    if facts.gpu.compute_capability == _HOPPER:
+        splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
+        first = maximum(splits, first)
+    size = quantity(first + (sizes - 1) * per_graph)
+    source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {_RUNS}"
+    return RuntimePart(
+        "cuda_graphs", "CUDA graphs", max(0, int(size) - GIB * 3 // 10), size, int(size) + GIB * 6 // 10, source
+    )
+
+
+def _splits_buffer(facts: RuntimeFacts) -> int:
+    """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128."""
+    widths = [layers.attention.widths() for _, layers in facts.model.plain().groups()]
+    heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
+    return heads * _ROWS * _SPLITS * 4
+
+
+def capture_sizes(facts: RuntimeFacts) -> list[int]:
+    """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2 max_num_seqs and 512.
+
+    Source: _set_cudagraph_sizes (config/vllm.py).
+    """
+    largest = min(2 * facts.limits.sequences, 512, facts.limits.tokens)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    return [size for size in sizes if size <= largest]
+
+
+# Notes
+
+
+def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
+    """Return which limits are assumed: they decide most of the activations."""
+    limits = {
+        "--max-num-seqs": (facts.args.max_num_seqs, facts.limits.sequences),
+        "--max-num-batched-tokens": (facts.args.max_num_batched_tokens, facts.limits.tokens),
+    }
+    assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
+    notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    if assumed:
+        notes.insert(0, f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
+                        "this GPU. The reserve depends on them.")
+    return tuple(notes)
+
+
+def _tokens(facts: RuntimeFacts) -> Quantity:
+    return symbol("N", facts.limits.tokens, "max_num_batched_tokens")
+
+
+def _width(facts: RuntimeFacts) -> Quantity:
+    return symbol("bytes", facts.args.dtype.bits // 8, "bytes of an activation's element")
+
+
+def _matmul_workspace(facts: RuntimeFacts) -> Quantity:
+    """Return cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
+    large = (facts.gpu.compute_capability or (0, 0)) in (_HOPPER, (10, 0))
+    return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")
