@@ -58,6 +58,7 @@ class EngineArgs:
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
+        max_model_len: tokens of the requested context, on which some defaults depend.
         swap_space: bytes of host memory for blocks (vLLM before V1).
         device_memory: bytes of one GPU, on which some defaults depend.
         device: name of the GPU, on which some defaults depend.
@@ -95,6 +96,7 @@ class EngineArgs:
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
+    max_model_len: int | None = None
     swap_space: int | None = None
     device_memory: int | None = None
     device: str = ""
@@ -120,7 +122,12 @@ class EngineArgs:
             )
 
 
-_NOT_OPTIONS = frozenset({"tp", "source", "device_memory", "device", "n_kv_heads", "model_type", "attentions"})
+_NOT_OPTIONS = frozenset(
+    {
+        *("tp", "source", "max_model_len", "device_memory", "device"),
+        *("n_kv_heads", "model_type", "attentions"),
+    }
+)
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""
 
 

@@ -12,7 +12,7 @@ from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
-from ..units import BYTES, NO_UNIT, TOKENS, count, human
+from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
@@ -242,13 +242,24 @@ def verdict(result: FitResult) -> str:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and reserve need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
-    return f"{answer}: {needed}, {memory_range(budget)} free."
+    return f"{answer}: {needed}, {_bare_range(budget)} free."
 
 
 def memory_range(budget: MemoryBudget) -> str:
-    """Return the memory for the cache with its range: '4.1 GiB to 4.6 GiB', or one figure without a range."""
-    low, high = human(budget.kv_memory_low, BYTES), human(budget.kv_memory_high, BYTES)
-    return low if low == high else f"{low} to {high}"
+    """Return the memory for the cache with its range: '4.1 to 4.6 GiB', or one figure without a range."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else gib_range(low, high)
+
+
+def _bare_range(budget: MemoryBudget) -> str:
+    """Return `memory_range` without the unit of a range, which stands beside another figure: '4.1 to 4.6'."""
+    text = memory_range(budget)
+    return text.removesuffix(" GiB") if " to " in text else text
+
+
+def gib_range(low: int, high: int) -> str:
+    """Return a range of bytes in GiB: '4.1 to 4.6 GiB'."""
+    return f"{low / GIB:.1f} to {high / GIB:.1f} GiB"
 
 
 def verdict_table(text: str) -> Table:
@@ -275,14 +286,15 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     device_note = " of one device" if resolved.devices > 1 and not rows else ""
     rows.append((f"{equal}KV memory{device_note}", "kv_memory"))
     cells = [(label, by_name[name].human, by_name[name].exact) for label, name in rows]
-    if budget.reserve and budget.reserve.low != budget.reserve.high:
-        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve") + 1
-        cells[at_reserve:at_reserve] = [
-            (f"    {part.label}", human(part.expected, BYTES), f"{human(part.low, BYTES)} to {human(part.high, BYTES)}")
-            for part in budget.reserve.runtime.parts
+    reserve = budget.reserve
+    if reserve and reserve.low != reserve.high:
+        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve")
+        cells[at_reserve] = (*cells[at_reserve][:2], gib_range(reserve.low, reserve.high))
+        cells[-1] = (*cells[-1][:2], memory_range(budget))
+        cells[at_reserve + 1 : at_reserve + 1] = [
+            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", gib_range(part.low, part.high))
+            for part in reserve.runtime.parts
         ]
-        cells.append(("  with the reserve's range", "", memory_range(budget)))
-        return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 2}))
     return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 1}))
 
 

@@ -26,7 +26,7 @@ _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
-        *("device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -179,6 +179,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         pp=request.pp,
         dcp=request.dcp,
         source=workload.source,
+        max_model_len=workload.context,
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,

@@ -61,7 +61,8 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
             for more in _more_gpus(resolve(cache.request))
         )
         gpus = list(_working(both, stop=True))
-    return (*gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
+    fewer = _working(_fewer_sequences(resolved), stop=True)
+    return (*fewer, *gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
 
 
 def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
@@ -103,6 +104,15 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
         if dtype(name).bits < bits:
             request = resolved.request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)
+
+
+def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield smaller limits of the sequences in one step: the sampler holds their logits."""
+    facts = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    for sequences in resolved.defaults.fewer_sequences:
+        if facts is not None and resolved.workload.batch <= sequences < facts.sequences:
+            request = resolved.request.with_engine_args(max_num_seqs=sequences)
+            yield _Change(f"{plural(sequences, 'sequence')} per step", f"--max-num-seqs {sequences}", request)
 
 
 def _shorter_context(result: FitResult) -> Iterator[_Change]:
