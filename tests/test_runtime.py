@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.engines.runtime import RuntimeMemory, RuntimePart, no_runtime
+from attncalc.engines.vllm.refusals import refusal
 from attncalc.engines.vllm.runtime import capture_sizes
 from attncalc.quantity import symbol
 from attncalc.serving.fit import FitResult, fit
-from attncalc.serving.request import FitRequest
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -224,3 +225,41 @@ def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
     for flag in flags:
         answer = ask(*command, *(() if "--context" in flag else context), *flag, "--json")
         assert json.loads(answer.out)["verdict"] == "fits"
+
+
+# What vLLM refuses, and the longest context
+
+
+def test_vllm_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "h100", "--context", "40961")
+    answer = ask(*command)
+    assert answer.code == 1
+    assert "DOES NOT START: context 40,961 is beyond the model's maximum of 40,960." in answer.out
+    assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in answer.out
+    document = json.loads(ask(*command, "--json").out)
+    assert (document["verdict"], document["fits"]) == ("does_not_fit", False)
+    assert [change["flag"] for change in document["suggestions"]] == ["--context 40960"]
+    assert ask(*command, "--allow-long-max-model-len").code == 0
+    assert ask("fit", "qwen3-8b", "--gpu", "h100", "--context", "40960").code == 0
+
+
+def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
+    # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log of Qwen3-14B
+    qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads
+    args = resolve(FitRequest(qwen, Workload.decode(1, 100), kv_memory=GIB)).args
+    refused = refusal(qwen, dataclasses.replace(args, tp=5))
+    assert refused is not None
+    assert refused.reason == "--tp 5 does not divide the padded vocabulary of 151,936"
+    assert refused.tip == "Use a --tp that does: 1, 2, 4."
+    assert refusal(qwen, dataclasses.replace(args, tp=2)) is None
+
+
+@pytest.mark.parametrize("text", ["auto", "-1"])
+def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--context")
+    document = json.loads(ask(*command, text, "--json").out)
+    assert document["verdict"] == "fits"
+    longest = document["workload"]["context"]
+    assert json.loads(ask(*command, str(longest + 16), "--json").out)["verdict"] == "may_not_fit"
+    enough = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").out)
+    assert enough["workload"]["context"] == 40_960  # the model's maximum

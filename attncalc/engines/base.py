@@ -43,6 +43,7 @@ class EngineArgs:
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
         enforce_eager: no CUDA graphs (vLLM).
+        allow_long_max_model_len: a context beyond the model's maximum (vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN).
         max_running_requests: concurrent requests (SGLang).
         speculative_tokens: tokens that a drafter proposes per step.
         speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
@@ -81,6 +82,7 @@ class EngineArgs:
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enforce_eager: bool = False
+    allow_long_max_model_len: bool = False
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0

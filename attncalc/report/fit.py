@@ -232,6 +232,8 @@ def verdict(result: FitResult) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
     workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
+    if result.refusal:
+        return f"DOES NOT START: {result.refusal.reason}."
     if result.verdict == "fits":
         maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
         return f"FITS: {batch} ({maximum})."
@@ -382,6 +384,15 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
 # Notes
 
 
+def _warnings(result: FitResult) -> list[str]:
+    """Return why the engine does not start, or that the verdict depends on an estimate."""
+    if result.refusal:
+        return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
+    if result.verdict == "may_not_fit":
+        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+    return []
+
+
 def fit_notes(result: FitResult) -> tuple[str, ...]:
     """Return the notes, the engine's own last."""
     resolved, budget = result.resolved, result.budget
@@ -394,8 +405,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if budget.weights:
         notes += budget.weights.notes
-    if result.verdict == "may_not_fit":
-        notes.append(f"{WARNING}the reserve is an estimate, and whether this fits depends on it.")
+    notes += _warnings(result)
     if budget.reserve:
         notes += budget.reserve.runtime.notes
     if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.runtime.parts:

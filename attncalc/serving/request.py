@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..engines import engine_defaults
 from ..engines.base import EngineArgs
-from ..engines.defaults import EngineDefaults, Limits
+from ..engines.defaults import EngineDefaults, Limits, Refusal
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -134,6 +134,11 @@ class ResolvedRequest(NamedTuple):
     def replicas(self) -> int:
         """Copies of the model on the GPUs, each with requests of its own."""
         return self.gpus // self.devices if self.gpu and not self.whole_layers else 1
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the engine does not start, whatever the memory; None if it does."""
+        return self.defaults.refusal(self.request.model, self.args)
 
     @property
     def args_without_slots(self) -> EngineArgs:

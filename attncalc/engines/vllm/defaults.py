@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .refusals import refusal
 from .runtime import runtime
 from .versions import VllmVersion, vllm_version
 
@@ -49,5 +50,11 @@ def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
 
 
 DEFAULTS = EngineDefaults(
-    "vLLM", _limits, runtime, _gpu_memory_utilization, fewer_sequences=(128, 32, 8), must_fit_one=True
+    "vLLM",
+    _limits,
+    runtime,
+    _gpu_memory_utilization,
+    fewer_sequences=(128, 32, 8),
+    refusal=refusal,
+    must_fit_one=True,
 )
