@@ -206,7 +206,7 @@ def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdic
     assert {"activations", "outside_torch"} <= {part["name"] for part in document["runtime"]}
     screen = ask(*command)
     assert words in screen.out
-    assert re.search(r"= KV memory +\d\.\d\d GiB +\d\.\d to \d\.\d GiB", screen.out)
+    assert re.search(r"= KV memory +\d\.\d\d GiB +\d\.\d\d to \d\.\d\d GiB", screen.out)
 
 
 def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:

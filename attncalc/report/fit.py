@@ -248,25 +248,26 @@ def verdict(result: FitResult) -> str:
 
 
 def memory_range(budget: MemoryBudget) -> str:
-    """Return the memory for the cache with its range: '4.1 to 4.6 GiB', or one figure without a range."""
+    """Return the memory for the cache with its range: '4.10 to 4.60 GiB', or one figure without a range."""
     low, high = budget.kv_memory_low, budget.kv_memory_high
     return human(low, BYTES) if low == high else gib_range(low, high)
 
 
 def _bare_range(budget: MemoryBudget) -> str:
-    """Return `memory_range` without the unit of a range, which stands beside another figure: '4.1 to 4.6'."""
-    text = memory_range(budget)
-    return text.removesuffix(" GiB") if " to " in text else text
+    """Return `memory_range` with one decimal and no unit, beside a figure that has one: '4.1 to 4.6'."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else f"{low / GIB:.1f} to {high / GIB:.1f}"
 
 
 def gib_range(low: int, high: int) -> str:
-    """Return a range of bytes in GiB: '4.1 to 4.6 GiB'."""
-    return f"{low / GIB:.1f} to {high / GIB:.1f} GiB"
+    """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
+    return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
 
 
 def verdict_table(text: str) -> Table:
-    """Return the verdict as a table of one line."""
-    return Table((LABEL,), ((text,),), strong=frozenset({0}))
+    """Return the verdict as a table of one line, or more if it is long."""
+    lines = wrapped(text, "  ", WIDTH - 2)
+    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines))))
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
