@@ -22,7 +22,8 @@ _MEASURED = "measured: 84 starts on an H100 and public logs"
 _RUNS = "84 controlled starts on an H100"
 MIB = 2**20
 _HOPPER = (9, 0)
-_LEAST_GRAPHS, _SPLITS, _ROWS = 130 * MIB, 32, 512
+_FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+_SPLITS, _ROWS = 32, 512
 _LARGEST_ENCODER = 4 * GIB
 
 
@@ -330,26 +331,30 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
 def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
     """Return vLLM's estimate of its CUDA graphs; None where it does not subtract them.
 
-    The estimate is the first capture, and the second for each further size (profile_cudagraph_memory). On Hopper the
-    first holds the buffer of FlashAttention 3's splits, heads x d_head x 512 rows x 32 splits in fp32: all logged
-    values agree. The rest is fitted: 130 MiB for a first capture without it, 2 + 0.34 L MiB for a further one, off by
-    0.16 GiB on average, by 0.93 at worst; 2 + 0.24 L on other GPUs (logs of A100, L40S, RTX 5060 Ti, RTX PRO 6000). A
-    further capture counts at least 1 MiB, the low end of the range.
+    There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
+    The estimate is the largest first capture, and the second capture of each kind for every further size
+    (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x 512
+    rows x 32 splits in fp32: all logged values agree. The rest is fitted on an H100, off by 0.16 GiB on average and by
+    0.93 at worst: a piecewise graph takes (4 + 0.68 L) / 3 MiB, a full one half of that, and a first capture without
+    FlashAttention 3 130 MiB, 50 on other GPUs. Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further
+    capture counts at least 1 MiB, the low end of the range.
     """
     if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
         return None
-    sizes = symbol("sizes", len(capture_sizes(facts)), "batch sizes with a CUDA graph")
+    sizes = capture_sizes(facts)
+    piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
+    decodes = len([size for size in sizes if size <= facts.limits.sequences])
+    full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
+    full_graph = (2 * MIB + layers * symbol("per_layer", MIB * 34 // 100, "bytes of both graphs per layer")) // 3
     is_hopper = facts.gpu.compute_capability == _HOPPER
-    per_layer = symbol("per_layer", MIB * (34 if is_hopper else 24) // 100, "bytes of a graph per layer")
-    per_graph = 2 * MIB + layers * per_layer
-    first: int = symbol("first", _LEAST_GRAPHS, "bytes of the first graph")
+    first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
     if is_hopper:
         splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
-    size = quantity(first + (sizes - 1) * per_graph)
+    size = quantity(first + (2 * (piecewise - 1) + full - 1) * full_graph)
+    low = (len(sizes) + decodes - 2) * MIB + (_splits_buffer(facts) if is_hopper else 0)
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {_RUNS}"
-    low = int(sizes) * MIB + (_splits_buffer(facts) if is_hopper else 0)
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, int(size) + GIB * 6 // 10, source)
 
 
