@@ -53,6 +53,15 @@ def test_controlled_starts_are_predicted_on_average() -> None:
     assert percentile(errors, 0.9) < 0.22
 
 
+def test_graphs_on_an_h100_are_predicted_on_average() -> None:
+    # 0.18 and 0.19 log the estimate, and 0.20 is the first version that subtracts it
+    rows = [row for row in rows_of("vllm", "controlled") if "graphs" in row["logged"]]
+    errors = [predict({**row, "version": "0.20.0"}).runtime["cuda_graphs"] - row["logged"]["graphs"] for row in rows]
+    assert len(errors) == 45
+    assert mean(map(abs, errors)) < 0.16
+    assert max(map(abs, errors)) < 0.75
+
+
 def test_public_logs_are_predicted_in_the_median() -> None:
     rows = [row for row in rows_of("vllm", "public") if "weights" in row["logged"]]
     errors = [abs(error(row)) for row in rows]

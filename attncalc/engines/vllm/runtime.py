@@ -334,10 +334,11 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
     The estimate is the largest first capture, and the second capture of each kind for every further size
     (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x 512
-    rows x 32 splits in fp32: all logged values agree. The rest is fitted on an H100, off by 0.16 GiB on average and by
-    0.93 at worst: a piecewise graph takes (4 + 0.68 L) / 3 MiB, a full one half of that, and a first capture without
-    FlashAttention 3 130 MiB, 50 on other GPUs. Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further
-    capture counts at least 1 MiB, the low end of the range.
+    rows x 32 splits in fp32: all logged values agree. The rest is fitted on an H100, off by 0.13 GiB on average and by
+    0.7 at worst: a full graph takes (2 + 0.34 L) / 3 MiB, a piecewise one twice that, and a first capture without
+    FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton
+    (three models). Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further capture counts at least 1
+    MiB, the low end of the range.
     """
     if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
         return None
@@ -346,8 +347,10 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     decodes = len([size for size in sizes if size <= facts.limits.sequences])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
-    full_graph = (2 * MIB + layers * symbol("per_layer", MIB * 34 // 100, "bytes of both graphs per layer")) // 3
     is_hopper = facts.gpu.compute_capability == _HOPPER
+    many_kernels = "MLA" in facts.args.attentions or (is_hopper and facts.whole.experts_dtype == "mxfp4")
+    per_layer = symbol("per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer")
+    full_graph = (2 * MIB + layers * per_layer) // 3
     first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
     if is_hopper:
         splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
