@@ -247,7 +247,7 @@ def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
     context = ("--context", "37000")
     changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
     flags = [change["flag"].split() for change in changes]
-    assert ["--max-num-seqs", "32"] in flags
+    assert ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048"] in flags
     for flag in flags:
         answer = ask(*command, *(() if "--context" in flag else context), *flag, "--json")
         assert json.loads(answer.out)["verdict"] == "fits"

@@ -24,6 +24,10 @@ MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
 _SPLITS, _ROWS = 32, 512
+_FEWEST_TOKENS = 2048
+"""The smallest default of max_num_batched_tokens (arg_utils.py)."""
+_PIXELS = {"gemma3": 896 * 896 * 3 // 256}
+"""Values of the pixels of one token of an image, where it is not 28 x 28 x 3: Gemma 3 has 256 tokens per image."""
 _LARGEST_ENCODER = 4 * GIB
 
 
@@ -88,26 +92,50 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
     rows, tokens = min(facts.limits), facts.limits.tokens
     label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
-    # The widths that are held at once differ by model: 3 to 4.5 times d_model.
-    width = facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8
-    fewest = _fewest(facts)
-    # A server that is started with fewer sequences or tokens than the defaults needs less.
-    sampled = 0 if facts.args.max_num_seqs is None else int(sampler)
-    least = int(_forward(fewest, version)) - width * 3 // 4
-    if not version.keeps_experts_workspace:
-        least += int(_experts(fewest, version))
-    low = max(least, sampled) - GIB // 10
-    high = max(int(forward) + width * 3 // 4, int(sampler)) + GIB * 15 // 100
-    if version.splits_workspaces:
-        high += int(larger)
-    return RuntimePart("activations", label, max(0, low), larger, high, f"vLLM {version.name}, {_SOURCE}; {_RUNS}")
+    return RuntimePart(
+        "activations",
+        label,
+        _least_activations(facts, version, peak),
+        larger,
+        _most_activations(facts, version, peak) + (int(larger) if version.splits_workspaces else 0),
+        f"vLLM {version.name}, {_SOURCE}; {_RUNS}",
+    )
 
 
-def _fewest(facts: RuntimeFacts) -> RuntimeFacts:
-    """Return the facts with 2,048 tokens per step if their number is only assumed."""
+def _least_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the low end: without --max-num-seqs that of a server that is started with few sequences."""
+    sampler = 0 if facts.args.max_num_seqs is None else int(peak.sampler)
+    forward = _forward_with_experts(_with_tokens(facts, _FEWEST_TOKENS), version) - _margin(facts)
+    return max(0, max(forward, sampler) - GIB // 10)
+
+
+def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
+    forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
+    known = facts.args.max_num_seqs is not None
+    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+
+
+def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
+    experts = 0 if version.keeps_experts_workspace else int(_experts(facts, version))
+    return int(_forward(facts, version)) + experts
+
+
+def _margin(facts: RuntimeFacts) -> int:
+    """Return 0.75 d_model per token: the widths that are held at once are 3 to 4.5 times d_model by model."""
+    return facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8 * 3 // 4
+
+
+def _with_tokens(facts: RuntimeFacts, tokens: int) -> RuntimeFacts:
+    """Return the facts with that many tokens per step, if their number is only assumed."""
     if facts.args.max_num_batched_tokens is not None:
         return facts
-    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=min(facts.limits.tokens, 2048)))
+    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=tokens))
+
+
+def _llm_tokens(facts: RuntimeFacts) -> int:
+    """Return the default of the class LLM: 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
+    return max(facts.limits.tokens, 8192 if facts.limits.tokens <= _FEWEST_TOKENS else 16384)
 
 
 def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Quantity:
@@ -222,7 +250,8 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
 def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
     if not version.keeps_experts_workspace or not peak.experts:
         return None
-    low, high = int(_experts(_fewest(facts), version)), int(peak.experts)
+    low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
+    high = int(_experts(_with_tokens(facts, _llm_tokens(facts)), version))
     source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
     return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
 
@@ -238,7 +267,8 @@ def _encoder(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimeP
     if not facts.first or not getattr(facts.whole, "towers", ()):
         return None
     d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
-    pixels = symbol("pixels", 28 * 28 * 3, "values of the pixels of one token of an image")
+    per_token = _PIXELS.get(facts.args.model_type or "", 28 * 28 * 3)
+    pixels = symbol("pixels", per_token, "values of the pixels of one token of an image")
     size = quantity(_tokens(facts) * (d_model + pixels) * _width(facts))
     larger = max(int(peak.forward), int(peak.sampler))
     high = max(2 * int(size), _LARGEST_ENCODER - larger)
