@@ -289,3 +289,21 @@ def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> N
     assert json.loads(ask(*command, str(longest + 16), "--json").out)["verdict"] == "may_not_fit"
     enough = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").out)
     assert enough["workload"]["context"] == 40_960  # the model's maximum
+
+
+@pytest.mark.parametrize(("version", "whole"), [("0.13.0", 1), ("0.15.0", 2), ("0.16.0", 2), ("0.17.0", 1)])
+def test_some_versions_check_all_layers_against_one_stage(version: str, whole: int) -> None:
+    """vllm-project/vllm issue 34076: 24.0 GiB are needed of a stage that has half of the layers, 12.0 GiB."""
+    request = FitRequest(
+        load("llama3-70b"),
+        Workload.decode(1, 8192),
+        gpu=gpu("h100-80gb"),
+        gpus=4,
+        tp=2,
+        pp=2,
+        engine_args={"engine_version": version},
+    )
+    # 40 of 80 layers with 4 of 8 KV heads: 8,192 tokens and a block of 16, each 40 x 2 x 4 x 128 x 2 B
+    assert fit(request).needed == whole * (8192 + 16) * 40 * 2048
+    little = dataclasses.replace(request, gpu=None, gpus=None, kv_memory=GIB)
+    assert fit(little).fits  # a memory that was given is one device's

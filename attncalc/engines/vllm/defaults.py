@@ -56,5 +56,6 @@ DEFAULTS = EngineDefaults(
     _gpu_memory_utilization,
     fewer_sequences=(128, 32, 8),
     refusal=refusal,
+    checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,
     must_fit_one=True,
 )

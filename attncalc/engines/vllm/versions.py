@@ -140,6 +140,11 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 11, 1)
 
     @property
+    def aligns_latent_entries(self) -> bool:
+        """A token's latent is a multiple of 256 bytes (VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py)."""
+        return self.v0
+
+    @property
     def latent_alignment(self) -> int:
         """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
@@ -172,6 +177,14 @@ class VllmVersion(NamedTuple):
     def steps_depend_on_experts(self) -> bool:
         """A mixture of experts runs on the older runner, with as many steps in flight as stages (config/vllm.py)."""
         return (0, 26) <= self.number < (0, 29)
+
+    @property
+    def checks_all_layers(self) -> bool:
+        """One request must fit on each pipeline stage with the layers of all stages (get_kv_cache_configs).
+
+        Source: vllm-project/vllm issue 34076; versions before and after count the stage's own layers.
+        """
+        return (0, 14) <= self.number < (0, 17)
 
     @property
     def groups_by_worker(self) -> bool:
