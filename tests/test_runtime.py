@@ -12,7 +12,7 @@ from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncalc import Workload, load
+from attncalc import Latent, Layers, Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.engines.runtime import RuntimeMemory, RuntimePart, no_runtime
 from attncalc.engines.vllm.refusals import refusal
@@ -307,3 +307,34 @@ def test_some_versions_check_all_layers_against_one_stage(version: str, whole: i
     assert fit(request).needed == whole * (8192 + 16) * 40 * 2048
     little = dataclasses.replace(request, gpu=None, gpus=None, kv_memory=GIB)
     assert fit(little).fits  # a memory that was given is one device's
+
+
+def test_a_share_above_the_default_is_a_warning() -> None:
+    def warnings(share: str) -> list[str]:
+        reserve = on("h100-80gb", gpu_memory_utilization=share).budget.reserve
+        assert reserve is not None
+        return [note for note in reserve.runtime.notes if note.startswith("warning: ")]
+
+    assert warnings("0.92") == []
+    assert len(warnings("0.95")) == 1
+    assert "3.95 GiB are left outside vLLM's share" in warnings("0.95")[0]  # 0.05 x 79.1
+
+
+def test_sparse_mla_gathers_five_contexts() -> None:
+    v32 = load("deepseek-v3")
+
+    def with_indexer(group: Layers) -> Layers:
+        assert isinstance(group.attention, Latent)
+        sparse = dataclasses.replace(group.attention, index_topk=2048, index_n_heads=64, index_head_dim=128)
+        return dataclasses.replace(group, attention=sparse)
+
+    stack = dataclasses.replace(v32.main, layers=tuple(map(with_indexer, v32.main.layers)))
+    request = FitRequest(
+        dataclasses.replace(v32, stacks=(stack,)),
+        Workload.decode(1, 163_840),
+        gpu=gpu("h200"),
+        gpus=8,
+        engine_args={"engine_version": "0.19.0", "max_num_batched_tokens": 2048},
+    )
+    # 5 x 163,840 latents of 576 elements, "825 MB" in vLLM's comment for the indexer's part of it
+    assert parts(fit(request))["gathered_latents"].expected == 5 * 163_840 * 576 * 2

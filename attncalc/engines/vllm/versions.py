@@ -311,6 +311,11 @@ class VllmVersion(NamedTuple):
         """The profile holds what a chunk of MLA's cached prefix is expanded to (mla_attention.py, mla/common.py)."""
         return self.number >= (0, 10, 1)
 
+    @property
+    def profiles_indexer_logits(self) -> bool:
+        """The profile holds 512 MiB of logits of an indexer (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py)."""
+        return self.number >= (0, 18)
+
     def subtracts_graphs(self, v2_runner: bool) -> bool:
         """Return whether the CUDA graphs are subtracted from the memory for the cache (v1/worker/gpu_worker.py).
 
