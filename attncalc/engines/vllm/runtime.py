@@ -326,7 +326,8 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
     vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
     size = quantity(sequences * vocab * 33 // 8)
     source = f"vLLM {version.name}, v1/worker/gpu/sample/penalties.py"
-    return RuntimePart("sampler_states", "sampler's counts of tokens", int(size), size, int(size), source)
+    low = 0 if facts.args.max_num_seqs is None else int(size)
+    return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
 
 
 # What PyTorch does not allocate, and graphs
@@ -349,6 +350,8 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200
+    if not _is_measured(facts):
+        high += 3000  # one log of an MI300X has 6 GiB more than predicted, graphs and an encoder among them
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -358,6 +361,11 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _is_measured(facts: RuntimeFacts) -> bool:
+    """Return whether the GPU is of the vendor whose GPUs the formulas were compared with."""
+    return facts.gpu.compute_capability is not None or facts.gpu.vendor == "NVIDIA"
 
 
 class _Link(NamedTuple):
@@ -452,6 +460,8 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
     notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    if not _is_measured(facts):
+        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
