@@ -346,6 +346,13 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 15)
 
     @property
+    def gpus_with_small_defaults(self) -> tuple[str, ...]:
+        """GPUs of 70 GiB and more that have the defaults of smaller ones (arg_utils.py)."""
+        if self.number < (0, 9):
+            return ()
+        return ("a100", "gb10") if self.number >= (0, 33) else ("a100",)
+
+    @property
     def has_default_for_160_gib(self) -> bool:
         """Devices of 160 GiB and more have their own default of max_num_batched_tokens (arg_utils.py)."""
         return self.number >= (0, 28)
