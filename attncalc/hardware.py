@@ -69,6 +69,7 @@ class Gpu:
         multiprocessors: streaming multiprocessors of an NVIDIA GPU, which decide the sizes of some kernels' buffers; 0
             if unknown.
         compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
+        nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
         aliases: other names.
         notes: what users of its figures should know.
         sources: where the facts are from.
@@ -85,6 +86,7 @@ class Gpu:
     unified: bool = False
     multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
+    nvlink: bool | None = None
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

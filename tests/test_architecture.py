@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "checkpoint": set[str](),
     "model": BASE | {"attention", "mlp", "checkpoint"},
     "hardware": BASE,
-    "engines": MODEL,
+    "engines": MODEL | {"hardware"},
     "cost": MODEL | {"engines", "hardware", "check"},
     "serving": MODEL | {"engines", "hardware", "cost", "check"},
     "config": MODEL | {"hardware"},

@@ -18,17 +18,22 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import layout
 from attncalc.engines.base import Pool
-from attncalc.engines.defaults import Limits
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import fit as fit_module
-from attncalc.serving.fit import fit, fits, min_gpus
+from attncalc.serving.fit import fit, min_gpus, possible_verdict
+from attncalc.serving.memory_budget import reserve_for
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import reserve
 from attncalc.serving.stages import split_into_stages, spread_over_gpus
 from attncalc.serving.suggestions import suggestions
 from attncalc.serving.weights import weights
 from attncalc.units import GIB, parse_bytes
+
+
+def fits(request: FitRequest) -> bool:
+    """Whether a request fits even with the least memory for the cache."""
+    return possible_verdict(request) == "fits"
+
 
 GPU = Gpu("toy", "Toy 10GB", "nobody", 10, 10 * GIB, 10**12, (("fp16", 10**14),))
 
@@ -253,11 +258,12 @@ def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
 def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     model, memory = load("llama2-7b"), 24 * GIB
     result = fit(request_for(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
-    assert result.budget.reserve is not None
-    assert result.budget.reserve.total == reserve(model, "transformers", Limits(2000, 2)).total
+    facts = result.budget.facts
+    assert facts is not None
+    assert facts.limits == (2000, 2)
 
     def used_bytes(batch: int, context: int) -> int:
-        reserved = int(reserve(model, "transformers", Limits(batch * context, batch)).total)
+        reserved = int(reserve_for(result.resolved, facts, batch, context).total)
         return 2 * 6_738_415_616 + reserved + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B per token
 
     assert result.max_batch is not None
@@ -265,8 +271,8 @@ def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     batch, context = int(result.max_batch), int(result.max_context)
     assert used_bytes(batch, 1000) <= memory < used_bytes(batch + 1, 1000)
     assert used_bytes(2, context) <= memory < used_bytes(2, context + 1)
-    assert fit(result.request.with_workload(batch=batch)).fits
-    assert not fit(result.request.with_workload(batch=batch + 1)).fits
+    assert fit(result.request.with_workload(batch=batch)).max_batch == batch
+    assert fit(result.request.with_workload(batch=batch + 1)).max_batch == batch
     # of a reserve that is given nothing is known but its size
     with_reserve = fit(dataclasses.replace(result.request, reserve=GIB))
     assert with_reserve.max_batch == (23 * GIB - 2 * 6_738_415_616) // (1000 * 524_288)
@@ -327,14 +333,6 @@ def test_the_engines_maximum_limits_the_batch() -> None:
     assert fit(request.with_workload(batch=256)).fits
     seven = fit(request_for(load("qwen3-8b"), "vllm", batch=8, kv_memory=2**50, max_num_seqs=7))
     assert (seven.fits, seven.max_batch) == (False, 7)
-    # vLLM's logits in its reserve are of no more: 8 B of each of 151,936 tokens of the vocabulary
-    few, many = (
-        fit(request_for(load("qwen3-8b"), "vllm", gpu=gpu("h100-80gb"), max_num_seqs=n)).budget.reserve
-        for n in (1, 101)
-    )
-    assert few is not None
-    assert many is not None
-    assert many.total - few.total == 100 * 151_936 * 8
     three = fit(request_for(load("qwen3-8b"), "sglang", batch=4, kv_memory=2**50, max_running_requests=3))
     assert (three.fits, three.max_batch) == (False, 3)
 

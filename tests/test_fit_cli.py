@@ -18,6 +18,8 @@ NAMES = [
     "weights",
     "reserve",
     "kv_memory",
+    "kv_memory_low",
+    "kv_memory_high",
     "kv_bytes_per_sequence",
     "kv_needed",
     "kv_bytes_per_block",
@@ -39,6 +41,8 @@ NAMES = [
 MORE = [
     "fits",
     "verdict",
+    "summary",
+    "runtime",
     "suggestions",
     "engine",
     "engine_version",
@@ -115,7 +119,10 @@ def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[st
     assert all(set(layer) == {*LAYER} for layer in document["layers"])
 
 
-LAYER = ("name", "engine_version", "bound", "fits", "facts", "log_lines", "refused", "results")
+LAYER = (
+    *("name", "engine_version", "bound", "fits", "verdict", "runtime"),
+    *("facts", "log_lines", "refused", "results"),
+)
 
 
 @pytest.mark.parametrize("command", WAYS, ids=" ".join)
@@ -126,7 +133,7 @@ def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...], form: s
         assert answer.code in (0, 1)
         assert answer.err == ""
         assert ("kv_memory" in answer.out) is (form == "csv" or bool(more))  # by its name, where it has a formula
-        verdict = json.loads(ask(*command, "--json").out)["verdict"]
+        verdict = json.loads(ask(*command, "--json").out)["summary"]
         shown = form == "markdown" or (form == "table" and not more)  # --explain prints formulas instead of tables
         assert (verdict in " ".join(answer.out.split())) is shown
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80

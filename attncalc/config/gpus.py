@@ -102,6 +102,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         unified=unified,
         multiprocessors=int(data.get("multiprocessors", 0)),
         compute_capability=_compute_capability(data.get("compute_capability")),
+        nvlink=data.get("nvlink"),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
         sources=tuple(data["sources"]),
@@ -158,6 +159,7 @@ def schema() -> dict[str, Any]:
                 "properties": {dtype: {"description": f"FLOP/s in {dtype}", **_FLOPS} for dtype in FLOPS_DTYPES},
                 "additionalProperties": False,
             },
+            "nvlink": {"description": "whether several of these GPUs are connected by NVLink", "type": "boolean"},
             "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},
             "notes": {"description": "what a reader of the figures must know", "type": "array", "items": TEXT},
             "sources": {

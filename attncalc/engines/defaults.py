@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..units import GIB
 from .pipeline import stage_sizes
+from .refusal import Refusal, no_refusal
 
 if TYPE_CHECKING:
+    from ..model import ModelSpec
     from .base import EngineArgs
+    from .runtime import RuntimeFacts, RuntimeMemory
 
 
 class Limits(NamedTuple):
@@ -43,31 +46,39 @@ class EngineDefaults(NamedTuple):
     Attributes:
         title: the engine's name as people write it.
         limits: returns the limits of one forward pass.
+        runtime: returns what the engine keeps on a GPU besides weights and cache.
         share: returns the share of a GPU's memory that the engine uses, a decimal as text; its second argument is
             the number of devices that hold the model once.
         share_option: the engine's option for that share.
-        reserves: what that share must hold besides weights and cache: "tensors" (those of a forward pass, and a
-            constant), "constant" (the constant only) or "nothing".
         cache_dtype: default dtype of the cache, if it is not the model's.
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
+        runtime_grows: whether `runtime` depends on the batch and the context.
         max_slots: the most slots that its server can have; None for an engine without slots.
         splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
+        refusal: returns why the engine does not start with a model and arguments, whatever the memory.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
+        checks_all_layers: whether the engine starts only if one request fits on each pipeline stage with the layers of
+            all stages.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
     """
 
     title: str
     limits: Callable[[EngineArgs], Limits]
+    runtime: Callable[[RuntimeFacts], RuntimeMemory]
     share: Callable[[EngineArgs, int], str] = whole_memory
     share_option: str = "--gpu-memory-utilization"
-    reserves: Literal["tensors", "constant", "nothing"] = "tensors"
     cache_dtype: str | None = None
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    fewer_sequences: tuple[int, ...] = ()
+    runtime_grows: bool = False
     max_slots: int | None = None
     splits_by_layer: bool = False
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
+    refusal: Callable[[ModelSpec, EngineArgs], Refusal | None] = no_refusal
     must_fit_one: bool = False
+    checks_all_layers: Callable[[EngineArgs], bool] = lambda args: False
     whole_prompts: bool = False

@@ -15,13 +15,14 @@ from ..units import DType, dtype
 from ..workload import Workload
 from .defaults import EngineDefaults, Limits
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
+from .runtime import no_runtime
 
 if TYPE_CHECKING:
     from .base import EngineArgs
     from .unpaged import UnpagedLayout
 
 NAME = "ideal"
-DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), reserves="nothing")
+DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), no_runtime)
 
 
 def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:

@@ -35,6 +35,7 @@ from ..search import first_true
 from ..units import BYTES, NO_UNIT, DType, count, dtype, truncate
 from .base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
 from .defaults import EngineDefaults, Limits
+from .estimate import estimated_runtime
 from .pipeline import LayerCacheSpec, cut, layer_by_layer, merge_equal, sum_over_layers
 
 NAME = "llamacpp"
@@ -55,6 +56,7 @@ CHUNK = 8192
 DEFAULTS = EngineDefaults(
     "llama.cpp",
     lambda args: Limits(args.ubatch or DEFAULT_UBATCH, 1),
+    estimated_runtime,
     cache_dtype="fp16",  # common/common.h: whatever dtype the model has
     narrower_cache_dtypes=("q8_0", "q4_0"),
     narrower_weight_dtypes=("q8_0", "q4_0"),

@@ -18,11 +18,14 @@ from ..workload import Workload
 from . import ideal
 from .base import EngineArgs
 from .defaults import EngineDefaults, Limits
+from .estimate import estimated_runtime
 from .pipeline import LayerCacheSpec, describe, merge_equal
 from .unpaged import UnpagedLayout, check_specs
 
 NAME = "transformers"
-DEFAULTS = EngineDefaults("transformers", lambda args: Limits(1, 1), whole_prompts=True)
+DEFAULTS = EngineDefaults(
+    "transformers", lambda args: Limits(1, 1), estimated_runtime, whole_prompts=True, runtime_grows=True
+)
 VERSION = "5.23.0"
 GROUP, BITS, RESIDUAL = 64, 4, 128
 """Defaults of QuantizedLayer: elements that share a scale, bits per element, residual_length."""

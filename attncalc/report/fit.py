@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..cost.common import cache_dtype
+from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, fit, min_gpus
+from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
-from ..units import BYTES, NO_UNIT, TOKENS, count, human
-from .notes import context_notes, device_notes, model_notes
+from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
+from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, wrapped
@@ -92,18 +94,42 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
         "fits": result.fits,
+        "verdict": result.verdict,
+        "runtime": runtime_facts(result),
         "facts": list(result.layout.facts),
         "log_lines": list(result.pool.log_lines),
         "refused": None,
     }
 
 
-def fit_facts(result: FitResult, verdict_text: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
-    """Return the keys of JSON that only this command has; `verdict_text` is the verdict as a sentence."""
+def runtime_facts(result: FitResult) -> list[dict[str, Any]]:
+    """Return the parts of the reserve for JSON, in bytes; none if the reserve was given."""
+    if result.budget.reserve is None:
+        return []
+    runtime = result.budget.reserve.runtime
+    parts = [(part, True) for part in runtime.parts] + [(part, False) for part in runtime.outside]
+    return [
+        {
+            "name": part.name,
+            "label": part.label,
+            "low": part.low,
+            "expected": int(part.expected),
+            "high": part.high,
+            "source": part.source,
+            "in_share": in_share,
+        }
+        for part, in_share in parts
+    ]
+
+
+def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) -> dict[str, Any]:
+    """Return the keys of JSON that only this command has; `summary` is the verdict as a sentence."""
     resolved = result.resolved
     return {
         "fits": result.fits,
-        "verdict": verdict_text,
+        "verdict": result.verdict,
+        "summary": summary,
+        "runtime": runtime_facts(result),
         "suggestions": [
             {
                 "change": suggestion.change,
@@ -152,6 +178,8 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ),
         ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
         ("kv_bytes_per_sequence", f"one sequence of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -186,10 +214,14 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
 def term_figures(result: FitResult) -> tuple[Figure, ...]:
     """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
-    reserve = result.budget.reserve.parts if result.budget.reserve else ()
+    runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
     return (
         *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
-        *(Figure(name, label, part, BYTES, ESTIMATED) for name, label, part in reserve),
+        *(Figure(part.name, part.label, part.expected, BYTES, part.source) for part in runtime.parts),
+        *(
+            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
+            for name, label, term in runtime.terms
+        ),
     )
 
 
@@ -197,23 +229,45 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 
 def verdict(result: FitResult) -> str:
-    """Return the verdict as a sentence: 'FITS: ...' or 'DOES NOT FIT: ...'."""
+    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
     workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
-    if result.fits:
+    if result.refusal:
+        return f"DOES NOT START: {result.refusal.reason}."
+    if result.verdict == "fits":
         maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
         return f"FITS: {batch} ({maximum})."
+    answer = {"may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}[result.verdict]
     if limit is not None and workload.batch > limit:
-        return f"DOES NOT FIT: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
-    if budget.short:
-        return f"DOES NOT FIT: weights and reserve need {human(budget.short, BYTES)} more than is usable."
-    needed, free = human(result.needed, BYTES), human(budget.kv_memory, BYTES)
-    return f"DOES NOT FIT: {batch} need{'s'[: workload.batch == 1]} {needed}, {free} free."
+        return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
+    if result.verdict == "does_not_fit" and not budget.kv_memory_high:
+        short = human(-budget.room("high"), BYTES)
+        return f"{answer}: weights and reserve need {short} more than is usable."
+    needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
+    return f"{answer}: {needed}, {_bare_range(budget)} free."
+
+
+def memory_range(budget: MemoryBudget) -> str:
+    """Return the memory for the cache with its range: '4.10 to 4.60 GiB', or one figure without a range."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else gib_range(low, high)
+
+
+def _bare_range(budget: MemoryBudget) -> str:
+    """Return `memory_range` with one decimal and no unit, beside a figure that has one: '4.1 to 4.6'."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else f"{low / GIB:.1f} to {high / GIB:.1f}"
+
+
+def gib_range(low: int, high: int) -> str:
+    """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
+    return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
 
 
 def verdict_table(text: str) -> Table:
-    """Return the verdict as a table of one line."""
-    return Table((LABEL,), ((text,),), strong=frozenset({0}))
+    """Return the verdict as a table of one line, or more if it is long."""
+    lines = wrapped(text, "  ", WIDTH - 2)
+    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines))))
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
@@ -234,11 +288,17 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     equal = "= " if rows else ""
     device_note = " of one device" if resolved.devices > 1 and not rows else ""
     rows.append((f"{equal}KV memory{device_note}", "kv_memory"))
-    return Table(
-        (LABEL, Column(), Column()),
-        tuple((label, by_name[name].human, by_name[name].exact) for label, name in rows),
-        strong=frozenset({len(rows) - 1}),
-    )
+    cells = [(label, by_name[name].human, by_name[name].exact) for label, name in rows]
+    reserve = budget.reserve
+    if reserve and reserve.low != reserve.high:
+        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve")
+        cells[at_reserve] = (*cells[at_reserve][:2], gib_range(reserve.low, reserve.high))
+        cells[-1] = (*cells[-1][:2], memory_range(budget))
+        cells[at_reserve + 1 : at_reserve + 1] = [
+            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", gib_range(part.low, part.high))
+            for part in reserve.runtime.parts
+        ]
+    return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 1}))
 
 
 def pool_table(result: FitResult, figures: tuple[Figure, ...], details: tuple[Figure, ...]) -> Table:
@@ -301,7 +361,7 @@ def limit(figure: Figure) -> str:
 
 def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
     """Return the table of suggestions: the options to type, and the concurrent requests that they allow."""
-    if result.fits:
+    if result.verdict == "fits":
         return ()
     if not changes:
         return (Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),)),)
@@ -325,6 +385,15 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
 # Notes
 
 
+def _warnings(result: FitResult) -> list[str]:
+    """Return why the engine does not start, or that the verdict depends on an estimate."""
+    if result.refusal:
+        return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
+    if result.verdict == "may_not_fit":
+        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+    return []
+
+
 def fit_notes(result: FitResult) -> tuple[str, ...]:
     """Return the notes, the engine's own last."""
     resolved, budget = result.resolved, result.budget
@@ -337,9 +406,10 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if budget.weights:
         notes += budget.weights.notes
-    if budget.reserve and budget.reserve.note:
-        notes.append(budget.reserve.note)
-    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.parts:
+    notes += _warnings(result)
+    if budget.reserve:
+        notes += budget.reserve.runtime.notes
+    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.runtime.parts:
         notes.append(
             "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
             "'concurrent requests' is computed for the memory shown."

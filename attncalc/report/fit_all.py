@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..engines import ENGINES, engine_defaults
 from ..errors import AttncalcError
-from ..serving.fit import FitRequest, FitResult, fit, min_gpus
+from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
 from ..serving.suggestions import suggestions
 from ..units import BYTES
 from .fit import (
@@ -79,6 +79,7 @@ def fit_all_report(request: FitRequest) -> Report:
         {
             **fit_facts(first, verdict, suggestions(first)),
             "fits": any(answer.result.fits for answer in answers),
+            "verdict": _best(answers),
             "roofline": bounds.extra,
         },
     )
@@ -103,7 +104,8 @@ def _layer(answer: Answer) -> tuple[dict[str, Any], tuple[Figure, ...]]:
 
 
 def _unsupported(name: str, error: AttncalcError) -> tuple[dict[str, Any], tuple[Figure, ...]]:
-    no_answer: dict[str, Any] = {"engine_version": None, "bound": None, "fits": None, "facts": [], "log_lines": []}
+    no_answer: dict[str, Any] = dict.fromkeys(("engine_version", "bound", "fits", "verdict"))
+    no_answer |= {"runtime": [], "facts": [], "log_lines": []}
     return {"name": name, **no_answer, "refused": error.message}, ()
 
 
@@ -130,11 +132,22 @@ def _table_of(columns: Sequence[tuple[Column, list[str]]]) -> Table:
     return Table(tuple(column for column, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)))
 
 
+_WORDS: dict[Verdict, str] = {
+    "fits": "FITS with",
+    "may_not_fit": "MAY NOT FIT with",
+    "does_not_fit": "DOES NOT FIT with",
+}
+
+
+def _best(answers: Sequence[Answer]) -> Verdict:
+    """Return the best of the engines' verdicts."""
+    return min((answer.result.verdict for answer in answers), key=list(_WORDS).index)
+
+
 def _verdict(answers: Sequence[Answer]) -> str:
     """Return 'FITS with vLLM and ideal; DOES NOT FIT with transformers.'"""
-    titles = {fits: [answer.title for answer in answers if answer.result.fits == fits] for fits in (True, False)}
-    words = {True: "FITS with", False: "DOES NOT FIT with"}
-    return "; ".join(f"{words[fits]} {', '.join(names)}" for fits, names in titles.items() if names) + "."
+    titles = {verdict: [answer.title for answer in answers if answer.result.verdict == verdict] for verdict in _WORDS}
+    return "; ".join(f"{_WORDS[verdict]} {', '.join(names)}" for verdict, names in titles.items() if names) + "."
 
 
 def _notes(answers: Sequence[Answer], errors: dict[str, AttncalcError]) -> list[str]:

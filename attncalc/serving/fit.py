@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
+from ..engines.refusal import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
-from .memory_budget import MemoryBudget, memory_budget, reserve_for
+from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
 from .request import FitRequest, ResolvedRequest, resolve
 from .stages import split_into_stages, spread_over_gpus
 
-__all__ = ["FitRequest", "FitResult", "fit", "fits", "min_gpus", "with_other_gpus"]
+__all__ = [
+    "FitRequest",
+    "FitResult",
+    "Verdict",
+    "fit",
+    "min_gpus",
+    "possible_verdict",
+    "sure_limits",
+    "with_other_gpus",
+]
+
+Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
+"""Whether a request fits even with the least memory for the cache, only with more, or not even with the most."""
 
 NO_LIMIT = 2**50
 """A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
@@ -32,7 +45,8 @@ class FitResult(NamedTuple):
         layout: How the engine stores the cache there.
         pool: What the memory for the cache holds.
         needed: Bytes that the requested batch needs.
-        fits: Whether all devices have room for it.
+        verdict: Whether all devices have room for it, and the engine starts.
+        refusal: Why the engine does not start, whatever the memory; None if it does.
         max_context: The longest context of the requested batch; None without a limit, 0 if it never fits.
         max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
 
@@ -44,7 +58,8 @@ class FitResult(NamedTuple):
     layout: CacheLayout
     pool: Pool
     needed: Quantity
-    fits: bool
+    verdict: Verdict
+    refusal: Refusal | None
     max_context: Quantity | None
     max_batch: Quantity | None
 
@@ -52,6 +67,11 @@ class FitResult(NamedTuple):
     def request(self) -> FitRequest:
         """The request that was answered."""
         return self.resolved.request
+
+    @property
+    def fits(self) -> bool:
+        """Whether it may fit: the verdict is not 'does_not_fit'."""
+        return self.verdict != "does_not_fit"
 
 
 class _Device(NamedTuple):
@@ -62,6 +82,7 @@ class _Device(NamedTuple):
         model: The layers on this device, as a model.
         budget: The device's memory.
         layout: How the engine stores these layers' cache, in plain ints.
+        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
         name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
     """
 
@@ -69,31 +90,37 @@ class _Device(NamedTuple):
     model: ModelSpec
     budget: MemoryBudget
     layout: CacheLayout
+    start: CacheLayout | None = None
     name: str = ""
 
-    def slack(self, batch: int, context: int) -> int:
+    def slack(self, batch: int, context: int, end: End = "expected") -> int:
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
-        return self.budget.room - self._extra_reserve(batch, context) - self.layout.needed(batch, context)
+        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
+
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
+        needed = self.layout.needed(batch, context)
+        return max(needed, self.start.needed(1, context)) if self.start else needed
 
     def kv_memory(self, batch: int, context: int, main: _Device) -> Quantity:
         """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
         name, meaning = "kv_memory", "bytes for the cache"
         if self.name != main.name:
             name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
-        extra = self._extra_reserve(batch, context)
+        extra = self._extra_reserve(batch, context, "expected")
         if extra:
             name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
-        return named(max(0, self.budget.room - extra), name, meaning)
+        return named(max(0, self.budget.room() - extra), name, meaning)
 
-    def _extra_reserve(self, batch: int, context: int) -> int:
-        """Return the bytes that a pass over `batch` sequences takes beyond a pass over the requested ones.
+    def _extra_reserve(self, batch: int, context: int, end: End) -> int:
+        """Return the bytes that the reserve for `batch` sequences has beyond that for the requested ones.
 
-        0 unless one forward pass of the engine takes all tokens of all sequences (`whole_prompts`).
+        0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """
-        reserve = self.budget.reserve
-        if reserve is None or not self.resolved.defaults.whole_prompts:
+        budget = self.budget
+        if budget.reserve is None or budget.facts is None or not self.resolved.defaults.runtime_grows:
             return 0
-        return int(reserve_for(self.resolved, self.model, batch, context).total) - int(reserve.total)
+        return at(end, reserve_for(self.resolved, budget.facts, batch, context)) - at(end, budget.reserve)
 
 
 def fit(request: FitRequest) -> FitResult:
@@ -102,6 +129,7 @@ def fit(request: FitRequest) -> FitResult:
     Raises AttncalcError if a value is not possible, or the engine does not support the model or an argument.
     """
     resolved = resolve(request)
+    refusal = resolved.refusal
     batch, context = resolved.workload.batch, resolved.workload.context
     devices = _devices(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
@@ -113,29 +141,63 @@ def fit(request: FitRequest) -> FitResult:
 
     tightest = _tightest(devices, pools, batch, context)
     device = devices[tightest]
-    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
     return FitResult(
         resolved=resolved,
         budget=device.budget,
         layout=layouts[tightest],
         pool=_with_fewest_tokens(pools, tightest, devices),
-        needed=quantity(layouts[tightest].needed(sequences, tokens)),
-        fits=_all_have_room(devices, batch, context),
+        needed=_needed(resolved, device, layouts[tightest]),
+        verdict="does_not_fit" if refusal else _verdict(devices, batch, context),
+        refusal=refusal,
         max_context=_max_context(devices, device, batch),
         max_batch=_max_batch(devices, device, context),
     )
 
 
-def fits(request: FitRequest) -> bool:
-    """Return whether the request fits; False if it is not possible."""
+def _needed(resolved: ResolvedRequest, device: _Device, symbolic: CacheLayout) -> Quantity:
+    """Return the bytes that the requested batch needs on a device, with their formula."""
+    batch, context = resolved.workload.batch, resolved.workload.context
+    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
+    needed = quantity(symbolic.needed(sequences, tokens))
+    start = device.start.needed(1, context) if device.start else 0
+    return symbol("start", start, "bytes of one request in all layers, to start") if start > needed else needed
+
+
+def possible_verdict(request: FitRequest) -> Verdict | None:
+    """Return whether the request fits; None if it is not possible, or the engine refuses it."""
     devices = _possible_devices(request)
-    return devices is not None and _all_have_room(devices, request.workload.batch, request.workload.context)
+    return None if devices is None else _verdict(devices, request.workload.batch, request.workload.context)
+
+
+def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
+    """Return the longest context of the requested batch, and the most sequences of the requested context, that fit.
+
+    Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
+    most the model's maximum.
+    """
+    devices, batch, context = _devices(resolved), resolved.workload.batch, resolved.workload.context
+    longest = _largest(lambda tokens: _all_have_room(devices, batch, tokens, "low"))
+    maximum = resolved.request.model.max_context
+    if maximum and (longest is None or longest > maximum):
+        longest = maximum
+    most_sequences = _largest(lambda sequences: _all_have_room(devices, sequences, context, "low"))
+    return longest or 0, most_sequences or 0
+
+
+def with_longest_context(request: FitRequest) -> FitRequest:
+    """Return the request with the longest context that fits, at most the model's maximum; unchanged if none fits.
+
+    Raises AttncalcError as `fit` does.
+    """
+    context, _ = sure_limits(resolve(request))
+    return request.with_workload(context=context) if context else request
 
 
 def _possible_devices(request: FitRequest) -> list[_Device] | None:
-    """Return the devices of a request; None if it is not possible."""
+    """Return the devices of a request; None if it is not possible, or the engine refuses it."""
     try:
-        return _devices(resolve(request))
+        resolved = resolve(request)
+        return None if resolved.refusal else _devices(resolved)
     except AttncalcError:
         return None
 
@@ -150,12 +212,25 @@ def _devices(resolved: ResolvedRequest) -> list[_Device]:
         kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
     else:
         return [_Device(resolved, model, memory_budget(resolved), whole)]
-    budgets = {part: memory_budget(resolved, part) for part in dict.fromkeys(parts)}
+    # equal parts in the middle have equal budgets
+    places = [(part, i == 0, i == len(parts) - 1) for i, part in enumerate(parts)]
+    budgets = {
+        place: memory_budget(resolved, place[0], first=place[1], last=place[2]) for place in dict.fromkeys(places)
+    }
     layouts = _layout_per_device(whole, len(parts))
+    start = _layout_to_start(resolved) if kind == "stage" else None
     return [
-        _Device(resolved, part, budgets[part], part_layout, f"{kind}_{i}")
-        for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1)
+        _Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
+        for i, (place, part_layout) in enumerate(zip(places, layouts, strict=True), start=1)
     ]
+
+
+def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
+    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
+    if not resolved.defaults.checks_all_layers(resolved.args):
+        return None
+    args = dataclasses.replace(resolved.args_without_slots, pp=1)
+    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
 
 
 def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, context: int) -> int:
@@ -187,10 +262,17 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
     return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
 
 
-def _all_have_room(devices: Sequence[_Device], batch: int, context: int) -> bool:
+def _verdict(devices: Sequence[_Device], batch: int, context: int) -> Verdict:
+    """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
+    if _all_have_room(devices, batch, context, "low"):
+        return "fits"
+    return "may_not_fit" if _all_have_room(devices, batch, context, "high") else "does_not_fit"
+
+
+def _all_have_room(devices: Sequence[_Device], batch: int, context: int, end: End = "expected") -> bool:
     """Return whether every device has room for the sequences, and the engine can run that many."""
     limit = devices[0].layout.max_sequences
-    return (limit is None or batch <= limit) and all(device.slack(batch, context) >= 0 for device in devices)
+    return (limit is None or batch <= limit) and all(device.slack(batch, context, end) >= 0 for device in devices)
 
 
 def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quantity | None:
@@ -199,7 +281,7 @@ def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quant
     if not context:
         return None if context is None else Quantity(0)
     limiting = min(devices, key=lambda device: (device.slack(batch, context + 1), device is not main))
-    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
     return most("T", context, "tokens of each sequence", needed, limiting.kv_memory(batch, context, main))
 
 
@@ -211,7 +293,7 @@ def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quant
     if batch == devices[0].layout.max_sequences:
         return symbol("max_sequences", batch, "concurrent sequences that the engine runs")
     limiting = min(devices, key=lambda device: (device.slack(batch + 1, context), device is not main))
-    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
     return most("B", batch, "sequences", needed, limiting.kv_memory(batch, context, main))
 
 
@@ -241,7 +323,7 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
         if devices and _all_have_room(devices, batch, context):
             tightest = min(devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            needed = named(tightest.layout.needed(batch, context), "needed_at", "bytes that the batch needs then")
+            needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")
             return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")
     return None
 

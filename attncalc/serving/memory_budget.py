@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from typing import Literal, NamedTuple
 
+from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from .request import ResolvedRequest
-from .reserve import Reserve, Share, reserve
-from .weights import Weights, weights
+from .reserve import Reserve, Share, estimated_reserve, given_reserve
+from .weights import Weights, multiplied_as, weights
+
+End = Literal["low", "expected", "high"]
+"""Which end of the range of the memory for the cache: the least, the expected, or the most."""
 
 
 class MemoryBudget(NamedTuple):
@@ -23,6 +28,7 @@ class MemoryBudget(NamedTuple):
         reserve: What is reserved for activations, CUDA graphs and the driver.
         short: Bytes by which weights and reserve exceed `usable`.
         layers: The number of layers on this GPU, if it does not have all of them.
+        facts: What the reserve was estimated from; None if it was given.
     """
 
     kv_memory: Quantity
@@ -33,21 +39,43 @@ class MemoryBudget(NamedTuple):
     reserve: Reserve | None = None
     short: int = 0
     layers: int | None = None
+    facts: RuntimeFacts | None = None
+
+    def room(self, end: End = "expected") -> int:
+        """Return the bytes for the cache; negative if weights and reserve are too large."""
+        expected = int(self.kv_memory) - self.short
+        if self.reserve is None:
+            return expected
+        return expected + int(self.reserve.total) - at(end, self.reserve)
 
     @property
-    def room(self) -> int:
-        """Bytes for the cache; negative if weights and reserve are too large."""
-        return int(self.kv_memory) - self.short
+    def kv_memory_low(self) -> int:
+        """Bytes for the cache if the reserve is as large as it may be."""
+        return max(0, self.room("low"))
+
+    @property
+    def kv_memory_high(self) -> int:
+        """Bytes for the cache if the reserve is as small as it may be."""
+        return max(0, self.room("high"))
 
 
-def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> MemoryBudget:
+def at(end: End, reserve: Reserve) -> int:
+    """Return the bytes of the reserve at one end of the memory for the cache: the most at its low end."""
+    return {"low": reserve.high, "expected": int(reserve.total), "high": reserve.low}[end]
+
+
+def memory_budget(
+    resolved: ResolvedRequest, part: ModelSpec | None = None, *, first: bool = True, last: bool = True
+) -> MemoryBudget:
     """Return the budget of one GPU.
 
     Args:
         resolved: The complete request.
         part: The GPU's layers as a model; None if it has all layers.
+        first: Whether the GPU has the first layer.
+        last: Whether the GPU has the last layer.
 
-    Raises AttncalcError as `weights` and `reserve` do.
+    Raises AttncalcError as `weights` does.
     """
     gpu, share = resolved.gpu, resolved.share
     if gpu is None or share is None:
@@ -63,7 +91,10 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
     )
-    reserve_on_gpu = reserve_for(resolved, part or resolved.model, resolved.workload.batch, resolved.workload.context)
+    facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
+    reserve_on_gpu = (
+        estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
+    )
     kv_memory = (
         named(usable, "usable", "bytes that the engine takes")
         - named(weights_on_gpu.total, "weights", "bytes of the weights")
@@ -79,15 +110,40 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
         reserve=reserve_on_gpu,
         short=short,
         layers=part.main.n_layers if part else None,
+        facts=facts,
     )
 
 
-def reserve_for(resolved: ResolvedRequest, model: ModelSpec, batch: int, context: int) -> Reserve:
-    """Return the reserve of a GPU with `model`, or a part of one, for `batch` sequences of `context` tokens.
+def runtime_facts(
+    resolved: ResolvedRequest, part: ModelSpec | None, weights_on_gpu: int, *, first: bool, last: bool
+) -> RuntimeFacts | None:
+    """Return what the reserve of one GPU is estimated from; None if it was given, or without a GPU.
 
-    Raises AttncalcError as `reserve` does.
+    Raises AttncalcError if the engine does not support an argument.
     """
-    limits = resolved.limits(batch, context)
-    if resolved.request.reserve is not None or limits is None:
-        return Reserve(symbol("reserve", resolved.request.reserve or 0, "bytes reserved, as given"), (), "")
-    return reserve(model, resolved.engine, limits, resolved.args.pp, in_dtype=resolved.workload.dtype)
+    workload, gpu, share = resolved.workload, resolved.gpu, resolved.share
+    limits = resolved.limits(workload.batch, workload.context)
+    if resolved.request.reserve is not None or limits is None or gpu is None or share is None:
+        return None
+    return RuntimeFacts(
+        model=part or resolved.model,
+        whole=resolved.model,
+        args=resolved.args,
+        limits=limits,
+        gpu=gpu,
+        share=(share.numerator, share.denominator),
+        batch=workload.batch,
+        context=workload.context,
+        weights=weights_on_gpu,
+        weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
+        first=first,
+        last=last,
+    )
+
+
+def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, context: int) -> Reserve:
+    """Return the reserve of the GPU with those facts, for `batch` sequences of `context` tokens."""
+    limits = resolved.limits(batch, context) or facts.limits
+    args = dataclasses.replace(facts.args, sequences=resolved.slots(batch))
+    facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
+    return estimated_reserve(resolved.engine, facts)

@@ -9,9 +9,12 @@ from typing import NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitRequest, FitResult, fit, fits, with_other_gpus
+from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .request import ResolvedRequest, resolve
 from .weights import as_weights
+
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: vLLM's default on small GPUs."""
 
 
 class Suggestion(NamedTuple):
@@ -37,12 +40,12 @@ class _Change(NamedTuple):
 
 
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
-    """Return the changes of which each makes the request fit; () if it fits already, or no change helps.
+    """Return the changes of which each makes the request fit for sure; () if it does already, or no change helps.
 
     Two changes are combined only if no single one is enough: narrow weights with a narrow cache, then a narrow cache
     with more GPUs.
     """
-    if result.fits:
+    if result.verdict == "fits":
         return ()
     resolved = result.resolved
     gpus = list(_working(_more_gpus(resolved), stop=True))
@@ -61,7 +64,8 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
             for more in _more_gpus(resolve(cache.request))
         )
         gpus = list(_working(both, stop=True))
-    return (*gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
+    fewer = _working(_fewer_sequences(resolved), stop=True)
+    return (*fewer, *gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
 
 
 def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
@@ -71,7 +75,7 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
             result = fit(change.request)
         except AttncalcError:  # this engine or this model does not support it
             continue
-        if result.fits:
+        if result.verdict == "fits":
             yield Suggestion(change.words, change.flag, result)
             if stop:
                 return
@@ -80,7 +84,7 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
     current = resolved.gpus if resolved.whole_layers else resolved.devices
     for request in with_other_gpus(resolved):
-        if (request.gpus or 1) > current and fits(request):
+        if (request.gpus or 1) > current and possible_verdict(request) == "fits":
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
             pp = f" --pp {request.pp}" if request.pp > 1 else ""
             yield _Change(f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}", request)
@@ -105,14 +109,29 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)
 
 
+def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+    The tokens of a step are named too, since a default that is only assumed widens the range.
+    """
+    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    for sequences in resolved.defaults.fewer_sequences:
+        if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
+            tokens = min(limits.tokens, _FEW_TOKENS)
+            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+            request = resolved.request.with_engine_args(**changes)
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, request)
+
+
 def _shorter_context(result: FitResult) -> Iterator[_Change]:
-    if result.max_context:
-        context = int(result.max_context)
+    context, _ = sure_limits(result.resolved)
+    if context:
         request = result.request.with_workload(context=context)
         yield _Change(f"{count(context)} tokens of context", f"--context {context}", request)
 
 
 def _smaller_batch(result: FitResult) -> Iterator[_Change]:
-    if result.max_batch:
-        batch = int(result.max_batch)
+    _, batch = sure_limits(result.resolved)
+    if batch:
         yield _Change(plural(batch, "sequence"), f"--batch {batch}", result.request.with_workload(batch=batch))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits, by_device_memory
+from ..estimate import constant_runtime
 from ..pipeline import check_stages
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
@@ -75,5 +76,10 @@ def _prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
 
 
 DEFAULTS = EngineDefaults(
-    "SGLang", _limits, _mem_fraction_static, "--mem-fraction-static", reserves="constant", stage_sizes=stage_sizes
+    "SGLang",
+    _limits,
+    constant_runtime,
+    _mem_fraction_static,
+    "--mem-fraction-static",
+    stage_sizes=stage_sizes,
 )

@@ -22,6 +22,14 @@ RELEASES = (
 """Releases that a log without a version may come from, the newest first: at least one for each combination of the
 behaviours below."""
 _V1_BY_DEFAULT = (0, 8)
+_V2_MODEL_TYPES: tuple[tuple[Number, frozenset[str]], ...] = (
+    ((0, 22), frozenset({"qwen3"})),
+    ((0, 23), frozenset({"llama", "mistral"})),
+    ((0, 24), frozenset({"deepseek_v2", "qwen2_moe", "granitemoe"})),
+)
+"""DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES by the version that added them (config/vllm.py)."""
+_V2_MIXTURES = frozenset({"deepseek_v2", "qwen2_moe", "granitemoe", "deepseek_v4", "longcat_flash_ngram"})
+"""Mixtures of experts with the second runner, from 0.25 to 0.28; other models have it unless they have experts."""
 
 
 class VllmVersion(NamedTuple):
@@ -132,6 +140,11 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 11, 1)
 
     @property
+    def aligns_latent_entries(self) -> bool:
+        """A token's latent is a multiple of 256 bytes (VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py)."""
+        return self.v0
+
+    @property
     def latent_alignment(self) -> int:
         """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
@@ -164,6 +177,14 @@ class VllmVersion(NamedTuple):
     def steps_depend_on_experts(self) -> bool:
         """A mixture of experts runs on the older runner, with as many steps in flight as stages (config/vllm.py)."""
         return (0, 26) <= self.number < (0, 29)
+
+    @property
+    def checks_all_layers(self) -> bool:
+        """One request must fit on each pipeline stage with the layers of all stages (get_kv_cache_configs).
+
+        Source: vllm-project/vllm issue 34076; versions before and after count the stage's own layers.
+        """
+        return (0, 14) <= self.number < (0, 17)
 
     @property
     def groups_by_worker(self) -> bool:
@@ -223,6 +244,113 @@ class VllmVersion(NamedTuple):
     def logs_one_line(self) -> bool:
         """The log has tokens and concurrency on one line."""
         return self.number >= (0, 28)
+
+    def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool) -> bool:
+        """Return whether the second model runner (v1/worker/gpu/) is the default (config/vllm.py).
+
+        Args:
+            model_type: the model_type of the model's config.json; None if unknown.
+            dense: whether the model has no experts.
+            hybrid: whether it has recurrent layers.
+        """
+        if self.number >= (0, 29):
+            return True
+        if self.number >= (0, 25):
+            return (dense and not hybrid) or model_type in _V2_MIXTURES
+        return any(self.number >= since and model_type in types for since, types in _V2_MODEL_TYPES)
+
+    def sampler_scratch(self, v2_runner: bool) -> int:
+        """Return the bytes per logit that the sampler holds beside the logits, in the profile of the memory.
+
+        Up to 0.16 apply_top_k_top_p (v1/sample/ops/topk_topp_sampler.py) sorts them: an fp32 copy 4, the sorted values
+        4, their indices 8, a mask's sums 8 and what it gathers 12. From 0.17 a kernel replaces the sort: an fp32 copy
+        4, probabilities 4 and their quotient by random numbers 4. The second runner samples logits as they are; up to
+        0.27 it made one fp32 copy. From 0.33 its profile has a second pass with all sampling parameters.
+        """
+        if self.number < (0, 17):
+            return 36
+        if not v2_runner or self.number >= (0, 33):
+            return 12
+        return 4 if self.number < (0, 28) else 0
+
+    @property
+    def has_top_k_buffer(self) -> bool:
+        """The sampler's Triton kernel has a row of fp32 logits per multiprocessor (topk_topp_triton.py).
+
+        From 0.21 FlashInfer's kernel replaces it where FlashInfer runs.
+        """
+        return self.number >= (0, 17)
+
+    @property
+    def samples_with_flashinfer(self) -> bool:
+        """FlashInfer samples by default on GPUs of compute capability 8.0 and later (topk_topp_sampler.py)."""
+        return self.number >= (0, 21)
+
+    @property
+    def keeps_experts_workspace(self) -> bool:
+        """The workspace of the experts lives on after the forward pass (v1/worker/workspace.py)."""
+        return self.number >= (0, 13)
+
+    @property
+    def shares_experts_buffer(self) -> bool:
+        """Both products of the experts write to one buffer, beside the activation (fused_moe.py, fused_experts_impl).
+
+        From 0.13 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
+        """
+        return self.number < (0, 13)
+
+    @property
+    def largest_experts_chunk(self) -> int | None:
+        """Tokens that the experts process in one chunk (VLLM_FUSED_MOE_CHUNK_SIZE in envs.py); None without a limit."""
+        if self.number >= (0, 20):
+            return None
+        return 16384 if self.number >= (0, 12) else 32768
+
+    @property
+    def profiles_prefix_of_latents(self) -> bool:
+        """The profile holds what a chunk of MLA's cached prefix is expanded to (mla_attention.py, mla/common.py)."""
+        return self.number >= (0, 10, 1)
+
+    @property
+    def profiles_indexer_logits(self) -> bool:
+        """The profile holds 512 MiB of logits of an indexer (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py)."""
+        return self.number >= (0, 18)
+
+    def subtracts_graphs(self, v2_runner: bool) -> bool:
+        """Return whether the CUDA graphs are subtracted from the memory for the cache (v1/worker/gpu_worker.py).
+
+        The second runner returned 0 for them up to 0.28 (v1/worker/gpu/model_runner.py).
+        """
+        return self.number >= (0, 29 if v2_runner else 20)
+
+    def counts_sampler_states(self, v2_runner: bool) -> bool:
+        """Return whether the memory that the second runner allocates before the profile is counted (mem_utils.py)."""
+        return v2_runner and self.number >= (0, 27)
+
+    @property
+    def splits_workspaces(self) -> bool:
+        """A large block that is freed during the profile may be counted once more, as a small tensor pins it.
+
+        Later versions do not split such blocks (_scoped_allocator_max_split in v1/worker/gpu_worker.py).
+        """
+        return (0, 27) <= self.number < (0, 31)
+
+    @property
+    def profiles_graphs_early(self) -> bool:
+        """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured (gpu_worker.py)."""
+        return (0, 18) <= self.number < (0, 21)
+
+    @property
+    def has_symmetric_memory(self) -> bool:
+        """Tensor parallelism over NVLink takes 2 GiB: measured, from 0.15 on, and 1.4 before."""
+        return self.number >= (0, 15)
+
+    @property
+    def gpus_with_small_defaults(self) -> tuple[str, ...]:
+        """GPUs of 70 GiB and more that have the defaults of smaller ones (arg_utils.py)."""
+        if self.number < (0, 9):
+            return ()
+        return ("a100", "gb10") if self.number >= (0, 33) else ("a100",)
 
     @property
     def has_default_for_160_gib(self) -> bool:

@@ -1,0 +1,114 @@
+"""What an engine keeps on a GPU besides weights and cache: its runtime memory, by parts, each with a range.
+
+Activations of a forward pass, the sampler's logits, CUDA graphs, libraries and communication buffers are such parts.
+Each engine has a function `runtime(facts)` (`EngineDefaults.runtime`) that returns them. A part states its bytes as a
+formula, a range around it, and the source of both. A range is narrow if the formula is derived from the engine's source
+and agrees with measurements, and wide if it rests on few of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..hardware import Gpu
+from ..quantity import Quantity, named, total
+from .defaults import Limits
+
+if TYPE_CHECKING:
+    from ..model import ModelSpec
+    from .base import EngineArgs
+
+Term = tuple[str, str, Quantity]
+"""(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
+
+
+@dataclass(frozen=True)
+class RuntimeFacts:
+    """What an engine's runtime memory may depend on. Nothing in it is left to a default.
+
+    Attributes:
+        model: the layers on this device, of one tensor-parallel device's share; `model.main.n_layers` counts them, and
+            `model.vocab_size` is that of the whole model (None on a device with neither embedding nor head).
+        whole: the same with all layers of the model.
+        args: the engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are None if they
+            were not given.
+        limits: the tokens and sequences of one forward pass, given or by default.
+        gpu: the GPU.
+        share: (numerator, denominator) of the GPU's memory that the engine takes.
+        batch: concurrent sequences that are requested.
+        context: tokens of each.
+        weights: bytes of the weights on this device.
+        weights_dtype: dtype of the matrices that are multiplied: 'fp8' if activations are quantized too.
+        first: whether the device has the model's first layer.
+        last: whether the device has the model's last layer, and so the logits.
+    """
+
+    model: ModelSpec
+    whole: ModelSpec
+    args: EngineArgs
+    limits: Limits
+    gpu: Gpu
+    share: tuple[int, int]
+    batch: int
+    context: int
+    weights: int
+    weights_dtype: str
+    first: bool = True
+    last: bool = True
+
+
+class RuntimePart(NamedTuple):
+    """One part of the runtime memory of one GPU.
+
+    Attributes:
+        name: its name in JSON and in formulas: 'cuda_graphs'.
+        label: its label on screens: 'CUDA graphs'.
+        low: the fewest bytes to expect.
+        expected: the bytes with their formula.
+        high: the most bytes to expect.
+        source: what the formula and the range rest on.
+    """
+
+    name: str
+    label: str
+    low: int
+    expected: Quantity
+    high: int
+    source: str
+
+
+class RuntimeMemory(NamedTuple):
+    """The runtime memory of one GPU.
+
+    Attributes:
+        parts: the parts inside the engine's share of the GPU's memory: they leave less for the cache.
+        notes: assumptions: one sentence each.
+        terms: symbols of the parts' formulas that have formulas themselves, for --explain.
+        outside: parts outside the share, which leave the cache its memory. A note warns if they have no room.
+    """
+
+    parts: tuple[RuntimePart, ...] = ()
+    notes: tuple[str, ...] = ()
+    terms: tuple[Term, ...] = ()
+    outside: tuple[RuntimePart, ...] = ()
+
+    @property
+    def total(self) -> Quantity:
+        """The expected bytes of all parts inside the share."""
+        return total(named(part.expected, part.name, f"bytes: {part.label}") for part in self.parts)
+
+    @property
+    def low(self) -> int:
+        """The fewest bytes of all parts inside the share."""
+        return sum(part.low for part in self.parts)
+
+    @property
+    def high(self) -> int:
+        """The most bytes of all parts inside the share."""
+        return sum(part.high for part in self.parts)
+
+
+def no_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+    """Return the runtime memory of an engine that needs none: the ideal one."""
+    return RuntimeMemory()

@@ -1,0 +1,100 @@
+"""Start-ups of serving engines in public logs, and what `fit` predicts for each from model, GPU and options alone.
+
+tests/data/startups/startups.json has one row per start-up; the README beside it describes the fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.config.gpus import gpu
+from attncalc.serving.fit import FitResult, fit
+from attncalc.serving.request import FitRequest
+
+FOLDER = Path(__file__).parent / "data" / "startups"
+GIB = 2**30
+
+
+class Prediction(NamedTuple):
+    """What `fit` predicts for a start-up, in GiB.
+
+    Attributes:
+        verdict: fits, may_not_fit, does_not_fit, or 'refused' with an error.
+        kv_memory: the expected memory for the cache; negative if weights and reserve are too large.
+        low: the least memory for the cache.
+        high: the most.
+        weights: the weights on one device.
+        runtime: {part: expected GiB}.
+        error: the message of a refusal.
+    """
+
+    verdict: str
+    kv_memory: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    weights: float = 0.0
+    runtime: dict[str, float] = {}  # noqa: RUF012
+    error: str = ""
+
+    def with_weights(self, weights: float) -> Prediction:
+        """Return the prediction with other weights, as a log has them."""
+        more = self.weights - weights
+        return self._replace(
+            kv_memory=self.kv_memory + more, low=self.low + more, high=self.high + more, weights=weights
+        )
+
+
+def startups() -> list[dict[str, Any]]:
+    """Return the rows."""
+    rows: list[dict[str, Any]] = json.loads((FOLDER / "startups.json").read_text())
+    return rows
+
+
+@cache
+def model(name: str) -> ModelSpec:
+    """Return the model of a row: a preset, or a config.json beside the rows."""
+    return load(str(FOLDER / name) if name.startswith("models/") else name)
+
+
+def result_of(row: dict[str, Any]) -> FitResult:
+    """Return what fits. Raises AttncalcError as `fit` does."""
+    device = gpu(row["gpu"])
+    if "gpu_memory_gib" in row:
+        device = dataclasses.replace(device, memory=int(row["gpu_memory_gib"] * GIB))
+    request = FitRequest(
+        model(row["model"]),
+        Workload.decode(1, row["context"], kv_dtype=row.get("kv_dtype")),
+        row["engine"],
+        gpu=device,
+        gpus=row["tp"] * row["pp"],
+        tp=row["tp"],
+        pp=row["pp"],
+        gpu_memory_utilization=row["share"],
+        weights_dtype=row.get("weights_dtype"),
+        engine_args={**row["args"], **({"engine_version": row["version"]} if row["engine"] == "vllm" else {})},
+    )
+    return fit(request)
+
+
+def predict(row: dict[str, Any]) -> Prediction:
+    """Return what is predicted for a row."""
+    try:
+        result = result_of(row)
+    except AttncalcError as error:
+        return Prediction("refused", error=error.message)
+    budget = result.budget
+    assert budget.weights is not None
+    assert budget.reserve is not None
+    return Prediction(
+        result.verdict,
+        budget.room() / GIB,
+        budget.room("low") / GIB,
+        budget.room("high") / GIB,
+        int(budget.weights.total) / GIB,
+        {part.name: int(part.expected) / GIB for part in budget.reserve.runtime.parts},
+    )
