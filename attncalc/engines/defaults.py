@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..units import GIB
+from ..quantity import Quantity
+from ..units import GIB, DType
 from .pipeline import stage_sizes
 
 if TYPE_CHECKING:
+    from ..attention import Matrix
+    from ..model import ModelSpec
+    from ..quantization import Role
     from .base import EngineArgs
 
 
@@ -22,6 +26,34 @@ class Limits(NamedTuple):
 
     tokens: int
     sequences: int
+
+
+class ExtraWeights(NamedTuple):
+    """Memory that an engine holds with the weights beside those of the language model.
+
+    Attributes:
+        name: its name in formulas and JSON: 'bytes_rope_tables'.
+        label: what it is, in words.
+        size: bytes.
+    """
+
+    name: str
+    label: str
+    size: Quantity
+
+
+class HeldWeights(NamedTuple):
+    """How the weights are stored of which an engine computes its extra ones.
+
+    Attributes:
+        dtype: the dtype of weights that are not quantized.
+        experts_dtype: the name of the dtype of routed experts.
+        matrix_bytes: returns the bytes of a matrix: (layer, role, matrix) -> bytes.
+    """
+
+    dtype: DType
+    experts_dtype: str
+    matrix_bytes: Callable[[int, Role, Matrix], int]
 
 
 def whole_memory(args: EngineArgs, devices: int) -> str:
@@ -56,6 +88,8 @@ class EngineDefaults(NamedTuple):
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
+        loads_towers: whether vision and audio towers are loaded with the language model.
+        extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
     """
 
     title: str
@@ -71,3 +105,5 @@ class EngineDefaults(NamedTuple):
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     must_fit_one: bool = False
     whole_prompts: bool = False
+    loads_towers: bool = True
+    extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None

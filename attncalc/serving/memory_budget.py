@@ -62,6 +62,8 @@ def memory_budget(resolved: ResolvedRequest, part: ModelSpec | None = None) -> M
         part=part,
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
+        engine=resolved.engine,
+        args=resolved.args,
     )
     reserve_on_gpu = reserve_for(resolved, part or resolved.model, resolved.workload.batch, resolved.workload.context)
     kv_memory = (

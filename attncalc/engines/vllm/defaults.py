@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .held_weights import extra_weights
 from .versions import VllmVersion, vllm_version
 
 
@@ -38,4 +39,4 @@ def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
     return vllm_version(args.engine_version).utilization
 
 
-DEFAULTS = EngineDefaults("vLLM", _limits, _gpu_memory_utilization, must_fit_one=True)
+DEFAULTS = EngineDefaults("vLLM", _limits, _gpu_memory_utilization, must_fit_one=True, extra_weights=extra_weights)
