@@ -32,6 +32,11 @@ _PARENTS: dict[Role, tuple[str, ...]] = {
     ),
 }
 """The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for all experts."""
+_PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
+    # The dense MLP beside the experts is attncalc's shared expert.
+    "gemma4": {"experts": ("experts.0", "moe.experts.0"), "shared_experts": ("mlp",)},
+}
+"""{model_type: the names that differ in its class from _PARENTS, where two parts of a layer share a name}."""
 _LEAVES: dict[str, tuple[str, ...]] = {
     "W_q": ("q_proj", "in_proj_qkv", "in_proj_qkvz"),
     "W_k": ("k_proj", "in_proj_qkv", "in_proj_qkvz"),
@@ -123,11 +128,13 @@ class Quantization(NamedTuple):
         method: Its name in the config: 'compressed-tensors'.
         schemes: The schemes; one that names a module goes before one that targets every linear layer.
         ignored: Modules that are not quantized, as in `Scheme.targets`.
+        names: The model_type whose class names the modules.
     """
 
     method: str
     schemes: tuple[Scheme, ...]
     ignored: tuple[str, ...] = ()
+    names: str = ""
 
     def scheme_of(self, layer: int, role: Role, matrix: str) -> Scheme | None:
         """Return the scheme of a matrix of a layer, counted from 0; None if it is not quantized."""
@@ -135,13 +142,13 @@ class Quantization(NamedTuple):
 
 
 @cache
-def module_names(layer: int, role: Role, matrix: str) -> tuple[str, ...]:
+def module_names(layer: int, role: Role, matrix: str, model_type: str = "") -> tuple[str, ...]:
     """Return the names that a matrix may have in checkpoints, from 'layers' on: 'layers.3.self_attn.q_proj'.
 
     A matrix whose name is not known has only the names of its part of the layer: 'layers.3.self_attn'.
     """
     leaves = _LEAVES.get(matrix, ())
-    parents = [f"layers.{layer}.{parent}" for parent in _PARENTS[role]]
+    parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **_PARENTS_OF.get(model_type, {})}[role]]
     return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
 
 
@@ -199,7 +206,7 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
 
 @cache
 def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
-    names = module_names(layer, role, matrix)
+    names = module_names(layer, role, matrix, quantization.names)
     ignored = _modules(quantization.ignored)
     if any(ignored.cover(layer, name) for name in names):
         return None

@@ -266,7 +266,8 @@ def test_the_reserve_may_be_0(ask: Ask) -> None:
 
 def test_dtype_sets_weights_and_cache(ask: Ask) -> None:
     plain, wide = (results(ask(*FOUR, "--json", *more)) for more in ((), ("--dtype", "fp32")))
-    assert wide["weights"] == 2 * plain["weights"]
+    # 70B over 4 GPUs; the allocator rounds tensors of both sizes up, by less than a thousandth
+    assert abs(wide["weights"] / plain["weights"] - 2) < 0.001
     assert wide["kv_bytes_per_block"] == 2 * plain["kv_bytes_per_block"]
 
 

@@ -74,7 +74,7 @@ def _quantization(keys: Mapping[str, Any] | None) -> Quantization | None:
     from ..quantization import Quantization, Scheme
 
     schemes = (Scheme(**{**keys, **_as_tuple(keys, "targets")}) for keys in keys["schemes"])
-    return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())))
+    return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())), keys.get("names", ""))
 
 
 def _as_tuple(keys: Mapping[str, Any], name: str) -> dict[str, Any]:

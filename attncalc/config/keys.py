@@ -177,6 +177,7 @@ _MODEL_KEYS: dict[str, Schema] = {
                 },
             },
             "ignored": _key({"type": "array", "items": TEXT}, "modules that are not quantized"),
+            "names": _key(TEXT, "model_type whose class names the modules"),
         },
         "additionalProperties": False,
     },

@@ -88,6 +88,9 @@ class EngineDefaults(NamedTuple):
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
+        dtype_of_fp32: the dtype to which the engine casts a model in fp32 unless --dtype is given; a GPU without units
+            for bf16 gets fp16. None if the engine does not cast.
+        reads_kv_dtype: whether the checkpoint's quantization decides the dtype of the cache (kv_cache_scheme).
         loads_towers: whether vision and audio towers are loaded with the language model.
         extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
     """
@@ -105,5 +108,7 @@ class EngineDefaults(NamedTuple):
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     must_fit_one: bool = False
     whole_prompts: bool = False
+    dtype_of_fp32: str | None = None
+    reads_kv_dtype: bool = False
     loads_towers: bool = True
     extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None

@@ -31,6 +31,8 @@ _AS_WEIGHTS = {
     "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
 }
 """Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
+AS_STORED = "as stored"
+"""`Weights.dtype` of weights that are as large as the model's files."""
 _MATRICES = {False: "matrices of attention and MLPs", True: "matrices of routed experts"}
 """{whether only experts are quantized: what is quantized, in words}."""
 _QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
@@ -259,6 +261,16 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     )
 
 
+def released_dtype(model: ModelSpec, in_dtype: str | None) -> str | None:
+    """Return the dtype of the matrices that a checkpoint stores in another dtype than the rest.
+
+    None if there are none, if `in_dtype` is given, or if the model's files were read.
+    """
+    if in_dtype is not None or model.stored is not None:
+        return None
+    return model.weights_dtype or model.experts_dtype
+
+
 def is_stored(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> bool:
     """Return whether the weights have the bytes of the model's files: there are files, and no other dtype is given."""
     return weights_dtype is None and model.stored is not None and model_dtype.name == dtype(model.dtype).name
@@ -396,7 +408,7 @@ def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
     size = model.stored.size if model.stored else 0
     stored = symbol("weights_stored", size, "bytes of all tensors in its safetensors files")
     if whole:
-        return Weights(stored, "as stored", (), ("Weights: the bytes of all tensors in its safetensors files.",))
+        return Weights(stored, AS_STORED, (), ("Weights: the bytes of all tensors in its safetensors files.",))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
     per_device = ceil_div(stored * share, named(all_params, "params_total", "parameters of the whole model"))
@@ -404,4 +416,4 @@ def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
         f"Weights: the bytes of its safetensors files, divided as the parameters are: {count(on_device)} of "
         f"{count(all_params)} on this device."
     )
-    return Weights(quantity(per_device), "as stored", (), (note,))
+    return Weights(quantity(per_device), AS_STORED, (), (note,))

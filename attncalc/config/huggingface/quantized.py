@@ -72,7 +72,9 @@ def released(config: Mapping[str, Any], text_config: Mapping[str, Any]) -> Relea
         return Released(unread=truncate(method or "a quantization_config without quant_method"))
     try:
         schemes, ignored = read(found)
-        quantization = Quantization(method, _checked_targets(schemes), _names(ignored))
+        quantization = Quantization(
+            method, _checked_targets(schemes), _names(ignored), truncate(config.get("model_type") or "")
+        )
     except _UnreadError as error:
         return Released(unread=f"{method}: {truncate(str(error))}")
     weights_dtype, experts_dtype = _dtypes(quantization)
@@ -423,5 +425,6 @@ def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
                 "method": found.quantization.method,
                 "schemes": schemes,
                 **({"ignored": list(found.quantization.ignored)} if found.quantization.ignored else {}),
+                **({"names": found.quantization.names} if found.quantization.names else {}),
             },
         )

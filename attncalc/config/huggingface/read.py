@@ -271,8 +271,10 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if found := _released(fields):
         subject = "Experts" if found.experts_dtype else "Weights"
         main = found.experts_dtype or found.weights_dtype
-        form = f"in {main}" if main else f"quantised ({found.unread})"
-        yield f"{subject} are released {form}; weight sizes assume the dtype shown."
+        if main:
+            yield f"{subject} are released in {main}."
+        else:
+            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."
@@ -283,4 +285,4 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if uncounted:
         yield f"The {' and '.join(uncounted)} tower is not counted."
     if counted:
-        yield f"The {' and '.join(sorted(counted))} tower is counted with the weights only."
+        yield f"The {' and '.join(sorted(counted))} tower is not counted, except in the weights."

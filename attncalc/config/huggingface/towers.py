@@ -44,7 +44,7 @@ def _tower(
     """Return a tower with its projector, or None if there is no formula for it or its fields have other types."""
     known = _table()["towers"]
     kind = config.get("model_type")
-    if kind not in known:
+    if kind is None:
         kind = projector.get("tower" if name == "vision" else name)
     rules = known.get(kind)
     if rules is None:

@@ -39,4 +39,12 @@ def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
     return vllm_version(args.engine_version).utilization
 
 
-DEFAULTS = EngineDefaults("vLLM", _limits, _gpu_memory_utilization, must_fit_one=True, extra_weights=extra_weights)
+DEFAULTS = EngineDefaults(
+    "vLLM",
+    _limits,
+    _gpu_memory_utilization,
+    must_fit_one=True,
+    dtype_of_fp32="bf16",  # _resolve_auto_dtype in config/model.py
+    reads_kv_dtype=True,
+    extra_weights=extra_weights,
+)
