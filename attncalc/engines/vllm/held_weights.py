@@ -38,7 +38,7 @@ def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list
         ExtraWeights("bytes_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
         ExtraWeights("bytes_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)),
         ExtraWeights("bytes_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
-        ExtraWeights("bytes_allocator", "rounding of PyTorch's allocator", _allocator(model, held)),
+        ExtraWeights("bytes_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
     ]
 
 
@@ -110,25 +110,29 @@ def _expert_padding(model: ModelSpec, version: VllmVersion, device: str, held: H
         if mlp is None or not mlp.n_experts or held.experts_dtype != "mxfp4":
             continue
         d_model, d_ff = int(mlp.d_latent or stack.d_model), int(mlp.d_ff)
+        padded = sum(_mxfp4_tensors(d_model, d_ff, version, device))
+        if mlp.bias and is_hopper(device):  # kept in fp32
+            padded += (2 * _aligned(d_ff, 64) + d_model) * 4 - (2 * d_ff + d_model) * held.dtype.bits // 8
         stored = 3 * d_model * d_ff * 17 // 32
-        if is_hopper(device):
-            padded = _triton_expert(d_model, d_ff, version)
-            if mlp.bias:  # kept in fp32
-                padded += (2 * _aligned(d_ff, 64) + d_model) * 4 - (2 * d_ff + d_model) * held.dtype.bits // 8
-        elif any(name in device for name in ("intel", "arc ")):
-            padded = stored
-        elif any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
-            padded = 3 * _aligned(d_model, 256) * _aligned(d_ff, 256) * 17 // 32
-        else:
-            padded = 3 * _aligned(d_model, 256) * _aligned(d_ff, 128) * 17 // 32
         experts = symbol("experts", layers.count * mlp.n_experts, "experts in all layers")
         per_expert = symbol("bytes_padded", padded, "bytes of one expert as vLLM holds it")
         parts.append(experts * (per_expert - symbol("bytes_expert", stored, "bytes of one expert in the checkpoint")))
     return total(parts)
 
 
-def _triton_expert(d_model: int, d_ff: int, version: VllmVersion) -> int:
-    """Return the bytes of one expert in the layouts of triton_kernels for Hopper.
+def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, device: str) -> list[int]:
+    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down."""
+    if is_hopper(device):
+        return _triton_tensors(d_model, d_ff, version)
+    if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
+        d_model, d_ff = _aligned(d_model, 256), _aligned(d_ff, 256)
+    elif not any(name in device for name in ("intel", "arc ")):
+        d_model, d_ff = _aligned(d_model, 256), _aligned(d_ff, 128)
+    return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
+
+
+def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
+    """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
 
     The width of an expert is padded to 64. Values, two to a byte, were padded to 64 in both dimensions up to 0.23;
     scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py).
@@ -136,13 +140,15 @@ def _triton_expert(d_model: int, d_ff: int, version: VllmVersion) -> int:
     """
     d_ff = _aligned(d_ff, 64)
     align = 64 if version.number < (0, 24) else 1
-    size = 0
+    sizes = []
     for inputs, outputs in ((d_model, 2 * d_ff), (d_ff, d_model)):
-        size += _aligned(inputs // 2, align) * _aligned(outputs, align)
-        size += _aligned(outputs, 256) * _aligned(inputs // 32, 2)
+        sizes += [
+            _aligned(inputs // 2, align) * _aligned(outputs, align),
+            _aligned(outputs, 256) * _aligned(inputs // 32, 2),
+        ]
         if version.number < (0, 27):
-            size += outputs * (inputs // 32)
-    return size
+            sizes.append(outputs * (inputs // 32))
+    return sizes
 
 
 def _aligned(number: int, step: int) -> int:
@@ -175,14 +181,14 @@ def _vocab_padding(model: ModelSpec, width: int) -> Quantity:
     return quantity(tables * added * symbol("d_model", int(plain.table_width), "width of a row") * width)
 
 
-def _allocator(model: ModelSpec, held: HeldWeights) -> Quantity:
+def _allocator(model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights) -> Quantity:
     """Return the bytes by which PyTorch's allocator rounds up large tensors.
 
     It requests blocks of 10 MiB or more in multiples of 2 MiB. If 1 MiB or less of a block would stay free, the tensor
     gets the whole block: 75 MiB take 76 (round_size and should_split in c10/cuda/CUDACachingAllocator.cpp).
     """
     tensors: Counter[int] = Counter()
-    for size, count in _tensors(model.plain(), held):
+    for size, count in (*_tensors(model.plain(), held), *_tensors_of_mxfp4(model.plain(), version, device, held)):
         tensors[rounding(size)] += count
     table = _vocab_rows(model) * int(model.plain().table_width) * held.dtype.bits // 8
     tensors[rounding(table)] += _tables(model)
@@ -209,10 +215,23 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
             continue
         fused: dict[tuple[Role, str], int] = {}
         for role, copies, matrix in layers.matrices_by_role(stack.d_model, model.d_source):
+            if role == "experts" and held.experts_dtype == "mxfp4":
+                continue
             key = (role, _fused_name(layers, role, matrix))
             fused[key] = fused.get(key, 0) + copies * int(held.matrix_bytes(layer, role, matrix))
         for size in fused.values():
             yield size, layers.count
+
+
+def _tensors_of_mxfp4(
+    model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights
+) -> Iterator[tuple[int, int]]:
+    """Yield (bytes, how many) of the tensors of experts in MXFP4, each of which has all experts of a layer."""
+    for stack, layers in model.groups():
+        mlp = layers.mlp
+        if mlp and mlp.n_experts and held.experts_dtype == "mxfp4":
+            for size in _mxfp4_tensors(int(mlp.d_latent or stack.d_model), int(mlp.d_ff), version, device):
+                yield mlp.n_experts * size, layers.count
 
 
 def _fused_name(layers: Layers, role: Role, matrix: Matrix) -> str:
