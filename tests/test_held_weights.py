@@ -268,3 +268,10 @@ def test_the_quantization_decides_the_dtype_of_the_cache(config: dict[str, Any],
     # --kv-dtype goes first, and llama.cpp has its own default
     assert resolve(request.with_workload(kv_dtype="bf16")).args.kv_dtype.name == "bf16"
     assert resolve(dataclasses.replace(request, engine="llamacpp")).args.kv_dtype.name == "fp16"
+
+
+def test_gemma3s_preset_has_its_published_tower() -> None:
+    """transformers' class of the whole model has 27,432,406,640 parameters."""
+    model = load("gemma3-27b")
+    (tower,) = model.towers
+    assert int(params(model).total) + tower.params == 27_432_406_640

@@ -10,13 +10,15 @@ from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
-from ..units import BYTES, NO_UNIT, TOKENS, count, human
+from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .notes import context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, wrapped
 
 GIVEN = "as given"
+SHOWN_FROM = GIB // 200
+"""Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
 ESTIMATED = "an estimate: --reserve replaces it"
 
 
@@ -162,7 +164,11 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
     ]
-    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
+    extra = [
+        (part.name, part.label, part.size, BYTES, result.resolved.defaults.title)
+        for part in (weights.extra if weights else ())
+    ]
+    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in (*rows, *extra))
 
 
 def _one_sequence(result: FitResult) -> Quantity | Ratio:
@@ -186,9 +192,14 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
 def term_figures(result: FitResult) -> tuple[Figure, ...]:
     """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
+    extra = {part.name for part in result.budget.weights.extra} if result.budget.weights else set()
     reserve = result.budget.reserve.parts if result.budget.reserve else ()
     return (
-        *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
+        *(
+            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
+            for name, label, part in weights
+            if name not in extra
+        ),
         *(Figure(name, label, part, BYTES, ESTIMATED) for name, label, part in reserve),
     )
 
@@ -229,6 +240,8 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         if budget.layers is not None and resolved.gpus > 1:
             n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
         rows.append((f"- {by_name['weights'].label}{n_layers}", "weights"))
+        extra = budget.weights.extra if budget.weights else ()
+        rows += [(f"    {part.label}", part.name) for part in extra if part.size >= SHOWN_FROM]
         if by_name["reserve"].whole:
             rows.append((f"- {by_name['reserve'].label}", "reserve"))
     equal = "= " if rows else ""

@@ -237,6 +237,12 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     if stored and model.stored and model.stored.parameters:
         size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
+    if not stored and model.quantization and _is_released(model, weights_dtype):
+        in_schemes, size_read = _read_by_schemes(model, model.quantization, workload)
+        return quantity(
+            named(size_read, "bytes_linear_read", "bytes of the quantized matrices that the step reads")
+            + (read - named(in_schemes, "params_linear_read", "of them in quantized matrices")) * width
+        )
     matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
     experts_only = _experts_only(model, weights_dtype)
     in_matrices = _matrices_total(model, lambda m: m.weights, workload, experts_only=experts_only)
@@ -259,6 +265,24 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     return quantity(
         named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {place}") + (read - matrices) * width
     )
+
+
+def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Workload) -> tuple[Quantity, Quantity]:
+    """Return (weights, bytes) of the quantized matrices that one step reads on one device."""
+    symbols, batch = model.symbolic(), workload.symbolic().batch
+    runs_of_main = _schemes_of_groups(model, quantization)[-len(symbols.main.distinct()) :]
+    weights_read: list[int] = []
+    bytes_of_them: list[int] = []
+    for layers, runs in zip(symbols.main.distinct(), runs_of_main, strict=True):
+        for role, copies, matrix in layers.matrices_by_role(symbols.main.d_model, symbols.d_source):
+            if role == "cross" and matrix.applied_to == "keys":  # K and V of the source are in the cache already
+                continue
+            read = routed_read(layers.mlp, batch) if role == "experts" and layers.mlp else copies
+            for scheme, n_layers in runs[role, matrix.name].items():
+                times = read * (layers.count if n_layers == int(layers.count) else n_layers)
+                weights_read.append(times * matrix.weights)
+                bytes_of_them.append(times * scheme.matrix_bytes(matrix.rows, matrix.cols))
+    return total(weights_read), total(bytes_of_them)
 
 
 def released_dtype(model: ModelSpec, in_dtype: str | None) -> str | None:

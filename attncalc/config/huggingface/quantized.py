@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...quantization import LINEAR, Quantization, Role, Scheme
+from ...quantization import LINEAR, Quantization, Scheme
 from ...units import truncate
 
 MAX_MODULES = 50_000
@@ -77,27 +77,26 @@ def released(config: Mapping[str, Any], text_config: Mapping[str, Any]) -> Relea
         )
     except _UnreadError as error:
         return Released(unread=f"{method}: {truncate(str(error))}")
-    weights_dtype, experts_dtype = _dtypes(quantization)
+    has_experts = any(given.get(name) for given in (config, text_config) for name in _EXPERTS)
+    weights_dtype, experts_dtype = _dtypes(quantization, has_experts)
     return Released(quantization, weights_dtype, experts_dtype, _kv_dtype(found))
 
 
-_PROBES: tuple[tuple[Role, str], ...] = (
-    *((("attention", "W_q"), ("attention", "W_qkv"), ("attention", "W_o"), ("attention", "W_q_b"))),
-    *((("mlp", "W_down"), ("shared_experts", "W_down"), ("experts", "W_down"))),
-)
-"""Matrices whose schemes decide the dtype that stands for the whole checkpoint."""
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_per_tok")
+"""Fields that a config with routed experts has."""
+_ATTENTION = ("W_q", "W_qkv", "W_o", "W_q_b")
+"""Matrices whose schemes stand for those of attention."""
 
 
-def _dtypes(quantization: Quantization) -> tuple[str | None, str | None]:
-    """Return (weights_dtype, experts_dtype): one of them, by what is quantized in most layers."""
-    layer = 7  # the first layers are often left out
-    by_probe = {probe: quantization.scheme_of(layer, *probe) for probe in _PROBES}
-    experts = by_probe.pop(("experts", "W_down"))
-    others = [scheme.dtype for scheme in by_probe.values() if scheme]
-    if experts and not others:
+def _dtypes(quantization: Quantization, has_experts: bool) -> tuple[str | None, str | None]:
+    """Return (weights_dtype, experts_dtype): one of them, by what is quantized in a layer that is not the first."""
+    layer = 7
+    attention = [quantization.scheme_of(layer, "attention", name) for name in _ATTENTION]
+    if has_experts and not any(attention) and (experts := quantization.scheme_of(layer, "experts", "W_down")):
         return None, experts.dtype
-    main = experts.dtype if experts else max(others, key=others.count) if others else quantization.schemes[0].dtype
-    return main, None
+    mlp = quantization.scheme_of(layer, "experts" if has_experts else "mlp", "W_down")
+    main = mlp or next((scheme for scheme in attention if scheme), quantization.schemes[0])
+    return main.dtype, None
 
 
 def _kv_dtype(found: Mapping[str, Any]) -> str | None:

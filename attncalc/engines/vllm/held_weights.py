@@ -135,16 +135,18 @@ def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
     """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
 
     The width of an expert is padded to 64. Values, two to a byte, were padded to 64 in both dimensions up to 0.23;
-    scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py).
+    scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py), from
+    0.27 to 4 groups (_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py).
     Up to 0.26 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
     """
     d_ff = _aligned(d_ff, 64)
     align = 64 if version.number < (0, 24) else 1
+    groups = 2 if version.number < (0, 27) else 4
     sizes = []
     for inputs, outputs in ((d_model, 2 * d_ff), (d_ff, d_model)):
         sizes += [
             _aligned(inputs // 2, align) * _aligned(outputs, align),
-            _aligned(outputs, 256) * _aligned(inputs // 32, 2),
+            _aligned(outputs, 256) * _aligned(inputs // 32, groups),
         ]
         if version.number < (0, 27):
             sizes.append(outputs * (inputs // 32))
