@@ -153,7 +153,7 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     # The first GPU limits short sequences. For long ones its windows are full, and the second limits them:
     # K and V of 16 heads x 128.
     assert (stack.n_layers, result.budget.layers) == (6, 4)
-    room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1]).total
+    room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1], engine="llamacpp").total
     assert result.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
     assert result.max_context == result.pool.tokens
 

@@ -221,7 +221,7 @@ def test_the_allocator_adds_at_most_1_mib_to_a_tensor(size: int) -> None:
 def test_parts_and_weights_add_up() -> None:
     for name in ("gpt-oss-20b", "llama3-8b"):
         found = held(load(name), tp=2)
-        (model_bytes,) = (part for part_name, _, part in found.parts if part_name == "bytes_model")
+        (model_bytes,) = (part for part_name, _, part in found.parts if part_name == "weights_model")
         assert found.total == model_bytes + sum(extra(found).values())
 
 

@@ -213,7 +213,7 @@ def test_weights_are_as_released_by_default() -> None:
     assert resolve(dataclasses.replace(request, model=quantised(model, 10**9))).weights_dtype is None
     budget_weights = memory_budget(resolve(request)).weights
     assert budget_weights is not None
-    (of_model,) = (part for name, _, part in budget_weights.parts if name == "bytes_model")
+    (of_model,) = (part for name, _, part in budget_weights.parts if name == "weights_model")
     assert of_model == weights(model, weights_dtype="mxfp4").total
 
 

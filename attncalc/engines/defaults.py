@@ -32,7 +32,7 @@ class ExtraWeights(NamedTuple):
     """Memory that an engine holds with the weights beside those of the language model.
 
     Attributes:
-        name: its name in formulas and JSON: 'bytes_rope_tables'.
+        name: its name in formulas and JSON: 'weights_rope_tables'.
         label: what it is, in words.
         size: bytes.
     """

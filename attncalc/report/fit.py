@@ -10,6 +10,7 @@ from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
+from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .notes import context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
@@ -17,6 +18,18 @@ from .roofline import roofline_section
 from .text import WIDTH, wrapped
 
 GIVEN = "as given"
+WEIGHT_PARTS = {
+    "weights_model": "language model",
+    "weights_vision_tower": "vision tower",
+    "weights_audio_tower": "audio tower",
+    "weights_rope_tables": "rope tables",
+    "weights_absorbed_kv_b": "absorbed kv_b",
+    "weights_mla_workspace": "FlashInfer's MLA workspace",
+    "weights_expert_padding": "padding of MXFP4 experts",
+    "weights_vocab_padding": "padding of the vocabulary",
+    "weights_allocator": "rounding of PyTorch's allocator",
+}
+"""{name of a part of the weights: its label}."""
 SHOWN_FROM = GIB // 200
 """Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
 ESTIMATED = "an estimate: --reserve replaces it"
@@ -164,11 +177,17 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
     ]
-    extra = [
-        (part.name, part.label, part.size, BYTES, result.resolved.defaults.title)
-        for part in (weights.extra if weights else ())
-    ]
-    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in (*rows, *extra))
+    rows += _weight_parts(weights, result.resolved.defaults.title)
+    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
+
+
+def _weight_parts(weights: Weights | None, engine: str) -> list[tuple[str, str, Quantity | Ratio | None, str, str]]:
+    """Return the figures of the parts of the weights; those that the engine does not hold have no number."""
+    by_name: dict[str, Quantity] = {}
+    if weights:
+        by_name = {name: part for name, _, part in weights.parts if name in WEIGHT_PARTS}
+        by_name.setdefault("weights_model", weights.total)
+    return [(name, label, by_name.get(name), BYTES, engine) for name, label in WEIGHT_PARTS.items()]
 
 
 def _one_sequence(result: FitResult) -> Quantity | Ratio:
@@ -192,13 +211,12 @@ def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") ->
 def term_figures(result: FitResult) -> tuple[Figure, ...]:
     """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
     weights = result.budget.weights.parts if result.budget.weights else ()
-    extra = {part.name for part in result.budget.weights.extra} if result.budget.weights else set()
     reserve = result.budget.reserve.parts if result.budget.reserve else ()
     return (
         *(
             Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
             for name, label, part in weights
-            if name not in extra
+            if name not in WEIGHT_PARTS
         ),
         *(Figure(name, label, part, BYTES, ESTIMATED) for name, label, part in reserve),
     )

@@ -130,11 +130,11 @@ def _with_extra(
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
-    total_size: int = named(counted.total, "bytes_model", "bytes of the language model's weights")
+    total_size: int = named(counted.total, "weights_model", "bytes of the language model's weights")
     for part in extra:
         total_size = total_size + named(part.size, part.name, part.label)
     parts = (
-        ("bytes_model", f"weights of the language model in {counted.dtype}", counted.total),
+        ("weights_model", f"weights of the language model in {counted.dtype}", counted.total),
         *counted.parts,
         *((part.name, part.label, part.size) for part in extra),
     )
@@ -147,7 +147,7 @@ def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
     whole = symbol("params_whole", tower.params - tower.split, "its parameters that every device has")
     width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
     divided = ceil_div(split, symbol("tp", tp, "tensor-parallel devices")) if tp > 1 else split
-    return ExtraWeights(f"bytes_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))
+    return ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))
 
 
 def _held(stage: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> HeldWeights:

@@ -71,7 +71,7 @@ def released(config: Mapping[str, Any], text_config: Mapping[str, Any]) -> Relea
     if read is None:
         return Released(unread=truncate(method or "a quantization_config without quant_method"))
     try:
-        schemes, ignored = read(found)
+        schemes, ignored = read({"expert_dtype": config.get("expert_dtype"), **found})
         quantization = Quantization(
             method, _checked_targets(schemes), _names(ignored), truncate(config.get("model_type") or "")
         )
@@ -185,6 +185,8 @@ def _fp8(found: Mapping[str, Any]) -> _Read:
         return (experts, scheme), [
             name for name in found.get("ignore") or () if "mtp" in str(name) or str(name) == "head"
         ]
+    if found.get("expert_dtype") == "fp4":  # DeepSeek-V4: an exponent of 8 bits per 32 elements
+        return (Scheme("mxfp4", 4, group=32, scale_bits=8, targets=("experts",)), scheme), ignored
     return (scheme,), ignored
 
 

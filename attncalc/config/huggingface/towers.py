@@ -43,15 +43,15 @@ def _tower(
 ) -> Tower | None:
     """Return a tower with its projector, or None if there is no formula for it or its fields have other types."""
     known = _table()["towers"]
-    kind = config.get("model_type")
-    if kind is None:
-        kind = projector.get("tower" if name == "vision" else name)
+    kind = str(config.get("model_type") or projector.get("tower" if name == "vision" else name))
+    if kind not in known:
+        kind = kind.removesuffix("_vision")
     rules = known.get(kind)
     if rules is None:
         return None
     outer_class = config_class(str(outer.given.get("model_type"))) or UNKNOWN_CLASS
     try:
-        tower_fields = Fields(config, _class_of(outer_class.sub_configs.get(field) or str(kind), rules), outer)
+        tower_fields = Fields(config, _class_of(outer_class.sub_configs.get(field) or kind, rules), outer)
         projected = {"layers": projector["layers"]} if "layers" in projector else {}
         reads = value_of(projected, tower_fields).get("layers")
         layers = tower_fields["num_hidden_layers"]

@@ -30,6 +30,6 @@ def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list
         if matrix.name == "W_kv_b"
     ]
     return [
-        ExtraWeights("bytes_rope_tables", "rope tables", total(tables)),
-        ExtraWeights("bytes_absorbed_kv_b", "absorbed kv_b", total(copies)),
+        ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
+        ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
     ]

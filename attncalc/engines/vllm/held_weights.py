@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ...attention import Matrix
 from ...model import Layers, ModelSpec, Stack
@@ -29,16 +29,17 @@ FLASHINFER_MLA_WORKSPACE = 128 * MIB
 
 def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list[ExtraWeights]:
     """Return what vLLM holds on one device beside the weights and the towers of `model`, a part of a model."""
-    version = vllm_version(args.engine_version)
-    device = args.device.lower()
+    version, device = vllm_version(args.engine_version), args.device.lower()
     width = symbol("bytes", held.dtype.bits // 8, f"bytes of an element in {held.dtype.name}")
     return [
-        ExtraWeights("bytes_rope_tables", "rope tables", _rope_tables(model, version, width)),
-        ExtraWeights("bytes_absorbed_kv_b", "absorbed kv_b", _absorbed_kv_b(model, held, width)),
-        ExtraWeights("bytes_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
-        ExtraWeights("bytes_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)),
-        ExtraWeights("bytes_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
-        ExtraWeights("bytes_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
+        ExtraWeights("weights_rope_tables", "rope tables", _rope_tables(model, version, width)),
+        ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", _absorbed_kv_b(model, held, width)),
+        ExtraWeights("weights_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
+        ExtraWeights(
+            "weights_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)
+        ),
+        ExtraWeights("weights_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
+        ExtraWeights("weights_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
     ]
 
 
@@ -102,16 +103,17 @@ def _expert_padding(model: ModelSpec, version: VllmVersion, device: str, held: H
 
     Marlin and TensorRT-LLM pad the hidden size to 256 and the width of an expert to 128
     (mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py), AMD's kernels both to 256,
-    Intel's nothing. Hopper runs triton_kernels, whose layouts are padded by themselves.
+    Intel's nothing. gpt-oss on Hopper runs triton_kernels, whose layouts are padded by themselves.
     """
     parts: list[int] = []
+    layout = _expert_layout(model, device)
     for stack, layers in model.plain().groups():
         mlp = layers.mlp
         if mlp is None or not mlp.n_experts or held.experts_dtype != "mxfp4":
             continue
         d_model, d_ff = int(mlp.d_latent or stack.d_model), int(mlp.d_ff)
-        padded = sum(_mxfp4_tensors(d_model, d_ff, version, device))
-        if mlp.bias and is_hopper(device):  # kept in fp32
+        padded = sum(_mxfp4_tensors(d_model, d_ff, version, layout))
+        if mlp.bias and layout == "triton":  # kept in fp32
             padded += (2 * _aligned(d_ff, 64) + d_model) * 4 - (2 * d_ff + d_model) * held.dtype.bits // 8
         stored = 3 * d_model * d_ff * 17 // 32
         experts = symbol("experts", layers.count * mlp.n_experts, "experts in all layers")
@@ -120,14 +122,21 @@ def _expert_padding(model: ModelSpec, version: VllmVersion, device: str, held: H
     return total(parts)
 
 
-def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, device: str) -> list[int]:
-    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down."""
-    if is_hopper(device):
-        return _triton_tensors(d_model, d_ff, version)
+def _expert_layout(model: ModelSpec, device: str) -> Literal["triton", "amd", "intel", "marlin"]:
+    """Return the layout of MXFP4 experts; 'marlin' also stands for TensorRT-LLM's, which pads as much."""
+    if is_hopper(device) and model.model_type == "gpt_oss":  # _get_priority_backends_for_gpt_oss
+        return "triton"
     if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
-        d_model, d_ff = _aligned(d_model, 256), _aligned(d_ff, 256)
-    elif not any(name in device for name in ("intel", "arc ")):
-        d_model, d_ff = _aligned(d_model, 256), _aligned(d_ff, 128)
+        return "amd"
+    return "intel" if any(name in device for name in ("intel", "arc ")) else "marlin"
+
+
+def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, layout: str) -> list[int]:
+    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down."""
+    if layout == "triton":
+        return _triton_tensors(d_model, d_ff, version)
+    steps = {"amd": (256, 256), "marlin": (256, 128), "intel": (1, 1)}[layout]
+    d_model, d_ff = _aligned(d_model, steps[0]), _aligned(d_ff, steps[1])
     return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
 
 
@@ -229,10 +238,11 @@ def _tensors_of_mxfp4(
     model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights
 ) -> Iterator[tuple[int, int]]:
     """Yield (bytes, how many) of the tensors of experts in MXFP4, each of which has all experts of a layer."""
+    layout = _expert_layout(model, device)
     for stack, layers in model.groups():
         mlp = layers.mlp
         if mlp and mlp.n_experts and held.experts_dtype == "mxfp4":
-            for size in _mxfp4_tensors(int(mlp.d_latent or stack.d_model), int(mlp.d_ff), version, device):
+            for size in _mxfp4_tensors(int(mlp.d_latent or stack.d_model), int(mlp.d_ff), version, layout):
                 yield mlp.n_experts * size, layers.count
 
 
