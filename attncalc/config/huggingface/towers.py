@@ -51,12 +51,13 @@ def _tower(
         return None
     outer_class = config_class(str(outer.given.get("model_type"))) or UNKNOWN_CLASS
     try:
-        tower_fields = Fields(config, _class_of(outer_class.sub_configs.get(field) or kind, rules), outer)
+        whole_model = Fields(_safe(outer.given), outer_class)
+        tower_fields = Fields(_safe(config), _class_of(outer_class.sub_configs.get(field) or kind, rules), whole_model)
         projected = {"layers": projector["layers"]} if "layers" in projector else {}
         reads = value_of(projected, tower_fields).get("layers")
         layers = tower_fields["num_hidden_layers"]
         variables = {
-            "text": text,
+            "text": {"hidden_size": _safe({"hidden_size": text["hidden_size"]}).get("hidden_size")},
             "used_layers": layers if reads is None else _used_layers(reads, layers),
             "n_features": len(reads) if isinstance(reads, list) else 1,
         }
@@ -69,6 +70,30 @@ def _tower(
     if type(split) is not int or type(whole) is not int or not 0 < split + whole < _MAX_PARAMS or split < 0:
         return None
     return Tower(name, split + whole, split)
+
+
+_LISTS = ("deepstack_visual_indexes", "subsampling_conv_channels", "vision_feature_layer")
+"""Fields that are lists of numbers."""
+
+
+def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a formula may compute with: a list or a text times a number could fill the memory."""
+    safe: dict[str, Any] = {}
+    for name, value in config.items():
+        if name == "quantization_config":
+            safe[name] = bool(value)
+        elif name in _LISTS and isinstance(value, list):
+            if len(value) <= 1000 and all(_is_size(item) for item in value):
+                safe[name] = value
+        elif isinstance(value, bool) or _is_size(value) or name == "model_type":
+            safe[name] = value
+        elif value is not None:
+            safe[name] = None  # and not the class's default
+    return safe
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and abs(value) <= 10**6
 
 
 def _used_layers(reads: Any, layers: int) -> int:
