@@ -188,9 +188,9 @@ def test_importing_flashinfers_mla_took_128_mib_for_some_versions() -> None:
     plain = from_config(**{key: value for key, value in DEEPSEEK.items() if key != "quantization_config"})
     by_version = {
         version: extra(held(plain, version=version)).get("FlashInfer's MLA workspace", 0)
-        for version in ("0.10.2", "0.19.0", "0.24.0", "0.27.1", "0.33.0")
+        for version in ("0.10.2", "0.11.2", "0.24.0", "0.26.0", "0.33.0")
     }
-    assert by_version == {"0.10.2": 0, "0.19.0": 128 * MIB, "0.24.0": 128 * MIB, "0.27.1": 0, "0.33.0": 0}
+    assert by_version == {"0.10.2": 0, "0.11.2": 128 * MIB, "0.24.0": 128 * MIB, "0.26.0": 0, "0.33.0": 0}
     assert "FlashInfer's MLA workspace" not in extra(held(plain, on="a100-80gb", version="0.19.0"))
     assert "FlashInfer's MLA workspace" not in extra(held(from_config(**LLAMA), version="0.19.0"))
 

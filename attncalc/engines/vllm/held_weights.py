@@ -77,11 +77,11 @@ def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
 def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quantity:
     """Return the bytes of a buffer that FlashInfer's MLA backend allocated when it was imported.
 
-    From 0.12 to 0.26 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
-    (platforms/cuda.py); from 0.27 the buffer is allocated when the backend runs.
+    From 0.11.1 to 0.25 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
+    (get_valid_backends in platforms/cuda.py); later the buffer is allocated when the backend runs.
     """
     has_mla = any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
-    if not has_mla or not (0, 12) <= version.number < (0, 27) or not _has_flashinfer_mla(device):
+    if not has_mla or not (0, 11, 1) <= version.number < (0, 26) or not _has_flashinfer_mla(device):
         return Quantity(0)
     return symbol("mla_workspace", FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
 
@@ -146,7 +146,7 @@ def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
     The width of an expert is padded to 64. Values, two to a byte, were padded to 64 in both dimensions up to 0.23;
     scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py), from
     0.27 to 4 groups (_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py).
-    Up to 0.26 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
+    Up to 0.25 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
     """
     d_ff = _aligned(d_ff, 64)
     align = 64 if version.number < (0, 24) else 1
@@ -157,7 +157,7 @@ def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
             _aligned(inputs // 2, align) * _aligned(outputs, align),
             _aligned(outputs, 256) * _aligned(inputs // 32, groups),
         ]
-        if version.number < (0, 27):
+        if version.number < (0, 26):
             sizes.append(outputs * (inputs // 32))
     return sizes
 
