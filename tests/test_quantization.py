@@ -45,7 +45,7 @@ def from_config(**config: Any) -> ModelSpec:
 
 def size(model: ModelSpec) -> int:
     """Return the bytes of the weights as released."""
-    return int(weights(model, weights_dtype=released_dtype(model, None)).total)
+    return int(weights(model, weights_dtype=released_dtype(model)).total)
 
 
 def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_matrices_have_the_bytes_of_their_scheme(scheme: dict[str, Any], per_lay
     assert size(model) == 32 * per_layer + 2 * OTHERS
     # one step reads all but the embedding
     step = Workload.decode(1, 100)
-    released = released_dtype(model, None)
+    released = released_dtype(model)
     assert bytes_read(model, step, weights_dtype=released) == size(model) - 2 * 128256 * 4096
 
 
@@ -155,7 +155,7 @@ def test_groups_may_name_their_modules() -> None:
     down = 4096 * 14336
     rest = LINEAR - down
     assert size(model) == 2 * OTHERS + 32 * (down + 2 * 4096 + rest // 2 + rest // 32 * 2)
-    assert weights(model, weights_dtype=released_dtype(model, None)).dtype == "int4 and fp8"
+    assert weights(model, weights_dtype=released_dtype(model)).dtype == "int4 and fp8"
 
 
 def test_a_language_models_own_config_may_have_it() -> None:

@@ -125,7 +125,7 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: W
 def _weights_figure(model: ModelSpec, workload: Workload) -> Figure:
     """Return the weights as `fit` counts them without files; no number if their quantization is not read."""
     counted = dataclasses.replace(model, stored=None)
-    released = released_dtype(counted, workload.dtype)
+    released = released_dtype(counted)
     if model.unread_quantization and workload.dtype is None:
         return Figure("weights", "weights", None, BYTES, SUM)
     held = weights(counted, in_dtype=workload.dtype, weights_dtype=released)

@@ -241,7 +241,7 @@ def _weights_dtype(request: FitRequest) -> str | None:
     """Return the dtype of weight matrices: as given, else as released; None for that of the model or its files."""
     if request.weights_dtype is not None:
         return dtype(request.weights_dtype).name
-    return released_dtype(request.model, request.workload.dtype)
+    return released_dtype(request.model)
 
 
 def _check_devices(request: FitRequest) -> None:

@@ -285,14 +285,12 @@ def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Wor
     return total(weights_read), total(bytes_of_them)
 
 
-def released_dtype(model: ModelSpec, in_dtype: str | None) -> str | None:
+def released_dtype(model: ModelSpec) -> str | None:
     """Return the dtype of the matrices that a checkpoint stores in another dtype than the rest.
 
-    None if there are none, if `in_dtype` is given, or if the model's files were read.
+    An engine's --dtype does not change them. None if there are none, or if the model's files were read.
     """
-    if in_dtype is not None or model.stored is not None:
-        return None
-    return model.weights_dtype or model.experts_dtype
+    return None if model.stored is not None else model.weights_dtype or model.experts_dtype
 
 
 def is_stored(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> bool:
