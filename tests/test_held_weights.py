@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import ModelSpec, Workload, load
+from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
@@ -250,6 +251,16 @@ def test_parts_and_weights_add_up() -> None:
         found = held(load(name), tp=2)
         (model_bytes,) = (part for part_name, _, part in found.parts if part_name == "weights_model")
         assert found.total == model_bytes + sum(extra(found).values())
+
+
+def test_files_are_exact_and_have_the_same_parts_beside_them() -> None:
+    for name in ("gpt-oss-20b", "gemma3-27b"):
+        model = load(name)
+        files = CheckpointWeights(1, 1, (StoredDtype("BF16", 500, 1000),), 1000)
+        from_files, counted = held(dataclasses.replace(model, stored=files)), held(model)
+        expected = {label: size for label, size in extra(counted).items() if label != "vision tower"}
+        assert extra(from_files) == expected
+        assert int(from_files.total) == 1000 + sum(expected.values())
 
 
 # fp32

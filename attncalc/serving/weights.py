@@ -96,7 +96,7 @@ def weights(
         else:
             matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
             counted = _quantized(stage, matrix_dtype, model_dtype, experts_only=_experts_only(model, weights_dtype))
-        return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, has_towers=stored)
+        return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, stored=stored)
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
 
@@ -118,15 +118,16 @@ def _with_extra(
     engine: str | None,
     args: EngineArgs | None,
     *,
-    has_towers: bool,
+    stored: bool,
 ) -> Weights:
-    """Return the weights with towers, unless they are counted already, and what the engine holds besides."""
+    """Return the weights with towers, which files contain already, and what the engine holds besides."""
     defaults = engine_defaults(engine) if engine else None
     extra: list[ExtraWeights] = []
-    if not has_towers and (defaults is None or defaults.loads_towers):
+    if not stored and (defaults is None or defaults.loads_towers):
         extra += [_tower(tower, stage.tp, model_dtype) for tower in stage.towers]
     if defaults and args and defaults.extra_weights:
-        extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, weights_dtype))
+        matrices = stage.weights_dtype or stage.experts_dtype if stored else weights_dtype
+        extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, matrices))
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
