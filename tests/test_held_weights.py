@@ -275,6 +275,7 @@ def test_models_in_fp32_are_cast_by_serving_engines() -> None:
         found = memory_budget(resolved).weights
         assert found is not None
         assert int(found.total) - sum(extra(found).values()) == two_bytes
+        assert any("released in fp32" in note and f"in {name}." in note for note in found.notes)
     assert int(held(model, engine="transformers").total) == 2 * two_bytes
     assert held(model, dtype="fp32").dtype == "fp32"
 

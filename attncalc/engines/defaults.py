@@ -10,7 +10,6 @@ from ..units import GIB, DType
 from .pipeline import stage_sizes
 
 if TYPE_CHECKING:
-    from ..attention import Matrix
     from ..model import ModelSpec
     from ..quantization import Role
     from .base import EngineArgs
@@ -48,12 +47,12 @@ class HeldWeights(NamedTuple):
     Attributes:
         dtype: the dtype of weights that are not quantized.
         experts_dtype: the name of the dtype of routed experts.
-        matrix_bytes: returns the bytes of a matrix: (layer, role, matrix) -> bytes.
+        bits: returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits.
     """
 
     dtype: DType
     experts_dtype: str
-    matrix_bytes: Callable[[int, Role, Matrix], int]
+    bits: Callable[[int, Role, str], int]
 
 
 def whole_memory(args: EngineArgs, devices: int) -> str:

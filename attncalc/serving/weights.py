@@ -128,6 +128,9 @@ def _with_extra(
     if defaults and args and defaults.extra_weights:
         matrices = stage.weights_dtype or stage.experts_dtype if stored else weights_dtype
         extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, matrices))
+    if defaults and stage.dtype == "fp32" and model_dtype.name != "fp32":
+        cast = f"Weights are released in fp32; {defaults.title} holds them in {model_dtype.name}."
+        counted = counted._replace(notes=(*counted.notes, cast))
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
@@ -158,14 +161,13 @@ def _held(stage: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> He
     experts_only = _experts_only(stage, weights_dtype)
     by_scheme = quantization is not None and _is_released(stage, weights_dtype)
 
-    def matrix_bytes(layer: int, role: Role, matrix: Matrix) -> int:
+    def bits(layer: int, role: Role, matrix: str) -> int:
         if quantization and by_scheme:
-            scheme = quantization.scheme_of(layer, role, matrix.name)
-            return scheme.matrix_bytes(matrix.rows, matrix.cols) if scheme else matrix.weights * model_dtype.bits // 8
-        of_matrix = narrow if role == "experts" or not experts_only else model_dtype
-        return matrix.cols * of_matrix.row_bytes(matrix.rows)
+            scheme = quantization.scheme_of(layer, role, matrix)
+            return scheme.bits if scheme else model_dtype.bits
+        return narrow.bits if role == "experts" or not experts_only else model_dtype.bits
 
-    return HeldWeights(model_dtype, narrow.name, matrix_bytes)
+    return HeldWeights(model_dtype, narrow.name, bits)
 
 
 def _is_released(model: ModelSpec, weights_dtype: str | None) -> bool:

@@ -68,7 +68,7 @@ def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
     copies: list[int] = []
     for _, layers, layer in _runs(model.plain()):
         for matrix in layers.attention.matrices(1, 1):
-            if matrix.name == "W_kv_b" and held.matrix_bytes(layer, "attention", matrix) != matrix.weights * int(width):
+            if matrix.name == "W_kv_b" and held.bits(layer, "attention", matrix.name) != held.dtype.bits:
                 count = symbol("L", layers.count, "layers whose kv_b is quantized")
                 copies.append(count * symbol("kv_b", matrix.weights, "weights of kv_b in one layer") * width)
     return total(copies)
@@ -220,7 +220,10 @@ def rounding(size: int) -> int:
 
 
 def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
-    """Yield (bytes, how many) of the matrices of layers, as vLLM fuses them: q, k and v, gate and up, all experts."""
+    """Yield (bytes, how many) of the matrices of layers, as vLLM fuses them: q, k and v, gate and up, all experts.
+
+    Scales are tensors of their own, and too small to be rounded up.
+    """
     for stack, layers, layer in _runs(model):
         if layers.shares_weights:
             continue
@@ -229,7 +232,7 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
             if role == "experts" and held.experts_dtype == "mxfp4":
                 continue
             key = (role, _fused_name(layers, role, matrix))
-            fused[key] = fused.get(key, 0) + copies * int(held.matrix_bytes(layer, role, matrix))
+            fused[key] = fused.get(key, 0) + copies * matrix.weights * held.bits(layer, role, matrix.name) // 8
         for size in fused.values():
             yield size, layers.count
 
