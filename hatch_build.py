@@ -25,6 +25,7 @@ FOLDERS = {
     "presets/models": "attncalc/presets/models.json",
     "presets/gpus": "attncalc/presets/gpus.json",
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
+    "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
 }
 """{folder of YAML files: its JSON copy in the wheel}."""
 

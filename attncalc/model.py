@@ -21,6 +21,7 @@ from .workload import CAUSAL, Mask, Run, Workload
 
 if TYPE_CHECKING:
     from .checkpoint import CheckpointWeights
+    from .quantization import Quantization, Role
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,24 @@ class Layers:
     def cache(self) -> tuple[CacheSpec, ...]:
         """Return what one layer caches for later tokens."""
         return tuple(spec for attention in self.attentions for spec in attention.cache())
+
+    def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
+        """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
+
+        Routers, norms and biases are not among them. The encoder's output is `d_source` wide.
+        """
+        yield from (("attention", 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
+        if self.cross:
+            yield from (("cross", 1, m) for m in self.cross.matrices(d_model, d_source) if m.applied_to)
+        if self.mlp is None:
+            return
+        if self.mlp.n_experts is None:
+            yield from (("mlp", 1, m) for m in self.mlp.expert(d_model))
+            return
+        yield from (("experts", self.mlp.n_experts, m) for m in self.mlp.expert(d_model))
+        if self.mlp.n_shared_experts:
+            yield from (("shared_experts", self.mlp.n_shared_experts, m) for m in self.mlp.expert(d_model))
+        yield from (("shared_experts", 1, m) for m in self.mlp.shared(d_model))
 
     def with_variant(self, variant: Variant) -> Layers:
         """Return the layers with another kind of attention. Raises AttncalcError if the heads do not allow it."""
@@ -164,6 +183,34 @@ class Head(NamedTuple):
     bias: bool = False
 
 
+class Tower(NamedTuple):
+    """A vision or audio tower with its projector, which serving engines load with the language model.
+
+    Attributes:
+        name: 'vision'.
+        params: its parameters.
+        split: the parameters that tensor parallelism divides; the others are on every device.
+    """
+
+    name: str
+    params: int
+    split: int
+
+
+class RopeTable(NamedTuple):
+    """A table of the cosines and sines of rotary positions, which the layers share.
+
+    Attributes:
+        name: the layers that use it: 'full', 'sliding'.
+        rows: positions.
+        width: elements of a row: half of them cosines, half sines.
+    """
+
+    name: str
+    rows: int
+    width: int
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A whole model: an embedding, one or two stacks (the encoder first) and a head.
@@ -186,6 +233,12 @@ class ModelSpec:
         model_type: `model_type` of its config.json, by which some engines decide; None if unknown.
         weights_dtype: dtype of the matrices of attention and MLPs in its files, if it is not `dtype`.
         experts_dtype: dtype of the routed experts in its files, if only they have another one.
+        quantization: how its files store quantized matrices; None if they have none, or only a dtype is known.
+        unread_quantization: a quantization of its files that attncalc cannot read; '' for none.
+        kv_dtype: dtype of the cache that its quantization asks for.
+        towers: vision and audio towers, which no cost of the language model includes.
+        rope_tables: tables of rotary positions that vLLM keeps.
+        first_layer: number of its first layer in the whole model, if it is a part of one.
     """
 
     name: str
@@ -207,6 +260,12 @@ class ModelSpec:
     model_type: str | None = None
     weights_dtype: str | None = None
     experts_dtype: str | None = None
+    quantization: Quantization | None = None
+    unread_quantization: str = ""
+    kv_dtype: str | None = None
+    towers: tuple[Tower, ...] = ()
+    rope_tables: tuple[RopeTable, ...] = ()
+    first_layer: int = 0
 
     @property
     def main(self) -> Stack:

@@ -13,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "search", "units", "workload"}
-MODEL = BASE | {"attention", "mlp", "checkpoint", "model"}
+MODEL = BASE | {"attention", "mlp", "checkpoint", "quantization", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "attention": BASE,
     "mlp": BASE | {"attention"},
     "checkpoint": set[str](),
-    "model": BASE | {"attention", "mlp", "checkpoint"},
+    "quantization": BASE,
+    "model": BASE | {"attention", "mlp", "checkpoint", "quantization"},
     "hardware": BASE,
     "engines": MODEL | {"hardware"},
     "cost": MODEL | {"engines", "hardware", "check"},

@@ -29,6 +29,15 @@ NAMES = [
     "max_context",
     "max_batch",
     "min_gpus",
+    "weights_model",
+    "weights_vision_tower",
+    "weights_audio_tower",
+    "weights_rope_tables",
+    "weights_absorbed_kv_b",
+    "weights_mla_workspace",
+    "weights_expert_padding",
+    "weights_vocab_padding",
+    "weights_allocator",
     "prefill_time_bound",
     "decode_time_bound",
     "decode_tokens_per_second_bound",
@@ -273,7 +282,8 @@ def test_the_reserve_may_be_0(ask: Ask) -> None:
 
 def test_dtype_sets_weights_and_cache(ask: Ask) -> None:
     plain, wide = (results(ask(*FOUR, "--json", *more)) for more in ((), ("--dtype", "fp32")))
-    assert wide["weights"] == 2 * plain["weights"]
+    # 70B over 4 GPUs; the allocator rounds tensors of both sizes up, by less than a thousandth
+    assert abs(wide["weights"] / plain["weights"] - 2) < 0.001
     assert wide["kv_bytes_per_block"] == 2 * plain["kv_bytes_per_block"]
 
 

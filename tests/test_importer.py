@@ -101,12 +101,19 @@ def test_a_missing_dtype_is_noted() -> None:
     assert any("names no dtype" in note for note in read(torch_dtype=...).notes)
 
 
-def test_a_tower_is_noted_as_not_counted() -> None:
+@pytest.mark.parametrize(
+    ("vision", "note"),
+    [
+        ("clip_vision_model", "The vision tower is not counted, except in the weights."),
+        ("a_new_tower", "The vision tower is not counted."),
+    ],
+)
+def test_a_tower_is_noted(vision: str, note: str) -> None:
     text = {key: value for key, value in LLAMA.items() if key not in ("architectures", "torch_dtype")}
-    config = {"model_type": "llava", "text_config": text, "vision_config": {"model_type": "clip_vision_model"}}
+    config = {"model_type": "llava", "text_config": text, "vision_config": {"model_type": vision}}
     spec = build_model(convert_config(config, "c"), "c")
     assert params(spec).total == params(read()).total
-    assert "The vision tower is not counted." in spec.notes
+    assert note in spec.notes
 
 
 @pytest.mark.parametrize(
@@ -115,20 +122,24 @@ def test_a_tower_is_noted_as_not_counted() -> None:
         ({"quant_method": "fp8"}, "fp8"),
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, None),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4"),
+        ({"quant_method": "gptq", "bits": 5}, None),
         ({"quant_method": "compressed-tensors"}, None),
+        ({"quant_method": "hqq"}, None),
     ],
 )
 def test_quantised_weights_are_noted(scheme: dict[str, Any], released: str | None) -> None:
     spec = read(quantization_config=scheme)
     assert spec.weights_dtype == released
-    assert any(f"released {'quantised' if released is None else f'in {released}'};" in note for note in spec.notes)
+    noted = "quantization of the weights is not read" if released is None else f"released in {released}"
+    assert any(noted in note for note in spec.notes)
+    assert bool(spec.unread_quantization) == (released is None)
 
 
 def test_mxfp4_is_the_dtype_of_the_experts_alone() -> None:
     spec = read(quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
     assert (spec.weights_dtype, spec.experts_dtype) == (None, "mxfp4")
-    assert any(note.startswith("Experts are released in mxfp4;") for note in spec.notes)
+    assert any(note.startswith("Experts are released in mxfp4.") for note in spec.notes)
 
 
 def test_a_head_that_is_not_counted_is_noted() -> None:

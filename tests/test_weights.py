@@ -209,11 +209,13 @@ def test_weights_are_as_released_by_default() -> None:
     request = FitRequest(model, Workload.decode(1, 100), gpu=gpu("h100-80gb"))
     assert resolve(request).weights_dtype == "mxfp4"
     assert resolve(dataclasses.replace(request, weights_dtype="fp8")).weights_dtype == "fp8"
-    assert resolve(request.with_workload(dtype="fp16")).weights_dtype is None
+    assert resolve(request.with_workload(dtype="fp16")).weights_dtype == "mxfp4"  # the rest is in fp16
+    assert resolve(dataclasses.replace(request, weights_dtype="bf16")).weights_dtype == "bf16"
     assert resolve(dataclasses.replace(request, model=quantised(model, 10**9))).weights_dtype is None
     budget_weights = memory_budget(resolve(request)).weights
     assert budget_weights is not None
-    assert budget_weights.total == weights(model, weights_dtype="mxfp4").total
+    (of_model,) = (part for name, _, part in budget_weights.parts if name == "weights_model")
+    assert of_model == weights(model, weights_dtype="mxfp4").total
 
 
 def test_a_step_reads_released_experts_as_they_are() -> None:

@@ -22,6 +22,9 @@ from .presets import compiled_preset, preset_names, preset_text
 LIMIT = 1 << 22
 """Bytes that a model file may have; the longest config.json has some tens of thousands."""
 
+QUANTIZATION_FILE = "hf_quant_config.json"
+"""The file in which NVIDIA's modelopt describes the quantization, beside the config.json."""
+
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
@@ -35,6 +38,7 @@ class _Source(NamedTuple):
         content: The file's bytes; empty for a preset of a wheel.
         preset: The data of a preset of a wheel, which is parsed and checked already.
         folder: The folder that was named instead of a file.
+        beside: The folder that the file is in; None for a preset and standard input.
     """
 
     name: str
@@ -42,6 +46,7 @@ class _Source(NamedTuple):
     content: bytes = b""
     preset: dict[str, Any] | None = None
     folder: Path | None = None
+    beside: Path | None = None
 
 
 class _ModelFile(NamedTuple):
@@ -122,6 +127,7 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     else:
         from .huggingface import convert_config
 
+        config = _with_quantization_beside(config, source.beside)
         title = "" if source.file == "<stdin>" else source.name
         document = convert_config(config, source.file, title=title, assume_grouped=assume_grouped)
     check(document)
@@ -141,6 +147,29 @@ def _parse_config(source: _Source) -> dict[str, Any] | None:
     return None if is_model_file else data
 
 
+def _with_quantization_beside(config: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """Return the config with the quantization of modelopt's hf_quant_config.json, if only that file has it.
+
+    vLLM and SGLang read it too. Raises AttncalcError if it is not a JSON object.
+    """
+    file = folder / QUANTIZATION_FILE if folder else None
+    if file is None or "quantization_config" in config or not file.is_file():
+        return config
+    from .parse_json import parse_object
+
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(LIMIT + 1)
+    except OSError as error:
+        raise AttncalcError(
+            f"{truncate(file, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
+        ) from None
+    if len(content) > LIMIT:
+        raise AttncalcError(f"{truncate(file, 200)}: longer than {LIMIT:,} bytes", "fetch it again")
+    data = parse_object(content, truncate(file, 200), _JSON_TIP)
+    return {**config, "quantization_config": {"quant_method": "modelopt", **data}}
+
+
 def _locate(model: str) -> _Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
@@ -156,7 +185,8 @@ def _locate(model: str) -> _Source:
     try:
         with path.open("rb") as file:
             folder = path.parent if Path(model).is_dir() else None
-            return _Source(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder)
+            content = file.read(LIMIT + 1)
+            return _Source(truncate(name), truncate(path, 200), content, folder=folder, beside=path.parent)
     except OSError as error:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"

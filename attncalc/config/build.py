@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
-from ..model import Head, Layers, ModelSpec, Stack
+from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower
 from ..workload import Mask
 from .document import Document, KeyPath
 from .keys import is_layer_key, is_stack_key, kind_keys
+
+if TYPE_CHECKING:
+    from ..quantization import Quantization
 
 NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
 """Keys of the decoder that the encoder does not inherit."""
@@ -56,7 +59,42 @@ def build_model(document: Document, name: str) -> ModelSpec:
         model_type=top.get("model_type"),
         weights_dtype=top.get("weights_dtype"),
         experts_dtype=top.get("experts_dtype"),
+        quantization=_quantization(top.get("quantization")),
+        unread_quantization=top.get("unread_quantization", ""),
+        kv_dtype=top.get("kv_dtype"),
+        towers=tuple(_tower(document, name, sizes) for name, sizes in top.get("towers", {}).items()),
+        rope_tables=tuple(_rope_table(document, name, shape) for name, shape in top.get("rope_tables", {}).items()),
     )
+
+
+def _quantization(keys: Mapping[str, Any] | None) -> Quantization | None:
+    """Return how the checkpoint stores quantized matrices; None if the document does not say."""
+    if keys is None:
+        return None
+    from ..quantization import Quantization, Scheme
+
+    schemes = (Scheme(**{**keys, **_as_tuple(keys, "targets")}) for keys in keys["schemes"])
+    return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())), keys.get("names", ""))
+
+
+def _as_tuple(keys: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: tuple(keys[name])} if name in keys else {}
+
+
+def _tower(document: Document, name: str, sizes: list[int]) -> Tower:
+    """Return a tower. Raises AttncalcError unless there are two sizes, of which the second is a part of the first."""
+    if len(sizes) != 2 or sizes[1] > sizes[0]:
+        raise document.error(
+            ("towers", name), "is not [parameters, those of them that are divided]", "the second is at most the first"
+        )
+    return Tower(name, *sizes)
+
+
+def _rope_table(document: Document, name: str, shape: list[int]) -> RopeTable:
+    """Return a table of rotary positions. Raises AttncalcError unless it has two dimensions."""
+    if len(shape) != 2:
+        raise document.error(("rope_tables", name), "is not [rows, width]", "give two numbers")
+    return RopeTable(name, *shape)
 
 
 class _Section:

@@ -119,6 +119,19 @@ _STACK_KEYS: dict[str, Schema] = {
     "max_context": _key(COUNT, "longest context that the model was made for, in tokens", "learned_positions"),
 }
 
+_COUNT_OR_ZERO: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
+_SCHEME_KEYS: dict[str, Schema] = {
+    "dtype": _key({"enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]}, "dtype of the elements"),
+    "bits": _key({"type": "integer", "minimum": 1, "maximum": 16}, "bits of an element"),
+    "group": _key(_COUNT_OR_ZERO, "inputs that share a scale; 0 = all inputs of an output", "0"),
+    "block": _key(_COUNT_OR_ZERO, "outputs that share a scale; 0 = all of the matrix", "1"),
+    "scale_bits": _key(_COUNT_OR_ZERO, "bits of a scale", "16"),
+    "zero_bits": _key(_COUNT_OR_ZERO, "bits of a zero point", "0"),
+    "row_bits": _key(_COUNT_OR_ZERO, "further bits per input (GPTQ's g_idx)", "0"),
+    "fixed": _key(_COUNT_OR_ZERO, "further bytes per matrix", "0"),
+    "targets": _key({"type": "array", "minItems": 1, "items": TEXT}, "modules that it covers", "all linear layers"),
+}
+
 _MODEL_KEYS: dict[str, Schema] = {
     "title": _key(TEXT, "name of the model for people"),
     "sources": _key(
@@ -146,6 +159,49 @@ _MODEL_KEYS: dict[str, Schema] = {
         {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
         "dtype of the routed experts' matrices in the checkpoint, if only theirs differs from dtype; fit uses it",
     ),
+    "quantization": {
+        "description": "how the checkpoint stores quantized matrices: its schemes, and the modules that it leaves out",
+        "type": "object",
+        "required": ["method", "schemes"],
+        "properties": {
+            "method": _key(TEXT, "quant_method of its config.json"),
+            "schemes": {
+                "description": "schemes, those of single modules first",
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "properties": _SCHEME_KEYS,
+                    "additionalProperties": False,
+                    "required": ["dtype", "bits"],
+                },
+            },
+            "ignored": _key({"type": "array", "items": TEXT}, "modules that are not quantized"),
+            "names": _key(TEXT, "model_type whose class names the modules"),
+        },
+        "additionalProperties": False,
+    },
+    "unread_quantization": _key(TEXT, "quantization that attncalc cannot read; fit then needs --weights-dtype"),
+    "kv_dtype": _key(
+        {"type": "string", "enum": ["fp8", "fp4"]},
+        "dtype of the cache that the checkpoint's quantization asks for; vLLM and SGLang use it",
+        "dtype",
+    ),
+    "towers": {
+        "description": "vision and audio towers with their projectors, which engines load with the model: "
+        "{name: [parameters, those of them that tensor parallelism divides]}",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {
+            "type": "array",
+            "minItems": 2,
+            "items": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+        },
+    },
+    "rope_tables": {
+        "description": "tables of rotary positions that vLLM computes once and all layers share: {name: [rows, width]}",
+        **SHAPES,
+    },
     "mask": _key(
         {"enum": ["causal", "bidirectional"]}, "which tokens see each other; encoders are bidirectional", "causal"
     ),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import GIB
+from ..quantity import Quantity
+from ..units import GIB, DType
 from .pipeline import stage_sizes
 from .refusal import Refusal, no_refusal
 
 if TYPE_CHECKING:
     from ..model import ModelSpec
+    from ..quantization import Role
     from .base import EngineArgs
     from .runtime import RuntimeFacts, RuntimeMemory
 
@@ -25,6 +27,34 @@ class Limits(NamedTuple):
 
     tokens: int
     sequences: int
+
+
+class ExtraWeights(NamedTuple):
+    """Memory that an engine holds with the weights beside those of the language model.
+
+    Attributes:
+        name: its name in formulas and JSON: 'weights_rope_tables'.
+        label: what it is, in words.
+        size: bytes.
+    """
+
+    name: str
+    label: str
+    size: Quantity
+
+
+class HeldWeights(NamedTuple):
+    """How the weights are stored of which an engine computes its extra ones.
+
+    Attributes:
+        dtype: the dtype of weights that are not quantized.
+        experts_dtype: the name of the dtype of routed experts.
+        bits: returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits.
+    """
+
+    dtype: DType
+    experts_dtype: str
+    bits: Callable[[int, Role, str], int]
 
 
 def whole_memory(args: EngineArgs, devices: int) -> str:
@@ -63,6 +93,11 @@ class EngineDefaults(NamedTuple):
         checks_all_layers: whether the engine starts only if one request fits on each pipeline stage with the layers of
             all stages.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
+        dtype_of_fp32: the dtype to which the engine casts a model in fp32 unless --dtype is given; a GPU without units
+            for bf16 gets fp16. None if the engine does not cast.
+        reads_kv_dtype: whether the checkpoint's quantization decides the dtype of the cache (kv_cache_scheme).
+        loads_towers: whether vision and audio towers are loaded with the language model.
+        extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
     """
 
     title: str
@@ -82,3 +117,7 @@ class EngineDefaults(NamedTuple):
     must_fit_one: bool = False
     checks_all_layers: Callable[[EngineArgs], bool] = lambda args: False
     whole_prompts: bool = False
+    dtype_of_fp32: str | None = None
+    reads_kv_dtype: bool = False
+    loads_towers: bool = True
+    extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None

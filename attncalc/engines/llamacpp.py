@@ -62,6 +62,7 @@ DEFAULTS = EngineDefaults(
     narrower_weight_dtypes=("q8_0", "q4_0"),
     max_slots=MAX_SEQUENCES,
     splits_by_layer=True,
+    loads_towers=False,  # a file of its own, --mmproj
 )
 _STATE_ROLES = ("convolution", "state")
 _OPTIONS = frozenset(

@@ -12,6 +12,7 @@ from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
+from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
@@ -19,6 +20,20 @@ from .roofline import roofline_section
 from .text import WIDTH, wrapped
 
 GIVEN = "as given"
+WEIGHT_PARTS = {
+    "weights_model": "language model",
+    "weights_vision_tower": "vision tower",
+    "weights_audio_tower": "audio tower",
+    "weights_rope_tables": "rope tables",
+    "weights_absorbed_kv_b": "absorbed kv_b",
+    "weights_mla_workspace": "FlashInfer's MLA workspace",
+    "weights_expert_padding": "padding of MXFP4 experts",
+    "weights_vocab_padding": "padding of the vocabulary",
+    "weights_allocator": "rounding of PyTorch's allocator",
+}
+"""{name of a part of the weights: its label}."""
+SHOWN_FROM = GIB // 200
+"""Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
 ESTIMATED = "an estimate: --reserve replaces it"
 
 
@@ -190,7 +205,17 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
     ]
+    rows += _weight_parts(weights, result.resolved.defaults.title)
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
+
+
+def _weight_parts(weights: Weights | None, engine: str) -> list[tuple[str, str, Quantity | Ratio | None, str, str]]:
+    """Return the figures of the parts of the weights; those that the engine does not hold have no number."""
+    by_name: dict[str, Quantity] = {}
+    if weights:
+        by_name = {name: part for name, _, part in weights.parts if name in WEIGHT_PARTS}
+        by_name.setdefault("weights_model", weights.total)
+    return [(name, label, by_name.get(name), BYTES, engine) for name, label in WEIGHT_PARTS.items()]
 
 
 def _one_sequence(result: FitResult) -> Quantity | Ratio:
@@ -216,7 +241,11 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
     weights = result.budget.weights.parts if result.budget.weights else ()
     runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
     return (
-        *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
+        *(
+            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
+            for name, label, part in weights
+            if name not in WEIGHT_PARTS
+        ),
         *(Figure(part.name, part.label, part.expected, BYTES, part.source) for part in runtime.parts),
         *(
             Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
@@ -283,6 +312,8 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         if budget.layers is not None and resolved.gpus > 1:
             n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
         rows.append((f"- {by_name['weights'].label}{n_layers}", "weights"))
+        extra = budget.weights.extra if budget.weights else ()
+        rows += [(f"    {part.label}", part.name) for part in extra if part.size >= SHOWN_FROM]
         if by_name["reserve"].whole:
             rows.append((f"- {by_name['reserve'].label}", "reserve"))
     equal = "= " if rows else ""

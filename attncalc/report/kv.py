@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
-from ..cost.common import cache_dtype, compute_dtype
+from ..cost.common import cache_dtype
 from ..cost.params import params
 from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
+from ..serving.weights import released_dtype, weights
 from ..units import BYTES, NO_UNIT, count, human
 from ..workload import Workload
 from .checkpoint import stored_figure, stored_notes
@@ -68,9 +71,6 @@ def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[st
 
 def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
     source = attention_source(model)
-    in_dtype = compute_dtype(model, workload)
-    weight_bytes = symbol("bytes", in_dtype.bits // 8, f"bytes of a weight in {in_dtype.name}")
-    n_params = named(params(model).total, "params_total", "parameters on the device")
     mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
     has_heads = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)
     if_mha = cache.if_mha if has_heads else None
@@ -117,9 +117,19 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: W
             NO_UNIT,
             QUOTIENT,
         ),
-        Figure("weights", f"weights in {in_dtype.name}, for comparison", quantity(n_params * weight_bytes), BYTES, SUM),
+        _weights_figure(model, workload),
         stored_figure(model),
     )
+
+
+def _weights_figure(model: ModelSpec, workload: Workload) -> Figure:
+    """Return the weights as `fit` counts them without files; no number if their quantization is not read."""
+    counted = dataclasses.replace(model, stored=None)
+    released = released_dtype(counted)
+    if model.unread_quantization and workload.dtype is None:
+        return Figure("weights", "weights", None, BYTES, SUM)
+    held = weights(counted, in_dtype=workload.dtype, weights_dtype=released)
+    return Figure("weights", f"weights in {held.dtype}, for comparison", held.total, BYTES, SUM)
 
 
 def _group_figures(group: LayerCache) -> tuple[Figure, ...]:

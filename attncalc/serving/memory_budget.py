@@ -90,6 +90,8 @@ def memory_budget(
         part=part,
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
+        engine=resolved.engine,
+        args=resolved.args,
     )
     facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
     reserve_on_gpu = (

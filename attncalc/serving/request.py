@@ -21,6 +21,7 @@ from ..model import ModelSpec
 from ..units import dtype, truncate
 from ..workload import Workload
 from .reserve import Share, default_share, parse_share
+from .weights import released_dtype
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
@@ -175,8 +176,10 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     defaults, model = engine_defaults(request.engine), request.model
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     workload = request.workload
-    model_dtype = dtype(workload.dtype or model.dtype, compute=True)
-    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or model_dtype.name)
+    loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
+    model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
+    released_kv = model.kv_dtype if defaults.reads_kv_dtype else None
+    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or released_kv or model_dtype.name)
     args = EngineArgs(
         **_engine_args(request.engine_args),
         kv_dtype=cache_dtype,
@@ -205,12 +208,20 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         defaults=defaults,
         args=args,
         workload=dataclasses.replace(
-            workload, phase="decode", new=1, dtype=workload.dtype and model_dtype.name, kv_dtype=cache_dtype.name
+            workload, phase="decode", new=1, dtype=loaded_dtype and model_dtype.name, kv_dtype=cache_dtype.name
         ),
         gpus=gpus,
         share=_share(request, args),
         weights_dtype=_weights_dtype(request),
     )
+
+
+def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
+    """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
+    if dtype(request.model.dtype).name != "fp32" or defaults.dtype_of_fp32 is None:
+        return None
+    has_bf16 = request.gpu is None or any(name == "bf16" for name, _ in request.gpu.flops)
+    return defaults.dtype_of_fp32 if has_bf16 else "fp16"
 
 
 def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,9 +254,7 @@ def _weights_dtype(request: FitRequest) -> str | None:
     """Return the dtype of weight matrices: as given, else as released; None for that of the model or its files."""
     if request.weights_dtype is not None:
         return dtype(request.weights_dtype).name
-    if request.workload.dtype is not None or request.model.stored is not None:
-        return None
-    return request.model.weights_dtype or request.model.experts_dtype
+    return released_dtype(request.model)
 
 
 def _check_devices(request: FitRequest) -> None:

@@ -30,8 +30,7 @@ def split_into_stages(
         raise AttncalcError(
             f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages", "leave --pp out; --tp splits it"
         )
-    parts = _cut(model, sizes(model.main.n_layers, pp))
-    return [_part(model, layers, first=i == 0, last=i == pp - 1) for i, layers in enumerate(parts)]
+    return _parts(model, sizes(model.main.n_layers, pp), embedding_first=True)
 
 
 def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
@@ -42,9 +41,18 @@ def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
     """
     from ..engines.llamacpp import layers_per_gpu
 
-    parts = _cut(model, layers_per_gpu(model.main.n_layers, gpus))
-    models = [_part(model, layers, first=False, last=i == gpus - 1) for i, layers in enumerate(parts)]
+    models = _parts(model, layers_per_gpu(model.main.n_layers, gpus), embedding_first=False)
     models[-1] = dataclasses.replace(models[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
+    return models
+
+
+def _parts(model: ModelSpec, sizes: Sequence[int], *, embedding_first: bool) -> list[ModelSpec]:
+    """Return the model cut into consecutive parts of those sizes; the first has the embedding if `embedding_first`."""
+    models, start = [], model.first_layer
+    for i, layers in enumerate(_cut(model, sizes)):
+        part = _part(model, layers, first=embedding_first and i == 0, last=i == len(sizes) - 1)
+        models.append(dataclasses.replace(part, first_layer=start if model.quantization else 0))
+        start += len(layers)
     return models
 
 
@@ -56,7 +64,9 @@ def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[Sequence[Layers]]:
 def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool) -> ModelSpec:
     """Return the model with these layers; `first` has the embedding and other tables, `last` norm and head."""
     stack = dataclasses.replace(model.main, layers=tuple(layers))
-    stack = dataclasses.replace(stack, layers=stack.distinct(), final_norm=last and stack.final_norm)
+    # A quantization may leave out single layers, whose order must stay known.
+    gathered = stack.layers if model.quantization else stack.distinct()
+    stack = dataclasses.replace(stack, layers=gathered, final_norm=last and stack.final_norm)
     head = model.head if last else None
     if not first:
         stack = dataclasses.replace(stack, learned_positions=None, relative_position_buckets=None, embedding_norm=False)

@@ -1,7 +1,8 @@
 """Bytes of the weights on one device: those that it holds, and those that a step reads.
 
-Matrices of attention and MLPs may be quantized; everything else is in the model's own dtype. If a model's safetensors
-files were read, its weights are as large as the files.
+Matrices of attention and MLPs may be quantized, by the schemes of the model's quantization_config or all in one dtype;
+everything else is in the model's own dtype. If a model's safetensors files were read, its weights are as large as the
+files. An engine may hold more: towers, and what `EngineDefaults.extra_weights` returns.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import params
-from ..model import Layers, ModelSpec, Stack
+from ..engines import engine_defaults
+from ..engines.base import EngineArgs
+from ..engines.defaults import ExtraWeights, HeldWeights
+from ..errors import AttncalcError
+from ..model import Layers, ModelSpec, Stack, Tower
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
+from ..quantization import Quantization, Role, Scheme
 from ..units import DType, count, dtype
 from ..workload import Workload
 from .stages import split_into_stages
@@ -25,6 +31,8 @@ _AS_WEIGHTS = {
     "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
 }
 """Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
+AS_STORED = "as stored"
+"""`Weights.dtype` of weights that are as large as the model's files."""
 _MATRICES = {False: "matrices of attention and MLPs", True: "matrices of routed experts"}
 """{whether only experts are quantized: what is quantized, in words}."""
 _QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
@@ -39,12 +47,14 @@ class Weights(NamedTuple):
         dtype: Their dtype in words: 'fp8', 'as stored'.
         parts: (name, label, figure) of each symbol in the formula that has a formula itself.
         notes: What is assumed, as sentences.
+        extra: The parts of `total` that are no weights of the language model, or are copies or padding of them.
     """
 
     total: Quantity
     dtype: str
     parts: tuple[tuple[str, str, Quantity], ...]
     notes: tuple[str, ...]
+    extra: tuple[ExtraWeights, ...] = ()
 
 
 def weights(
@@ -54,6 +64,8 @@ def weights(
     part: ModelSpec | None = None,
     in_dtype: str | None = None,
     weights_dtype: str | None = None,
+    engine: str | None = None,
+    args: EngineArgs | None = None,
 ) -> Weights:
     """Return the weights on one device.
 
@@ -63,21 +75,155 @@ def weights(
         part: The layers of one stage or GPU, instead of `pp`.
         in_dtype: The dtype of weights that are not quantized; None for the model's.
         weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
-            model's experts_dtype. None for the model's dtype, or for the dtypes of its safetensors files.
+            model's experts_dtype. The dtype of the model's quantization stands for its schemes. None for the model's
+            dtype, or for the dtypes of its safetensors files.
+        engine: The engine that loads them; None counts the checkpoint's weights with its towers.
+        args: The engine's arguments, which its own extra weights depend on.
 
-    Raises AttncalcError if a dtype is unknown, or the model cannot be split into stages.
+    Raises AttncalcError if a dtype is unknown, the model cannot be split into stages, or its quantization is one that
+    attncalc cannot read.
     """
     model_dtype = dtype(in_dtype or model.dtype, compute=True)
     stages = split_into_stages(model, pp) if part is None else [part]
-    if is_stored(model, model_dtype, weights_dtype):
-        most_params = max(int(params(stage).total) for stage in stages)
-        return _as_stored(model, most_params, whole=model.tp == pp == 1 and part is None)
-    matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
-    experts_only = _experts_only(model, weights_dtype)
-    return max(
-        (_quantized(stage, matrix_dtype, model_dtype, experts_only=experts_only) for stage in stages),
-        key=lambda stage: int(stage.total),
+    stored = is_stored(model, model_dtype, weights_dtype)
+    _check_quantization(model, weights_dtype)
+
+    def of_stage(stage: ModelSpec) -> Weights:
+        if stored:
+            counted = _as_stored(model, int(params(stage).total), whole=model.tp == pp == 1 and part is None)
+        elif stage.quantization and _is_released(stage, weights_dtype):
+            counted = _by_schemes(stage, stage.quantization, model_dtype)
+        else:
+            matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
+            counted = _quantized(stage, matrix_dtype, model_dtype, experts_only=_experts_only(model, weights_dtype))
+        return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, stored=stored)
+
+    return max(map(of_stage, stages), key=lambda stage: int(stage.total))
+
+
+def _check_quantization(model: ModelSpec, weights_dtype: str | None) -> None:
+    """Raise AttncalcError if the checkpoint has a quantization that attncalc cannot read, and no dtype is given."""
+    if model.unread_quantization and weights_dtype is None and model.stored is None:
+        raise AttncalcError(
+            f"the quantization of {model.title} cannot be read: {model.unread_quantization}",
+            "give --weights-dtype int4, or fetch the folder with its safetensors files",
+        )
+
+
+def _with_extra(
+    counted: Weights,
+    stage: ModelSpec,
+    model_dtype: DType,
+    weights_dtype: str | None,
+    engine: str | None,
+    args: EngineArgs | None,
+    *,
+    stored: bool,
+) -> Weights:
+    """Return the weights with towers, which files contain already, and what the engine holds besides."""
+    defaults = engine_defaults(engine) if engine else None
+    extra: list[ExtraWeights] = []
+    if not stored and (defaults is None or defaults.loads_towers):
+        extra += [_tower(tower, stage.tp, model_dtype) for tower in stage.towers]
+    if defaults and args and defaults.extra_weights:
+        matrices = stage.weights_dtype or stage.experts_dtype if stored else weights_dtype
+        extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, matrices))
+    if defaults and stage.dtype == "fp32" and model_dtype.name != "fp32":
+        cast = f"Weights are released in fp32; {defaults.title} holds them in {model_dtype.name}."
+        counted = counted._replace(notes=(*counted.notes, cast))
+    extra = [part for part in extra if part.size]
+    if not extra:
+        return counted
+    total_size: int = named(counted.total, "weights_model", "bytes of the language model's weights")
+    for part in extra:
+        total_size = total_size + named(part.size, part.name, part.label)
+    parts = (
+        ("weights_model", f"weights of the language model in {counted.dtype}", counted.total),
+        *counted.parts,
+        *((part.name, part.label, part.size) for part in extra),
     )
+    return counted._replace(total=quantity(total_size), parts=parts, extra=tuple(extra))
+
+
+def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
+    """Return the bytes of a tower on one device."""
+    split = symbol("params_split", tower.split, "its parameters that tensor parallelism divides")
+    whole = symbol("params_whole", tower.params - tower.split, "its parameters that every device has")
+    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    divided = ceil_div(split, symbol("tp", tp, "tensor-parallel devices")) if tp > 1 else split
+    return ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))
+
+
+def _held(stage: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> HeldWeights:
+    """Return how the engine stores the weights."""
+    quantization = stage.quantization
+    narrow = model_dtype if weights_dtype is None else as_weights(weights_dtype)
+    experts_only = _experts_only(stage, weights_dtype)
+    by_scheme = quantization is not None and _is_released(stage, weights_dtype)
+
+    def bits(layer: int, role: Role, matrix: str) -> int:
+        if quantization and by_scheme:
+            scheme = quantization.scheme_of(layer, role, matrix)
+            return scheme.bits if scheme else model_dtype.bits
+        return narrow.bits if role == "experts" or not experts_only else model_dtype.bits
+
+    return HeldWeights(model_dtype, narrow.name, bits)
+
+
+def _is_released(model: ModelSpec, weights_dtype: str | None) -> bool:
+    """Return whether the dtype is that of the checkpoint's quantization."""
+    return weights_dtype is not None and weights_dtype in (model.weights_dtype, model.experts_dtype)
+
+
+def _by_schemes(model: ModelSpec, quantization: Quantization, model_dtype: DType) -> Weights:
+    """Return the weights with each matrix in the scheme that the checkpoint's quantization has for it."""
+    symbols = model.symbolic()
+    schemes: dict[Scheme, list[tuple[str, int, int]]] = {}
+    for (stack, layers), runs in zip(symbols.groups(), _schemes_of_groups(model, quantization), strict=True):
+        if layers.shares_weights:
+            continue
+        for role, copies, matrix in layers.matrices_by_role(stack.d_model, symbols.d_source):
+            for scheme, n_layers in runs[role, matrix.name].items():
+                times = copies * (layers.count if n_layers == int(layers.count) else n_layers)
+                size = times * scheme.matrix_bytes(matrix.rows, matrix.cols)
+                name = group_name(symbols, stack, layers)
+                schemes.setdefault(scheme, []).append((name, times * matrix.weights, size))
+    parts = [("params_on_device", "parameters on the device", params(model).total)]
+    everything = named(params(model).total, "params", "parameters on the device")
+    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    size, rest = quantity(0), everything
+    for i, (scheme, of_scheme) in enumerate(schemes.items(), start=1):
+        label = scheme.dtype if len(schemes) == 1 else f"{scheme.dtype}_{i}"
+        in_scheme, scheme_bytes = total(n for _, n, _ in of_scheme), total(n for _, _, n in of_scheme)
+        parts += [
+            (f"params_{label}", f"of them in {scheme.dtype} ({scheme.note})", in_scheme),
+            (f"bytes_{label}", f"those matrices in {scheme.dtype}", scheme_bytes),
+        ]
+        size = size + named(scheme_bytes, f"bytes_{label}", f"bytes of the matrices in {scheme.dtype}")
+        rest = rest - named(in_scheme, f"params_{label}", f"of them in {scheme.dtype}")
+    names = list(dict.fromkeys(scheme.dtype for scheme in schemes)) or [model_dtype.name]
+    notes = [f"{scheme.dtype} ({scheme.note})" for scheme in schemes]
+    text = f"Weights as released ({quantization.method}): {', '.join(notes)}; {model_dtype.name} for everything else."
+    return Weights(quantity(size + rest * width), " and ".join(names), tuple(parts), (text,))
+
+
+def _schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
+    """Return, for each distinct group of layers, {(role, matrix): {scheme: layers in which it has the scheme}}."""
+    found: list[dict[tuple[Role, str], dict[Scheme, int]]] = []
+    for stack in model.stacks:
+        groups = {dataclasses.replace(group, count=1): n for n, group in enumerate(stack.distinct())}
+        of_stack: list[dict[tuple[Role, str], dict[Scheme, int]]] = [{} for _ in groups]
+        layer = model.first_layer
+        for run in stack.layers:
+            counts = of_stack[groups[dataclasses.replace(run, count=1)]]
+            for role, _, matrix in run.matrices_by_role(stack.d_model, model.d_source):
+                by_scheme = counts.setdefault((role, matrix.name), {})
+                for i in range(layer, layer + run.count):
+                    if scheme := quantization.scheme_of(i, role, matrix.name):
+                        by_scheme[scheme] = by_scheme.get(scheme, 0) + 1
+            layer += run.count
+        found += of_stack
+    return found
 
 
 def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
@@ -94,6 +240,12 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     if stored and model.stored and model.stored.parameters:
         size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
+    if not stored and model.quantization and _is_released(model, weights_dtype):
+        in_schemes, size_read = _read_by_schemes(model, model.quantization, workload)
+        return quantity(
+            named(size_read, "bytes_linear_read", "bytes of the quantized matrices that the step reads")
+            + (read - named(in_schemes, "params_linear_read", "of them in quantized matrices")) * width
+        )
     matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
     experts_only = _experts_only(model, weights_dtype)
     in_matrices = _matrices_total(model, lambda m: m.weights, workload, experts_only=experts_only)
@@ -116,6 +268,32 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     return quantity(
         named(matrix_bytes, "bytes_linear_read", f"bytes of those matrices, in {place}") + (read - matrices) * width
     )
+
+
+def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Workload) -> tuple[Quantity, Quantity]:
+    """Return (weights, bytes) of the quantized matrices that one step reads on one device."""
+    symbols, batch = model.symbolic(), workload.symbolic().batch
+    runs_of_main = _schemes_of_groups(model, quantization)[-len(symbols.main.distinct()) :]
+    weights_read: list[int] = []
+    bytes_of_them: list[int] = []
+    for layers, runs in zip(symbols.main.distinct(), runs_of_main, strict=True):
+        for role, copies, matrix in layers.matrices_by_role(symbols.main.d_model, symbols.d_source):
+            if role == "cross" and matrix.applied_to == "keys":  # K and V of the source are in the cache already
+                continue
+            read = routed_read(layers.mlp, batch) if role == "experts" and layers.mlp else copies
+            for scheme, n_layers in runs[role, matrix.name].items():
+                times = read * (layers.count if n_layers == int(layers.count) else n_layers)
+                weights_read.append(times * matrix.weights)
+                bytes_of_them.append(times * scheme.matrix_bytes(matrix.rows, matrix.cols))
+    return total(weights_read), total(bytes_of_them)
+
+
+def released_dtype(model: ModelSpec) -> str | None:
+    """Return the dtype of the matrices that a checkpoint stores in another dtype than the rest.
+
+    An engine's --dtype does not change them. None if there are none, or if the model's files were read.
+    """
+    return None if model.stored is not None else model.weights_dtype or model.experts_dtype
 
 
 def is_stored(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> bool:
@@ -255,7 +433,7 @@ def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
     size = model.stored.size if model.stored else 0
     stored = symbol("weights_stored", size, "bytes of all tensors in its safetensors files")
     if whole:
-        return Weights(stored, "as stored", (), ("Weights: the bytes of all tensors in its safetensors files.",))
+        return Weights(stored, AS_STORED, (), ("Weights: the bytes of all tensors in its safetensors files.",))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
     per_device = ceil_div(stored * share, named(all_params, "params_total", "parameters of the whole model"))
@@ -263,4 +441,4 @@ def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
         f"Weights: the bytes of its safetensors files, divided as the parameters are: {count(on_device)} of "
         f"{count(all_params)} on this device."
     )
-    return Weights(quantity(per_device), "as stored", (), (note,))
+    return Weights(quantity(per_device), AS_STORED, (), (note,))

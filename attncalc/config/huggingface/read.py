@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AttncalcError
 from ...units import truncate
@@ -15,6 +15,10 @@ from .family import RULE_KEYS, Family, architecture, as_list, family_of
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
+from .quantized import Released, released, to_keys
+from .rope import rope_tables
+from .towers import FIELDS as TOWERS
+from .towers import towers
 from .unused_fields import unused_fields
 
 _FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
@@ -43,8 +47,7 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
             data["model_type"] = str(config["model_type"])
         if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
             data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
-        if released := _released_dtype(family.fields):
-            data[released.key] = released.dtype
+        data.update(_keys_of_engines(family))
         unused = _unused_fields(family, data)
         if family.assumed:
             data["assumed"] = _assumption(family, unused)
@@ -234,25 +237,21 @@ def _named_dtype(fields: Fields) -> Any:
     return next((given[key] for given in configs for key in DTYPE_FIELDS if given.get(key)), None)
 
 
-class _ReleasedDtype(NamedTuple):
-    """The dtype of quantised matrices, and the key of a model file for it: weights_dtype or experts_dtype."""
-
-    key: str
-    dtype: str
+def _released(fields: Fields) -> Released | None:
+    """Return how the checkpoint is quantized; None if it is not."""
+    return released(fields.outer_or_self.given, fields.given)
 
 
-def _released_dtype(fields: Fields) -> _ReleasedDtype | None:
-    """Return the dtype in quantization_config, or None for schemes that one dtype cannot describe."""
-    scheme = fields.outer_or_self.given.get("quantization_config")
-    if not isinstance(scheme, Mapping):
-        return None
-    method, bits, group_size = scheme.get("quant_method"), scheme.get("bits"), scheme.get("group_size")
-    if method == "mxfp4":  # transformers' Mxfp4HfQuantizer replaces only GptOssExperts
-        return _ReleasedDtype("experts_dtype", "mxfp4")
-    if method == "fp8":
-        return _ReleasedDtype("weights_dtype", "fp8")
-    is_int4 = method in ("awq", "gptq") and bits == 4 and group_size == 128
-    return _ReleasedDtype("weights_dtype", "int4") if is_int4 else None
+def _keys_of_engines(family: Family) -> dict[str, Any]:
+    """Return the keys of what engines hold beside the language model's parameters, and of quantized matrices."""
+    fields = family.fields
+    found = _released(fields)
+    model_type = str(fields.given.get("model_type") or family.name)
+    keys = {
+        "towers": {tower.name: [tower.params, tower.split] for tower in towers(fields)},
+        "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, fields)},
+    }
+    return {**(dict(to_keys(found)) if found else {}), **{key: value for key, value in keys.items() if value}}
 
 
 # Notes
@@ -272,16 +271,21 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
         yield "The config names no dtype; bf16 is assumed."
     if mtp_layers := fields.given.get("num_nextn_predict_layers"):
         yield f"Multi-token prediction layers ({truncate(mtp_layers)}) are not counted."
-    if given.get("quantization_config"):
-        released = _released_dtype(fields)
-        subject = "Experts" if released and released.key == "experts_dtype" else "Weights"
-        form = f"in {released.dtype}" if released else "quantised"
-        yield f"{subject} are released {form}; weight sizes assume the dtype shown."
+    if found := _released(fields):
+        subject = "Experts" if found.experts_dtype else "Weights"
+        main = found.experts_dtype or found.weights_dtype
+        if main:
+            yield f"{subject} are released in {main}."
+        else:
+            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."
     if _has_unknown_head(rules, class_name):
         yield f"The head of {truncate(class_name)} is not counted."
-    towers = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if given.get(key)]
-    if towers:
-        yield f"The {' and '.join(towers)} tower is not counted."
+    counted = {tower.name for tower in towers(fields)}
+    uncounted = [name for name, field in TOWERS.items() if given.get(field) and name not in counted]
+    if uncounted:
+        yield f"The {' and '.join(uncounted)} tower is not counted."
+    if counted:
+        yield f"The {' and '.join(sorted(counted))} tower is not counted, except in the weights."

@@ -9,6 +9,7 @@ from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits, by_device_memory
 from ..estimate import constant_runtime
 from ..pipeline import check_stages
+from .held_weights import extra_weights
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
 """(GiB, chunked_prefill_size for GPUs with less memory than that)."""
@@ -82,4 +83,7 @@ DEFAULTS = EngineDefaults(
     _mem_fraction_static,
     "--mem-fraction-static",
     stage_sizes=stage_sizes,
+    dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
+    reads_kv_dtype=True,
+    extra_weights=extra_weights,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .held_weights import extra_weights
 from .refusals import refusal
 from .runtime import runtime
 from .versions import VllmVersion, vllm_version
@@ -58,4 +59,7 @@ DEFAULTS = EngineDefaults(
     refusal=refusal,
     checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,
     must_fit_one=True,
+    dtype_of_fp32="bf16",  # _resolve_auto_dtype in config/model.py
+    reads_kv_dtype=True,
+    extra_weights=extra_weights,
 )

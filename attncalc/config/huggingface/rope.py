@@ -1,0 +1,101 @@
+"""The tables of rotary positions that vLLM computes for a config, which all layers with equal positions share.
+
+Source: vLLM 0.33, model_executor/layers/rotary_embedding: `get_rope` keeps one table per set of arguments, and each
+class has its own number of rows (`_compute_cos_sin_cache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...model import RopeTable
+from .fields import Fields
+
+_MAX_ROWS = 2**31
+_MAX_WIDTH = 2**16
+
+
+def rope_tables(model_type: str, fields: Fields) -> Iterator[RopeTable]:
+    """Yield the tables of a language model; none if it has no rotary positions, or its fields are not known.
+
+    `model_type` is that of the language model.
+    """
+    for name, parameters in _parameters(model_type, fields):
+        rows, width = _rows(parameters, fields), _width(name, parameters, fields)
+        if 0 < rows <= _MAX_ROWS and 0 < width <= _MAX_WIDTH:
+            # vLLM makes such a table longer, because positions of a video may exceed the tokens.
+            yield RopeTable("mrope" if "mrope_section" in parameters else name, rows, width)
+
+
+def _parameters(model_type: str, fields: Fields) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return [(name of the table, its rope_parameters)]; kinds of layers with equal parameters share one table."""
+    given = fields["rope_parameters"] or fields["rope_scaling"]
+    parameters = given if isinstance(given, Mapping) else {}
+    nested = {kind: inner for kind, inner in parameters.items() if isinstance(inner, Mapping)}
+    if nested:
+        named = {_name(kind): inner for kind, inner in nested.items()}
+        distinct: list[tuple[str, Mapping[str, Any]]] = []
+        for name, inner in named.items():
+            if all(inner != other for _, other in distinct):
+                distinct.append((name, inner))
+        return distinct
+    if not (
+        fields.is_of_class("rope_parameters") or any(fields[name] is not None for name in ("rope_theta", "rotary_dim"))
+    ):
+        return []
+    if fields.given.get("position_embedding_type") not in (None, "rope", "rotary"):
+        return []
+    # Gemma 3's sliding layers have their own base, and no scaling (gemma3.py).
+    return [("full", parameters), *([("sliding", {})] if model_type.startswith("gemma3") else [])]
+
+
+def _name(kind: str) -> str:
+    """Return the name of a kind of layers in a model file: 'full' for 'full_attention'."""
+    name = "".join(char if char.isalnum() else "_" for char in kind.lower()).removesuffix("_attention")
+    return name if name[:1].isalpha() else f"layers_{name}"
+
+
+def _rows(parameters: Mapping[str, Any], fields: Fields) -> int:
+    """Return the positions of a table; 0 if they are not known."""
+    most = fields["max_position_embeddings"]
+    if type(most) is not int:
+        return 0
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    factor = parameters.get("factor", 1)
+    original = parameters.get("original_max_position_embeddings") or fields["original_max_position_embeddings"] or most
+    if not isinstance(factor, (int, float)) or type(original) is not int or not 0 < factor < _MAX_ROWS:
+        return 0
+    if kind in ("yarn", "deepseek_yarn"):
+        rows = int(original * factor)
+    elif kind == "linear":
+        rows = int(most * factor)
+    elif kind in ("longrope", "su"):  # one table for short contexts, one for long ones
+        rows = original + most
+    else:  # default, llama3, dynamic, proportional
+        rows = most
+    return rows
+
+
+def _width(name: str, parameters: Mapping[str, Any], fields: Fields) -> int:
+    """Return the elements of a row, one per rotary dimension of a head; 0 if they are not known."""
+    if type(fields["qk_rope_head_dim"]) is int:
+        return int(fields["qk_rope_head_dim"])
+    heads = fields["num_attention_heads"]
+    head_dim = fields["global_head_dim"] if name == "full" else None
+    head_dim = head_dim or fields["head_dim"]
+    if head_dim is None and type(heads) is int and heads > 0 and type(fields["hidden_size"]) is int:
+        head_dim = fields["hidden_size"] // heads
+    if type(head_dim) is not int:
+        return 0
+    if type(fields["rotary_dim"]) is int:
+        return int(fields["rotary_dim"])
+    # Gemma 4's proportional positions have the full width: the dimensions that do not rotate are stored too.
+    if parameters.get("rope_type") == "proportional":
+        return head_dim
+    shares = (
+        parameters.get("partial_rotary_factor"),
+        *(fields[key] for key in ("partial_rotary_factor", "rotary_pct")),
+    )
+    share = next((share for share in shares if isinstance(share, (int, float)) and 0 < share <= 1), 1)
+    return int(head_dim * share)

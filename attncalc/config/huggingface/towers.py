@@ -1,0 +1,122 @@
+"""Parameters of the vision and audio towers beside a language model, by the formulas of tower_formulas/towers.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import AttncalcError
+from ...model import Tower
+from ..data_files import file_content
+from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class
+from .formulas import value_of
+
+FIELDS = {"vision": "vision_config", "audio": "audio_config"}
+"""{name of a tower: the field of a config.json that contains its own config}."""
+_MAX_PARAMS = 10**12
+
+
+def towers(fields: Fields) -> Iterator[Tower]:
+    """Yield the towers whose formulas are known, with their projectors.
+
+    Args:
+        fields: The fields of the language model, inside those of the whole model.
+    """
+    outer = fields.outer
+    if outer is None:
+        return
+    projector = _table()["projectors"].get(outer.given.get("model_type"))
+    if projector is None:
+        return
+    for name, field in FIELDS.items():
+        config = outer.given.get(field)
+        if config is None and name == "vision":
+            config = projector.get("left_out")
+        if isinstance(config, Mapping) and (tower := _tower(name, field, config, projector, fields, outer)):
+            yield tower
+
+
+def _tower(
+    name: str, field: str, config: Mapping[str, Any], projector: Mapping[str, Any], text: Fields, outer: Fields
+) -> Tower | None:
+    """Return a tower with its projector, or None if there is no formula for it or its fields have other types."""
+    known = _table()["towers"]
+    kind = str(config.get("model_type") or projector.get("tower" if name == "vision" else name))
+    if kind not in known:
+        kind = kind.removesuffix("_vision")
+    rules = known.get(kind)
+    if rules is None:
+        return None
+    outer_class = config_class(str(outer.given.get("model_type"))) or UNKNOWN_CLASS
+    try:
+        whole_model = Fields(_safe(outer.given), outer_class)
+        tower_fields = Fields(_safe(config), _class_of(outer_class.sub_configs.get(field) or kind, rules), whole_model)
+        projected = {"layers": projector["layers"]} if "layers" in projector else {}
+        reads = value_of(projected, tower_fields).get("layers")
+        layers = tower_fields["num_hidden_layers"]
+        variables = {
+            "text": {"hidden_size": _safe({"hidden_size": text["hidden_size"]}).get("hidden_size")},
+            "used_layers": layers if reads is None else _used_layers(reads, layers),
+            "n_features": len(reads) if isinstance(reads, list) else 1,
+        }
+        parts = [rules, *([projector] if name == "vision" else [])]
+        split, whole = (
+            sum(value_of(part.get(key, 0), tower_fields, **variables) for part in parts) for key in ("split", "whole")
+        )
+    except (AttncalcError, TypeError):
+        return None
+    if type(split) is not int or type(whole) is not int or not 0 < split + whole < _MAX_PARAMS or split < 0:
+        return None
+    return Tower(name, split + whole, split)
+
+
+_LISTS = ("deepstack_visual_indexes", "subsampling_conv_channels", "vision_feature_layer")
+"""Fields that are lists of numbers."""
+
+
+def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a formula may compute with: a list or a text times a number could fill the memory."""
+    safe: dict[str, Any] = {}
+    for name, value in config.items():
+        if name == "quantization_config":
+            safe[name] = bool(value)
+        elif name in _LISTS and isinstance(value, list):
+            if len(value) <= 1000 and all(_is_size(item) for item in value):
+                safe[name] = value
+        elif isinstance(value, bool) or _is_size(value) or name == "model_type":
+            safe[name] = value
+        elif value is not None:
+            safe[name] = None  # and not the class's default
+    return safe
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and abs(value) <= 10**6
+
+
+def _used_layers(reads: Any, layers: int) -> int:
+    """Return the layers that vLLM loads if the projector reads the outputs of `reads`, one layer or several.
+
+    -2 is the output of the last layer but one. Source: get_num_hidden_layers in model_executor/models/vision.py and
+    llava.py.
+    """
+    listed: list[int] = reads if isinstance(reads, list) else [reads]
+    return max(layers + layer + 1 if layer < 0 else layer for layer in listed)
+
+
+def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
+    """Return the tower's config class, with the defaults and names of towers.yaml."""
+    known = config_class(name) or UNKNOWN_CLASS
+    return known._replace(
+        defaults={**rules.get("defaults", {}), **known.defaults},
+        attribute_map={**known.attribute_map, **rules.get("attribute_map", {})},
+    )
+
+
+@cache
+def _table() -> dict[str, Any]:
+    """Return the content of towers.yaml."""
+    table: dict[str, Any] = file_content(Path(__file__).parent / "tower_formulas", "towers")
+    return table

@@ -1,0 +1,268 @@
+"""What vLLM holds beside a checkpoint's tensors: tables, copies, padding, and the rounding of the allocator.
+
+The log line "Model loading took 27.52 GiB memory" has the bytes that PyTorch's allocator gave out while the model was
+loaded (`DeviceMemoryProfiler` in utils/mem_utils.py), so that all of them are in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from ...attention import Matrix
+from ...model import Layers, ModelSpec, Stack
+from ...quantity import Quantity, quantity, symbol, total
+from ..base import EngineArgs
+from ..defaults import ExtraWeights, HeldWeights
+from .versions import VllmVersion, vllm_version
+
+if TYPE_CHECKING:
+    from ...quantization import Role
+
+MIB = 2**20
+VOCAB_PADDING = 64
+"""Rows of the vocabulary are padded to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py)."""
+FLASHINFER_MLA_WORKSPACE = 128 * MIB
+"""FLASHINFER_MLA_WORKSPACE_BUFFER_SIZE in v1/attention/backends/mla/flashinfer_mla.py."""
+
+
+def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list[ExtraWeights]:
+    """Return what vLLM holds on one device beside the weights and the towers of `model`, a part of a model."""
+    version, device = vllm_version(args.engine_version), args.device.lower()
+    width = symbol("bytes", held.dtype.bits // 8, f"bytes of an element in {held.dtype.name}")
+    return [
+        ExtraWeights("weights_rope_tables", "rope tables", _rope_tables(model, version, width)),
+        ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", _absorbed_kv_b(model, held, width)),
+        ExtraWeights("weights_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
+        ExtraWeights(
+            "weights_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)
+        ),
+        ExtraWeights("weights_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
+        ExtraWeights("weights_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
+    ]
+
+
+def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity:
+    """Return the bytes of the tables of rotary positions, in the model's dtype (rotary_embedding/base.py).
+
+    With mrope_section a table has four times the positions (rotary_embedding/mrope.py); from 0.33 the Qwen3 families
+    only if tokens of videos are pruned (mrope_positions_factor, models/qwen3_vl.py).
+    """
+    has_plain_mrope = version.number >= (0, 33) and (model.model_type or "").startswith("qwen3")
+    parts = []
+    for table in model.rope_tables:
+        rows: int = symbol("rows", table.rows, f"positions of the {table.name} table")
+        if table.name == "mrope" and not has_plain_mrope:
+            rows = symbol("mrope", 4, "rows per position of a table with mrope_section") * rows
+        parts.append(rows * symbol("d_rotary", table.width, "elements of a row") * width)
+    return total(parts)
+
+
+def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
+    """Return the bytes of W_UK and W_UV, which MLA absorbs into queries and outputs, in the model's dtype.
+
+    If kv_b_proj is quantized they are dequantized copies, else views of it (process_weights_after_loading in
+    layers/attention/mla_attention.py, get_and_maybe_dequant_weights).
+    """
+    copies: list[int] = []
+    for _, layers, layer in _runs(model.plain()):
+        for matrix in layers.attention.matrices(1, 1):
+            if matrix.name == "W_kv_b" and held.bits(layer, "attention", matrix.name) != held.dtype.bits:
+                count = symbol("L", layers.count, "layers whose kv_b is quantized")
+                copies.append(count * symbol("kv_b", matrix.weights, "weights of kv_b in one layer") * width)
+    return total(copies)
+
+
+def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quantity:
+    """Return the bytes of a buffer that FlashInfer's MLA backend allocated when it was imported.
+
+    From 0.11.1 to 0.25 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
+    (get_valid_backends in platforms/cuda.py); later the buffer is allocated when the backend runs.
+    """
+    has_mla = any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
+    if not has_mla or not (0, 11, 1) <= version.number < (0, 26) or not _has_flashinfer_mla(device):
+        return Quantity(0)
+    return symbol("mla_workspace", FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
+
+
+def _has_flashinfer_mla(device: str) -> bool:
+    return is_hopper(device) or any(name in device for name in ("b100", "b200", "b300"))
+
+
+def is_hopper(device: str) -> bool:
+    """Return whether a GPU of that name, in small letters, has compute capability 9.0."""
+    return any(name in device for name in ("h100", "h200", "h800", "h20", "gh200"))
+
+
+# MXFP4
+
+
+def _expert_padding(model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights) -> Quantity:
+    """Return the bytes that vLLM's layout of MXFP4 experts needs beyond the checkpoint's.
+
+    Marlin and TensorRT-LLM pad the hidden size to 256 and the width of an expert to 128
+    (mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py), AMD's kernels both to 256,
+    Intel's nothing. gpt-oss on Hopper runs triton_kernels, whose layouts are padded by themselves.
+    """
+    parts: list[int] = []
+    layout = _expert_layout(model, device)
+    for stack, layers in model.plain().groups():
+        mlp = layers.mlp
+        if mlp is None or not mlp.n_experts or held.experts_dtype != "mxfp4":
+            continue
+        d_model, d_ff = int(mlp.d_latent or stack.d_model), int(mlp.d_ff)
+        padded = sum(_mxfp4_tensors(d_model, d_ff, version, layout))
+        if mlp.bias and layout == "triton":  # kept in fp32
+            padded += (2 * _aligned(d_ff, 64) + d_model) * 4 - (2 * d_ff + d_model) * held.dtype.bits // 8
+        stored = 3 * d_model * d_ff * 17 // 32
+        experts = symbol("experts", layers.count * mlp.n_experts, "experts in all layers")
+        per_expert = symbol("bytes_padded", padded, "bytes of one expert as vLLM holds it")
+        parts.append(experts * (per_expert - symbol("bytes_expert", stored, "bytes of one expert in the checkpoint")))
+    return total(parts)
+
+
+def _expert_layout(model: ModelSpec, device: str) -> Literal["triton", "amd", "intel", "marlin"]:
+    """Return the layout of MXFP4 experts; 'marlin' also stands for TensorRT-LLM's, which pads as much."""
+    if is_hopper(device) and model.model_type == "gpt_oss":  # _get_priority_backends_for_gpt_oss
+        return "triton"
+    if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
+        return "amd"
+    return "intel" if any(name in device for name in ("intel", "arc ")) else "marlin"
+
+
+def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, layout: str) -> list[int]:
+    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down."""
+    if layout == "triton":
+        return _triton_tensors(d_model, d_ff, version)
+    steps = {"amd": (256, 256), "marlin": (256, 128), "intel": (1, 1)}[layout]
+    d_model, d_ff = _aligned(d_model, steps[0]), _aligned(d_ff, steps[1])
+    return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
+
+
+def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
+    """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
+
+    The width of an expert is padded to 64. Values, two to a byte, were padded to 64 in both dimensions up to 0.23;
+    scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py), from
+    0.27 to 4 groups (_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py).
+    Up to 0.25 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
+    """
+    d_ff = _aligned(d_ff, 64)
+    align = 64 if version.number < (0, 24) else 1
+    groups = 2 if version.number < (0, 27) else 4
+    sizes = []
+    for inputs, outputs in ((d_model, 2 * d_ff), (d_ff, d_model)):
+        sizes += [
+            _aligned(inputs // 2, align) * _aligned(outputs, align),
+            _aligned(outputs, 256) * _aligned(inputs // 32, groups),
+        ]
+        if version.number < (0, 26):
+            sizes.append(outputs * (inputs // 32))
+    return sizes
+
+
+def _aligned(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+# The vocabulary, and the allocator
+
+
+def _vocab_rows(model: ModelSpec) -> int:
+    """Return the rows of the embedding on one device: padded, then divided."""
+    return -(-_aligned(int(model.vocab_size or 0), VOCAB_PADDING) // model.tp)
+
+
+def _tables(model: ModelSpec) -> int:
+    """Return how many tables as large as the embedding a device has: the embedding and an lm head of its own."""
+    if not model.vocab_size:
+        return 0
+    return 2 if model.head and model.head.kind == "lm" and not model.head.tied else 1
+
+
+def _vocab_padding(model: ModelSpec, width: int) -> Quantity:
+    """Return the bytes of the rows that pad the vocabulary."""
+    plain = model.plain()
+    rows = max(0, _vocab_rows(model) - int(plain.vocab_size or 0))
+    if not rows:
+        return Quantity(0)
+    added = symbol("rows", rows, "rows that pad the vocabulary on one device")
+    tables = symbol("tables", _tables(model), "tables with a row per token")
+    return quantity(tables * added * symbol("d_model", int(plain.table_width), "width of a row") * width)
+
+
+def _allocator(model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights) -> Quantity:
+    """Return the bytes by which PyTorch's allocator rounds up large tensors.
+
+    It requests blocks of 10 MiB or more in multiples of 2 MiB. If 1 MiB or less of a block would stay free, the tensor
+    gets the whole block: 75 MiB take 76 (round_size and should_split in c10/cuda/CUDACachingAllocator.cpp).
+    """
+    tensors: Counter[int] = Counter()
+    for size, count in (*_tensors(model.plain(), held), *_tensors_of_mxfp4(model.plain(), version, device, held)):
+        tensors[rounding(size)] += count
+    table = _vocab_rows(model) * int(model.plain().table_width) * held.dtype.bits // 8
+    tensors[rounding(table)] += _tables(model)
+    del tensors[0]
+    return total(
+        symbol("tensors", count, "tensors that get a whole block")
+        * symbol("free", free, "bytes of such a block beyond the tensor")
+        for free, count in sorted(tensors.items())
+        if count
+    )
+
+
+def rounding(size: int) -> int:
+    """Return the bytes by which PyTorch's allocator rounds up a tensor of `size` bytes."""
+    size = _aligned(size, 512)
+    free = _aligned(size, 2 * MIB) - size
+    return free if size >= 10 * MIB and free <= MIB else 0
+
+
+def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
+    """Yield (bytes, how many) of the matrices of layers, as vLLM fuses them: q, k and v, gate and up, all experts.
+
+    Scales are tensors of their own, and too small to be rounded up.
+    """
+    for stack, layers, layer in _runs(model):
+        if layers.shares_weights:
+            continue
+        fused: dict[tuple[Role, str], int] = {}
+        for role, copies, matrix in layers.matrices_by_role(stack.d_model, model.d_source):
+            if role == "experts" and held.experts_dtype == "mxfp4":
+                continue
+            key = (role, _fused_name(layers, role, matrix))
+            fused[key] = fused.get(key, 0) + copies * matrix.weights * held.bits(layer, role, matrix.name) // 8
+        for size in fused.values():
+            yield size, layers.count
+
+
+def _tensors_of_mxfp4(
+    model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights
+) -> Iterator[tuple[int, int]]:
+    """Yield (bytes, how many) of the tensors of experts in MXFP4, each of which has all experts of a layer."""
+    layout = _expert_layout(model, device)
+    for stack, layers in model.groups():
+        mlp = layers.mlp
+        if mlp and mlp.n_experts and held.experts_dtype == "mxfp4":
+            for size in _mxfp4_tensors(int(mlp.d_latent or stack.d_model), int(mlp.d_ff), version, layout):
+                yield mlp.n_experts * size, layers.count
+
+
+def _fused_name(layers: Layers, role: Role, matrix: Matrix) -> str:
+    """Return the name of the tensor of which vLLM makes the matrix a part."""
+    if role != "attention":
+        return "gate_up" if matrix.name in ("W_gate", "W_up") else matrix.name
+    if layers.attention.label == "MLA":
+        return "qkv_a" if matrix.name in ("W_q_a", "W_kv_a") else matrix.name
+    is_input = matrix.name in ("W_q", "W_k", "W_v", "W_gate")
+    return "qkv" if is_input and layers.attention.widths().n_heads else matrix.name
+
+
+def _runs(model: ModelSpec) -> Iterator[tuple[Stack, Layers, int]]:
+    """Yield the runs of equal layers, each with the number of a layer in its middle."""
+    for stack in model.stacks:
+        layer = model.first_layer
+        for layers in stack.layers:
+            yield stack, layers, layer + layers.count // 2
+            layer += layers.count

@@ -1,0 +1,217 @@
+"""How a checkpoint stores quantized matrices: bits, scales and zero points, and the modules that each scheme covers.
+
+A checkpoint names modules as transformers does ('model.layers.3.self_attn.q_proj'). `module_names` returns these names
+for a matrix of attncalc, so that the lists of a quantization_config can be applied to it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from functools import cache
+from typing import Literal, NamedTuple
+
+from .quantity import ceil_div, symbol_like
+
+Role = Literal["attention", "cross", "mlp", "experts", "shared_experts"]
+"""The part of a layer that a matrix belongs to. Routers, norms and tables are not quantized."""
+
+LINEAR = "Linear"
+"""The target that stands for every linear layer."""
+
+_NOT_TEXT = ("visual", "vision", "audio", "projector", "embed_vision", "embed_audio", "mtp")
+"""Parts of the names of modules outside the language model."""
+_PARENTS: dict[Role, tuple[str, ...]] = {
+    "attention": ("self_attn", "linear_attn", "attn", "attention", "mixer", "mamba"),
+    "cross": ("cross_attn", "encoder_attn"),
+    "mlp": ("mlp", "feed_forward", "ffn"),
+    "experts": ("mlp.experts.0", "block_sparse_moe.experts.0", "feed_forward.experts.0", "ffn.experts.0", "experts.0"),
+    "shared_experts": (
+        *("mlp.shared_experts", "mlp.shared_expert", "feed_forward.shared_expert", "ffn.shared_experts"),
+        *("shared_mlp", "block_sparse_moe.shared_experts"),
+    ),
+}
+"""The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for all experts."""
+_PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
+    # The dense MLP beside the experts is attncalc's shared expert.
+    "gemma4": {"experts": ("experts.0", "moe.experts.0"), "shared_experts": ("mlp",)},
+}
+"""{model_type: the names that differ in its class from _PARENTS, where two parts of a layer share a name}."""
+_LEAVES: dict[str, tuple[str, ...]] = {
+    "W_q": ("q_proj", "in_proj_qkv", "in_proj_qkvz"),
+    "W_k": ("k_proj", "in_proj_qkv", "in_proj_qkvz"),
+    "W_v": ("v_proj", "in_proj_qkv", "in_proj_qkvz"),
+    "W_qkv": ("qkv_proj", "query_key_value", "in_proj_qkv", "c_attn"),
+    "W_o": ("o_proj", "out_proj", "dense", "wo_b"),
+    "W_q_a": ("q_a_proj", "wq_a"),
+    "W_q_b": ("q_b_proj", "wq_b"),
+    "W_kv_a": ("kv_a_proj_with_mqa", "wkv_a"),
+    "W_kv_b": ("kv_b_proj", "wkv_b"),
+    "index_W_q": ("indexer.wq_b",),
+    "index_W_k": ("indexer.wk",),
+    "index_W_weights": ("indexer.weights_proj",),
+    "W_gate": ("gate_proj", "gate_up_proj", "w1", "in_proj_z", "in_proj_qkvz", "g_proj"),
+    "W_up": ("up_proj", "gate_up_proj", "w3", "fc1"),
+    "W_down": ("down_proj", "w2", "fc2"),
+    "W_beta": ("in_proj_b", "in_proj_ba", "b_proj"),
+    "W_decay": ("in_proj_a", "in_proj_ba"),
+    "W_in": ("in_proj",),
+    "W_out": ("out_proj",),
+}
+"""{name of a matrix in attncalc: its names in checkpoints}."""
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+"""What may stand before 'layers' in the name of a module."""
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)")
+
+
+class Scheme(NamedTuple):
+    """How the matrices that a scheme covers are stored, by their input (rows) and output (columns) dimension.
+
+    Attributes:
+        dtype: The dtype of their elements, in attncalc's words: 'int4'.
+        bits: Bits of one element.
+        group: Inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block 0).
+        block: Outputs that share a scale: 1, 128 for DeepSeek's blocks, 0 for all.
+        scale_bits: Bits of one scale.
+        zero_bits: Bits of one zero point; 0 if the scheme is symmetric.
+        row_bits: Further bits per input (GPTQ's g_idx).
+        fixed: Further bytes per matrix: its shape, scales of the whole matrix.
+        targets: Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'.
+    """
+
+    dtype: str
+    bits: int
+    group: int = 0
+    block: int = 1
+    scale_bits: int = 16
+    zero_bits: int = 0
+    row_bits: int = 0
+    fixed: int = 0
+    targets: tuple[str, ...] = (LINEAR,)
+
+    def matrix_bytes(self, rows: int, cols: int) -> int:
+        """Return the bytes of a matrix with `rows` inputs and `cols` outputs, scales and zero points included."""
+        bits = symbol_like(cols, "bits", self.bits, f"bits of an element in {self.dtype}")
+        size = ceil_div(rows * cols * bits, 8)
+        scale = self.scale_bits + self.zero_bits
+        if scale:
+            groups = (
+                ceil_div(rows, symbol_like(cols, "group", self.group, "inputs that share a scale")) if self.group else 1
+            )
+            outputs = cols
+            if self.block != 1:
+                outputs = (
+                    ceil_div(cols, symbol_like(cols, "block", self.block, "outputs that share a scale"))
+                    if self.block
+                    else 1
+                )
+            per_scale = symbol_like(cols, "scale_bits", scale, "bits of a scale and its zero point")
+            size = size + ceil_div(groups * outputs * per_scale, 8)
+        if self.row_bits:
+            size = size + ceil_div(rows * self.row_bits, 8)
+        return size + self.fixed if self.fixed else size
+
+    @property
+    def note(self) -> str:
+        """Return its size in words: '4-bit elements, 16 bits of scale per 128'."""
+        scale = f"{self.scale_bits} bits of scale" + (f" and {self.zero_bits} of zero point" if self.zero_bits else "")
+        if self.group and self.block > 1:
+            return f"{self.bits}-bit elements, {scale} per block of {self.block} x {self.group}"
+        per = f"per {self.group}" if self.group else "per output channel" if self.block else "per matrix"
+        return f"{self.bits}-bit elements, {scale} {per}"
+
+
+class Quantization(NamedTuple):
+    """The schemes of a checkpoint, and the modules that stay in the model's dtype.
+
+    Attributes:
+        method: Its name in the config: 'compressed-tensors'.
+        schemes: The schemes; one that names a module goes before one that targets every linear layer.
+        ignored: Modules that are not quantized, as in `Scheme.targets`.
+        names: The model_type whose class names the modules.
+    """
+
+    method: str
+    schemes: tuple[Scheme, ...]
+    ignored: tuple[str, ...] = ()
+    names: str = ""
+
+    def scheme_of(self, layer: int, role: Role, matrix: str) -> Scheme | None:
+        """Return the scheme of a matrix of a layer, counted from 0; None if it is not quantized."""
+        return _scheme_of(self, layer, role, matrix)
+
+
+@cache
+def module_names(layer: int, role: Role, matrix: str, model_type: str = "") -> tuple[str, ...]:
+    """Return the names that a matrix may have in checkpoints, from 'layers' on: 'layers.3.self_attn.q_proj'.
+
+    A matrix whose name is not known has only the names of its part of the layer: 'layers.3.self_attn'.
+    """
+    leaves = _LEAVES.get(matrix, ())
+    parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **_PARENTS_OF.get(model_type, {})}[role]]
+    return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
+
+
+class _Modules(NamedTuple):
+    """A list of modules, sorted by how a name is compared with it.
+
+    Attributes:
+        exact: Names from 'layers' on, which cover the modules inside them too.
+        parts: Names without a layer, such as 'self_attn' and 'mlp.gate', which may be anywhere in a name.
+        by_layer: {number of a layer: the wildcards of that layer as one expression}.
+        anywhere: Wildcards of any layer, and regular expressions.
+    """
+
+    exact: frozenset[str]
+    parts: tuple[str, ...]
+    by_layer: dict[int, re.Pattern[str]]
+    anywhere: tuple[re.Pattern[str], ...]
+
+    def cover(self, layer: int, name: str) -> bool:
+        """Return whether the list covers the module of that name in that layer, as `module_names` writes it."""
+        pieces = name.split(".")
+        if any(".".join(pieces[:n]) in self.exact for n in range(2, len(pieces) + 1)):
+            return True
+        dotted = f".{name}."
+        if any(f".{part}." in dotted for part in self.parts):
+            return True
+        expressions = (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
+        return any(expression.match(f"{prefix}{name}") for expression in expressions for prefix in _PREFIXES)
+
+
+@cache
+def _modules(listed: tuple[str, ...]) -> _Modules:
+    exact, parts, anywhere = set[str](), list[str](), list[str]()
+    by_layer: dict[int, list[str]] = {}
+    for item in listed:
+        if item.startswith("re:"):
+            anywhere.append(f"(?:{item[3:]})")
+        elif any(word in item for word in _NOT_TEXT):
+            continue
+        elif "*" in item:
+            expressions = [fnmatch.translate(item), fnmatch.translate(f"{item}.*")]
+            found = _LAYER.search(item)  # 'layers.1*' also covers layer 10, and is compared with all layers
+            (by_layer.setdefault(int(found[1]), []) if found else anywhere).extend(expressions)
+        elif found := _LAYER.search(item):
+            exact.add(f"layers.{found[1]}.{item[found.end() :]}".rstrip("."))
+        else:
+            parts.append(item)
+    return _Modules(
+        frozenset(exact),
+        tuple(parts),
+        {layer: re.compile("|".join(expressions)) for layer, expressions in by_layer.items()},
+        tuple(map(re.compile, anywhere)),
+    )
+
+
+@cache
+def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
+    names = module_names(layer, role, matrix, quantization.names)
+    ignored = _modules(quantization.ignored)
+    if any(ignored.cover(layer, name) for name in names):
+        return None
+    for scheme in quantization.schemes:
+        named = tuple(target for target in scheme.targets if target != LINEAR)
+        if named and any(_modules(named).cover(layer, name) for name in names):
+            return scheme
+    return next((scheme for scheme in quantization.schemes if LINEAR in scheme.targets), None)

@@ -1,0 +1,267 @@
+"""How checkpoints store quantized matrices: the schemes of quantization_config, and their bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import ModelSpec, Workload, load
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
+from attncalc.cost.params import params
+from attncalc.quantization import Quantization, Scheme
+from attncalc.serving.stages import split_into_stages
+from attncalc.serving.weights import bytes_read, released_dtype, weights
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+# A layer: q and o 4096 x 4096, k and v 4096 x 1024, gate and up 4096 x 14336, down 14336 x 4096
+LINEAR = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+OUTPUTS = 4096 + 4096 + 2 * 1024 + 2 * 14336 + 4096
+INPUTS = 4 * 4096 + 2 * 4096 + 14336
+OTHERS = 2 * 128256 * 4096 + 65 * 4096
+"""Embedding, head and norms."""
+
+
+def from_config(**config: Any) -> ModelSpec:
+    return build_model(convert_config(config, "config"), "config")
+
+
+def size(model: ModelSpec) -> int:
+    """Return the bytes of the weights as released."""
+    return int(weights(model, weights_dtype=released_dtype(model)).total)
+
+
+def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"], **others}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "per_layer"),
+    [
+        # one bf16 scale per output
+        (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), LINEAR + 2 * OUTPUTS),
+        (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), LINEAR + 2 * OUTPUTS),
+        # one fp32 scale per matrix
+        (compressed({"num_bits": 8, "type": "float", "strategy": "tensor"}), LINEAR + 7 * 4),
+        # 4 bits and a bf16 scale per 128 inputs; the shape of the packed matrix, two int64
+        (
+            compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, format="pack-quantized"),
+            LINEAR * 33 // 64 + 7 * 16,
+        ),
+        # without groups, and with zero points of 4 bits
+        (
+            compressed({"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}),
+            LINEAR // 2 + OUTPUTS * 20 // 8,
+        ),
+        (
+            compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}),
+            LINEAR + 2 * LINEAR // 128**2,
+        ),
+        # NVFP4: an fp8 scale per 16, and two fp32 scales per matrix
+        (
+            compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+            LINEAR * 9 // 16 + 56,
+        ),
+        # DeepSeek's blocks have fp32 scales
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, LINEAR + 4 * LINEAR // 128**2),
+        ({"quant_method": "fp8"}, LINEAR + 7 * 4),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, LINEAR + 7 * 8),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, LINEAR * 9 // 16 + 56),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, LINEAR * 9 // 16 + 56),
+        # GPTQ: fp16 scales, packed zero points, and an int32 per input
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, LINEAR // 2 + LINEAR // 128 * 20 // 8 + 4 * INPUTS),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 32}, LINEAR + LINEAR // 32 * 3 + 4 * INPUTS),
+        ({"quant_method": "gptq", "bits": 3, "group_size": -1}, LINEAR * 3 // 8 + OUTPUTS * 19 // 8 + 4 * INPUTS),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, LINEAR // 2 + LINEAR // 128 * 20 // 8),
+        # NF4: an fp32 scale per 64, or 8 bits with double quantization; a table of 16 or 16 + 256 fp32 per matrix
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, LINEAR // 2 + LINEAR // 16 + 7 * 64),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+            LINEAR // 2 + LINEAR // 64 + 7 * 1088,
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, LINEAR + 4 * OUTPUTS),
+        ({"quant_method": "fbgemm_fp8"}, LINEAR + 4 * OUTPUTS),
+    ],
+)
+def test_matrices_have_the_bytes_of_their_scheme(scheme: dict[str, Any], per_layer: int) -> None:
+    model = from_config(**LLAMA, quantization_config=scheme)
+    assert size(model) == 32 * per_layer + 2 * OTHERS
+    # one step reads all but the embedding
+    step = Workload.decode(1, 100)
+    released = released_dtype(model)
+    assert bytes_read(model, step, weights_dtype=released) == size(model) - 2 * 128256 * 4096
+
+
+IGNORED = {
+    "self_attn": 2 * 4096**2 + 2 * 4096 * 1024,
+    "re:.*self_attn.*": 2 * 4096**2 + 2 * 4096 * 1024,
+    "*.self_attn*": 2 * 4096**2 + 2 * 4096 * 1024,
+    "re:.*mlp\\.(gate|up)_proj": 2 * 4096 * 14336,
+    "model.layers.*.mlp.down_proj": 4096 * 14336,
+    "mlp.gate": 0,  # a router's name is not the beginning of gate_proj
+    "visual": 0,
+    "model.visual.blocks.0.mlp": 0,
+    "lm_head": 0,
+}
+
+
+@pytest.mark.parametrize(("name", "ignored"), IGNORED.items())
+def test_ignored_modules_stay_in_the_models_dtype(name: str, ignored: int) -> None:
+    scheme = {"quant_method": "fp8", "modules_to_not_convert": [name]}
+    matrices = {0: 7, 2 * 4096**2 + 2 * 4096 * 1024: 3, 2 * 4096 * 14336: 5, 4096 * 14336: 6}[ignored]
+    assert size(from_config(**LLAMA, quantization_config=scheme)) == (
+        2 * OTHERS + 32 * (2 * ignored + LINEAR - ignored + 4 * matrices)
+    )
+
+
+@pytest.mark.parametrize("name", ["model.layers.3", "model.layers.3.*", "language_model.model.layers.3.mlp"])
+def test_a_single_layer_may_be_left_out(name: str) -> None:
+    model = from_config(**LLAMA, quantization_config={"quant_method": "fp8", "modules_to_not_convert": [name]})
+    left_out, matrices = (3 * 4096 * 14336, 3) if name.endswith("mlp") else (LINEAR, 7)
+    assert size(model) == 2 * OTHERS + 32 * (LINEAR + 28) + left_out - 4 * matrices
+    # it is on the first of two pipeline stages
+    parts = [int(weights(stage, weights_dtype="fp8").total) for stage in split_into_stages(model, 2)]
+    assert sum(parts) == size(model)
+    stage = 16 * (LINEAR + 28) + 2 * (128256 * 4096 + 32 * 4096)
+    assert parts == [stage + left_out - 4 * matrices, stage + 2 * 4096]
+
+
+def test_groups_may_name_their_modules() -> None:
+    # down in fp8 with a scale per output, all others in int4 with a scale per 32 inputs
+    scheme = compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32})
+    scheme["config_groups"]["group_1"] = {
+        "targets": ["re:.*down_proj"],
+        "weights": {"num_bits": 8, "type": "float", "strategy": "channel"},
+    }
+    model = from_config(**LLAMA, quantization_config=scheme)
+    down = 4096 * 14336
+    rest = LINEAR - down
+    assert size(model) == 2 * OTHERS + 32 * (down + 2 * 4096 + rest // 2 + rest // 32 * 2)
+    assert weights(model, weights_dtype=released_dtype(model)).dtype == "int4 and fp8"
+
+
+def test_a_language_models_own_config_may_have_it() -> None:
+    """As in Kimi-K2.5, whose attention and dense MLPs are not quantized."""
+    text = {key: value for key, value in LLAMA.items() if key != "architectures"}
+    text["quantization_config"] = compressed({"num_bits": 8, "type": "int", "strategy": "channel"})
+    model = from_config(model_type="llava", text_config=text, torch_dtype="bfloat16")
+    assert size(model) == 2 * OTHERS + 32 * (LINEAR + 2 * OUTPUTS)
+
+
+def test_only_experts_may_be_quantized() -> None:
+    mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    scheme = compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32})
+    model = from_config(**mixtral, quantization_config={**scheme, "ignore": ["re:.*self_attn.*", "lm_head"]})
+    assert (model.weights_dtype, model.experts_dtype) == (None, "int4")
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert size(model) == 2 * (int(params(model).total) - experts) + experts * 9 // 16
+    # one token reads 2 of 8 experts
+    single, eight = (bytes_read(model, Workload.decode(n, 9), weights_dtype="int4") for n in (1, 4))
+    assert eight - single == experts * 6 // 8 * 9 // 16
+
+
+def test_tensor_parallel_devices_have_a_share_of_each_matrix() -> None:
+    model = from_config(**LLAMA, quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+    norms = 65 * 4096 * 2
+    assert size(model.shard(2)) - norms == (size(model) - norms) // 2
+
+
+def test_a_model_file_keeps_the_scheme() -> None:
+    config = {**LLAMA, "quantization_config": compressed({"num_bits": 8, "type": "int", "strategy": "channel"})}
+    document = convert_config(config, "config")
+    assert size(build_model(document, "copy")) == 32 * (LINEAR + 2 * OUTPUTS) + 2 * OTHERS
+
+
+# What is not read
+
+UNREAD: dict[str, Any] = {
+    "a method that is not known": {"quant_method": "hqq"},
+    "no method": {"bits": 4},
+    "no object": "int4",
+    "bits that are not known": {"quant_method": "gptq", "bits": 5},
+    "bits that are no number": {"quant_method": "gptq", "bits": "4"},
+    "sparse weights": compressed(
+        {"num_bits": 8, "type": "int", "strategy": "channel"}, sparsity_config={"format": "sparse-24-bitmask"}
+    ),
+    "no groups": {"quant_method": "compressed-tensors"},
+    "a group without scheme": {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": []}}},
+    "a strategy that is not known": compressed({"num_bits": 8, "type": "int", "strategy": "token"}),
+    "a block of letters": {"quant_method": "fp8", "weight_block_size": ["a", "b"]},
+    "an algorithm that is not known": {"quant_method": "modelopt", "quant_algo": "W1A1"},
+    "a pattern that is not valid": {"quant_method": "fp8", "modules_to_not_convert": ["re:("]},
+    "a pattern that takes exponential time": {"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]},
+    "a name without end": {"quant_method": "fp8", "modules_to_not_convert": ["a" * 10_000]},
+    "too many names": {"quant_method": "fp8", "modules_to_not_convert": [str(n) for n in range(60_000)]},
+    "names that are no list": {"quant_method": "fp8", "modules_to_not_convert": 7},
+}
+
+
+@pytest.mark.parametrize("scheme", UNREAD.values(), ids=UNREAD)
+def test_what_is_not_read_is_an_error_in_fit_and_no_figure_in_kv(scheme: Any, ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "quantization_config": scheme}))
+    answer = ask("fit", str(file), "--gpu", "h100-80gb")
+    assert answer.code == 2
+    error, tip = answer.err.splitlines()
+    assert error.startswith("error: the quantization of")
+    assert "--weights-dtype" in tip
+    assert ask("fit", str(file), "--gpu", "h100-80gb", "--weights-dtype", "int4").code == 0
+    figures = {r["name"]: r["value"] for r in json.loads(ask("kv", str(file), "--json").out)["results"]}
+    assert figures["weights"] is None
+
+
+def test_kv_and_fit_have_the_same_weights(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}))
+    answers = (ask("kv", str(file), "--json"), ask("fit", str(file), "--gpu", "h100", "--engine", "ideal", "--json"))
+    kv, fit = ({r["name"]: r["value"] for r in json.loads(answer.out)["results"]} for answer in answers)
+    assert kv["weights"] == fit["weights"] == 32 * (LINEAR // 2 + LINEAR // 64 * 20 // 8) + 2 * OTHERS
+
+
+def test_modelopts_own_file_is_read_beside_the_config(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    plain = load(str(tmp_path / "config.json"))
+    own = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(own))
+    for path in (tmp_path, tmp_path / "config.json"):
+        model = load(str(path))
+        assert (model.weights_dtype, model.kv_dtype) == ("fp8", "fp8")
+        assert size(model) < size(plain)
+    (tmp_path / "hf_quant_config.json").write_text("[]")
+    answer = ask("kv", str(tmp_path))
+    assert answer.code == 2
+    assert "hf_quant_config.json" in answer.err
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([0, 16, 32, 128]), st.sampled_from([0, 1, 128]))
+def test_a_matrix_is_never_smaller_than_its_elements(rows: int, cols: int, group: int, block: int) -> None:
+    scheme = Scheme("int4", 4, group=group, block=block, zero_bits=4)
+    elements = -(-rows * cols * 4 // 8)
+    scales = scheme.matrix_bytes(rows, cols) - elements
+    assert 0 < scales <= 3 * rows * cols
+
+
+def test_layers_are_found_by_their_own_number() -> None:
+    """'model.layers.1*' also covers layers 10 to 19, as a shell pattern does; 'model.layers.1.*' does not."""
+    scheme = (Scheme("fp8", 8),)
+    wide, narrow = (Quantization("modelopt", scheme, (name,)) for name in ("model.layers.1*", "model.layers.1.*"))
+    covered = [[n for n in range(30) if not q.scheme_of(n, "mlp", "W_up")] for q in (wide, narrow)]
+    assert covered == [[1, *range(10, 20)], [1]]

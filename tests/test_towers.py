@@ -1,0 +1,173 @@
+"""Vision and audio towers: their parameters, compared with transformers' own classes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncalc import ModelSpec
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
+from attncalc.model import Tower
+
+TEXT: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008},
+    "llama4": {"model_type": "llama4_text", "hidden_size": 4096},
+    "gemma3": {"model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8},
+    "gemma4": {"model_type": "gemma4_text", "hidden_size": 2304, "layer_types": ["full_attention"] * 2},
+    "qwen2_vl": {
+        "model_type": "qwen2_vl_text",
+        "hidden_size": 3584,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
+    "qwen2_5_vl": {"model_type": "qwen2_5_vl_text", "hidden_size": 3584, "num_attention_heads": 28},
+    "qwen3_vl": {"model_type": "qwen3_vl_text", "hidden_size": 4096},
+    "glm4v": {"model_type": "glm4v_text", "hidden_size": 4096},
+}
+TEXT = {name: {"num_hidden_layers": 2, **config} for name, config in TEXT.items()}
+TEXT["qwen2_vl"]["num_key_value_heads"] = TEXT["qwen2_5_vl"]["num_key_value_heads"] = 4
+SIGLIP = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
+SIGLIP |= {"image_size": 896, "patch_size": 14}
+
+CASES: dict[str, tuple[str, str, dict[str, Any], str, str, str, str]] = {
+    # whole model, text, the tower's config, its field, module of transformers, config class, model class
+    "siglip": (
+        *("gemma3", "gemma3", {"model_type": "siglip_vision_model", **SIGLIP, "vision_use_head": False}),
+        *("vision_config", "siglip", "SiglipVisionConfig", "SiglipVisionModel"),
+    ),
+    "clip": (
+        *("llava", "llama", {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}),
+        *("vision_config", "clip", "CLIPVisionConfig", "CLIPVisionModel"),
+    ),
+    "pixtral": (
+        *("mistral3", "llama", {"model_type": "pixtral", "image_size": 1540, "patch_size": 14}),
+        *("vision_config", "pixtral", "PixtralVisionConfig", "PixtralVisionModel"),
+    ),
+    "llama4": (
+        "llama4",
+        "llama4",
+        {"model_type": "llama4_vision_model", "hidden_size": 1408, "vision_output_dim": 4096, "image_size": 336},
+        *("vision_config", "llama4", "Llama4VisionConfig", "Llama4VisionModel"),
+    ),
+    "qwen2_vl": (
+        *("qwen2_vl", "qwen2_vl", {"model_type": "qwen2_vl", "depth": 4}),
+        *("vision_config", "qwen2_vl", "Qwen2VLVisionConfig", "Qwen2VisionTransformerPretrainedModel"),
+    ),
+    "qwen2_5_vl": (
+        *("qwen2_5_vl", "qwen2_5_vl", {"model_type": "qwen2_5_vl", "depth": 4, "hidden_size": 1280}),
+        *("vision_config", "qwen2_5_vl", "Qwen2_5_VLVisionConfig", "Qwen2_5_VisionTransformerPretrainedModel"),
+    ),
+    "qwen3_vl": (
+        *("qwen3_vl", "qwen3_vl", {"model_type": "qwen3_vl", "depth": 25}),
+        *("vision_config", "qwen3_vl", "Qwen3VLVisionConfig", "Qwen3VLVisionModel"),
+    ),
+    "gemma4": (
+        *("gemma4", "gemma4", {"model_type": "gemma4_vision", "num_hidden_layers": 3}),
+        *("vision_config", "gemma4", "Gemma4VisionConfig", "Gemma4VisionModel"),
+    ),
+    "gemma4 audio": (
+        *("gemma4", "gemma4", {"model_type": "gemma4_audio", "num_hidden_layers": 3}),
+        *("audio_config", "gemma4", "Gemma4AudioConfig", "Gemma4AudioModel"),
+    ),
+    "glm4v": (
+        *("glm4v", "glm4v", {"model_type": "glm4v_vision", "depth": 3}),
+        *("vision_config", "glm4v", "Glm4vVisionConfig", "Glm4vVisionModel"),
+    ),
+    "idefics3": (
+        *("idefics3", "llama", {"model_type": "idefics3_vision", "image_size": 364, "patch_size": 14}),
+        *("vision_config", "idefics3", "Idefics3VisionConfig", "Idefics3VisionTransformer"),
+    ),
+}
+PROJECTORS = {
+    # a matrix 1152 x 2560 and a norm of 1152
+    "siglip": 1152 * 2560 + 1152,
+    # 768 -> 4096 -> 4096 with biases; without the last of 12 layers (7,087,872 parameters) and the norm after it
+    "clip": 768 * 4096 + 4096**2 + 2 * 4096 - (4 * 768**2 + 2 * 768 * 3072 + 9 * 768 + 3072) - 2 * 768,
+    # four patches 4096 -> 1024, a norm, 1024 -> 4096 -> 4096
+    "pixtral": 4 * 1024**2 + 1024 + 1024 * 4096 + 4096**2,
+    "llama4": 4096 * 4096,
+    "gemma4": 768 * 2304,
+    "gemma4 audio": 1536 * 2304,
+    # four patches of 768 -> 4096
+    "idefics3": 4 * 1152 * 4096,
+}
+"""What vLLM holds beyond transformers' class of the tower alone: the projector, less layers that it leaves out."""
+
+
+def model_of(outer: str, text: str, tower: dict[str, Any], field: str, **others: Any) -> ModelSpec:
+    config = {"model_type": outer, "text_config": TEXT[text], field: tower, "torch_dtype": "bfloat16", **others}
+    return build_model(convert_config(config, "config"), "config")
+
+
+def tower_of(outer: str, text: str, tower: dict[str, Any], field: str, **others: Any) -> Tower:
+    name = field.removesuffix("_config")
+    return next(found for found in model_of(outer, text, tower, field, **others).towers if found.name == name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_towers_have_the_parameters_of_transformers_classes(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    outer, text, config, field, module, config_class, model_class = CASES[name]
+    configs = importlib.import_module(f"transformers.models.{module}.configuration_{module}")
+    models = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    with torch.device("meta"):
+        built = getattr(models, model_class)(getattr(configs, config_class)(**fields))
+    measured = sum(parameter.numel() for parameter in built.parameters())
+    assert tower_of(outer, text, config, field).params == measured + PROJECTORS.get(name, 0)
+
+
+def test_a_text_model_has_no_tower() -> None:
+    spec = build_model(convert_config(TEXT["llama"], "config"), "config")
+    assert spec.towers == ()
+
+
+@pytest.mark.parametrize(
+    "tower",
+    [
+        {"model_type": "an_unknown_tower"},
+        {"model_type": "siglip_vision_model", "hidden_size": "wide"},
+        {"model_type": "siglip_vision_model", "patch_size": 0},
+        {"model_type": "siglip_vision_model", "hidden_size": 10**9},
+        {"model_type": "siglip_vision_model", "hidden_size": -5},
+        # a list times a number is a long list
+        {"model_type": "siglip_vision_model", "num_hidden_layers": [1]},
+        {"model_type": "siglip_vision_model", "num_hidden_layers": "1"},
+        {"model_type": "siglip_vision_model", "num_hidden_layers": 10**4000},
+    ],
+)
+def test_a_tower_that_is_not_understood_is_noted(tower: dict[str, Any]) -> None:
+    spec = model_of("gemma3", "gemma3", tower, "vision_config")
+    assert spec.towers == ()
+    assert "The vision tower is not counted." in spec.notes
+
+
+def test_llama4_without_vision_config_has_the_tower_of_all_releases() -> None:
+    # 850,960,896 parameters in transformers' class, and a projector 4096 x 4096
+    config = {"model_type": "llama4", "text_config": TEXT["llama4"], "torch_dtype": "bfloat16"}
+    (tower,) = build_model(convert_config(config, "config"), "config").towers
+    assert tower.params == 850_960_896 + 4096 * 4096
+
+
+def test_quantized_mistrals_divide_their_tower() -> None:
+    """vLLM reads Mistral's own format if it is there; its tower is not divided. Quantized copies do not have it."""
+    scheme = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"a": {"weights": {"num_bits": 8, "strategy": "channel"}}},
+    }
+    plain = tower_of(*CASES["pixtral"][:4])
+    quantized = tower_of(*CASES["pixtral"][:4], quantization_config=scheme)
+    assert (plain.split, plain.params) == (0, quantized.params)
+    assert quantized.split > 0.9 * quantized.params
+
+
+def test_formulas_of_towers_are_in_wheels() -> None:
+    """A wheel has a JSON copy, so that PyYAML is not needed."""
+    text = (Path(__file__).parent.parent / "hatch_build.py").read_text()
+    assert json.dumps("attncalc/config/huggingface/tower_formulas") in text
