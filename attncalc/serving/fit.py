@@ -67,7 +67,7 @@ class FitResult(NamedTuple):
 
     @property
     def log_lines(self) -> tuple[str, ...]:
-        """The lines that the engine will log about the cache, and about what it keeps besides it."""
+        """The lines that the engine will log about the cache and about its runtime memory."""
         return (*self.pool.log_lines, *(self.budget.reserve.runtime.log_lines if self.budget.reserve else ()))
 
     @property
