@@ -297,3 +297,23 @@ def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps({**data, "model_type": "a b"}))
     with pytest.raises(AttncalcError, match="is not a model_type"):
         load(tmp_path / "mine.json")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "longest"),
+    [
+        ({}, 4096),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 16_384),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, 8192),
+        ({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 2048}}, 16_384),
+        # max_position_embeddings is the scaled context already, as in DeepSeek-V3 and Llama 3.1
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}}, 4096),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512}}, 4096),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, 8192),
+    ],
+)
+def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: dict[str, Any], longest: int) -> None:
+    config = {"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 4096, **scaling}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert load(path).max_context == longest

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import AttncalcError
+from ..serving.fit import with_longest_context
 from ..serving.request import FitRequest
 from ..units import truncate
 from . import COMMANDS
@@ -43,6 +44,10 @@ def fit(
     if dtypes.kv_dtype == "auto":  # what engines call their default
         dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model.with_defaults(texts).read()
+    size = workload.with_defaults(texts)
+    longest = size.context in ("auto", "-1")
+    if longest:
+        size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("vllm_log", None)
     if serving.gpu is not None:
@@ -54,10 +59,12 @@ def fit(
         engine_args |= group.with_defaults(texts).parsed()
     request = FitRequest(
         model=spec,
-        workload=o.read_workload(spec, workload.with_defaults(texts), dtypes),
+        workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         **deployment,
     )
+    if longest:
+        request = with_longest_context(request)
     report = _report(request, log)
     output.show(report)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)

@@ -217,6 +217,13 @@ class VllmOptions(Options):
         bool,
         typer.Option("--enforce-eager", help="vLLM: no CUDA graphs, which take memory from 0.20 on."),
     ] = False
+    allow_long_max_model_len: Annotated[
+        bool,
+        typer.Option(
+            "--allow-long-max-model-len",
+            help="vLLM: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which allows a context beyond the model's maximum.",
+        ),
+    ] = False
     disable_hybrid_kv_cache_manager: Annotated[
         bool,
         typer.Option("--disable-hybrid-kv-cache-manager", help="vLLM: store sliding windows as full attention."),

@@ -65,7 +65,7 @@ Context = Annotated[
         "-c",
         "--max-model-len",
         metavar="N",
-        help="Tokens of context (4096, 128k, 128K). Default: the model's maximum.",
+        help="Tokens of context (4096, 128k, 128K; fit: auto). Default: the model's maximum.",
     ),
 ]
 Source = Annotated[

@@ -43,6 +43,7 @@ class EngineArgs:
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
         enforce_eager: no CUDA graphs (vLLM).
+        allow_long_max_model_len: a context beyond the model's maximum (vLLM's VLLM_ALLOW_LONG_MAX_MODEL_LEN).
         max_running_requests: concurrent requests (SGLang).
         speculative_tokens: tokens that a drafter proposes per step.
         speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
@@ -60,6 +61,7 @@ class EngineArgs:
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
+        max_model_len: tokens of the requested context, on which some defaults depend.
         swap_space: bytes of host memory for blocks (vLLM before V1).
         device_memory: bytes of one GPU, on which some defaults depend.
         device: name of the GPU, on which some defaults depend.
@@ -82,6 +84,7 @@ class EngineArgs:
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enforce_eager: bool = False
+    allow_long_max_model_len: bool = False
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0
@@ -99,6 +102,7 @@ class EngineArgs:
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
+    max_model_len: int | None = None
     swap_space: int | None = None
     device_memory: int | None = None
     device: str = ""
@@ -124,7 +128,12 @@ class EngineArgs:
             )
 
 
-_NOT_OPTIONS = frozenset({"tp", "source", "device_memory", "device", "n_kv_heads", "model_type", "attentions"})
+_NOT_OPTIONS = frozenset(
+    {
+        *("tp", "source", "max_model_len", "device_memory", "device"),
+        *("n_kv_heads", "model_type", "attentions"),
+    }
+)
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""
 
 

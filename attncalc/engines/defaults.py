@@ -9,6 +9,7 @@ from ..units import GIB
 from .pipeline import stage_sizes
 
 if TYPE_CHECKING:
+    from ..model import ModelSpec
     from .base import EngineArgs
     from .runtime import RuntimeFacts, RuntimeMemory
 
@@ -23,6 +24,23 @@ class Limits(NamedTuple):
 
     tokens: int
     sequences: int
+
+
+class Refusal(NamedTuple):
+    """Why an engine does not start, whatever the memory.
+
+    Attributes:
+        reason: what it refuses, as a sentence without its period.
+        tip: what to do instead, as sentences.
+    """
+
+    reason: str
+    tip: str
+
+
+def no_refusal(model: ModelSpec, args: EngineArgs) -> Refusal | None:
+    """Return None: nothing that the engine refuses is known."""
+    return None
 
 
 def whole_memory(args: EngineArgs, devices: int) -> str:
@@ -51,9 +69,11 @@ class EngineDefaults(NamedTuple):
         cache_dtype: default dtype of the cache, if it is not the model's.
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
         max_slots: the most slots that its server can have; None for an engine without slots.
         splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
+        refusal: returns why the engine does not start with a model and arguments, whatever the memory.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
         runtime_grows: whether `runtime` depends on the batch and the context.
@@ -67,9 +87,11 @@ class EngineDefaults(NamedTuple):
     cache_dtype: str | None = None
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    fewer_sequences: tuple[int, ...] = ()
     max_slots: int | None = None
     splits_by_layer: bool = False
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
+    refusal: Callable[[ModelSpec, EngineArgs], Refusal | None] = no_refusal
     must_fit_one: bool = False
     whole_prompts: bool = False
     runtime_grows: bool = False

@@ -12,7 +12,7 @@ from ..serving.fit import FitRequest, FitResult, fit, min_gpus
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
-from ..units import BYTES, NO_UNIT, TOKENS, count, human
+from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
@@ -233,6 +233,8 @@ def verdict(result: FitResult) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
     workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
+    if result.refusal:
+        return f"DOES NOT START: {result.refusal.reason}."
     if result.verdict == "fits":
         maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
         return f"FITS: {batch} ({maximum})."
@@ -243,18 +245,30 @@ def verdict(result: FitResult) -> str:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and reserve need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
-    return f"{answer}: {needed}, {memory_range(budget)} free."
+    return f"{answer}: {needed}, {_bare_range(budget)} free."
 
 
 def memory_range(budget: MemoryBudget) -> str:
-    """Return the memory for the cache with its range: '4.1 GiB to 4.6 GiB', or one figure without a range."""
-    low, high = human(budget.kv_memory_low, BYTES), human(budget.kv_memory_high, BYTES)
-    return low if low == high else f"{low} to {high}"
+    """Return the memory for the cache with its range: '4.10 to 4.60 GiB', or one figure without a range."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else gib_range(low, high)
+
+
+def _bare_range(budget: MemoryBudget) -> str:
+    """Return `memory_range` with one decimal and no unit, beside a figure that has one: '4.1 to 4.6'."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return human(low, BYTES) if low == high else f"{low / GIB:.1f} to {high / GIB:.1f}"
+
+
+def gib_range(low: int, high: int) -> str:
+    """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
+    return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
 
 
 def verdict_table(text: str) -> Table:
-    """Return the verdict as a table of one line."""
-    return Table((LABEL,), ((text,),), strong=frozenset({0}))
+    """Return the verdict as a table of one line, or more if it is long."""
+    lines = wrapped(text, "  ", WIDTH - 2)
+    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines))))
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
@@ -276,14 +290,15 @@ def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     device_note = " of one device" if resolved.devices > 1 and not rows else ""
     rows.append((f"{equal}KV memory{device_note}", "kv_memory"))
     cells = [(label, by_name[name].human, by_name[name].exact) for label, name in rows]
-    if budget.reserve and budget.reserve.low != budget.reserve.high:
-        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve") + 1
-        cells[at_reserve:at_reserve] = [
-            (f"    {part.label}", human(part.expected, BYTES), f"{human(part.low, BYTES)} to {human(part.high, BYTES)}")
-            for part in budget.reserve.runtime.parts
+    reserve = budget.reserve
+    if reserve and reserve.low != reserve.high:
+        at_reserve = next(i for i, (_, name) in enumerate(rows) if name == "reserve")
+        cells[at_reserve] = (*cells[at_reserve][:2], gib_range(reserve.low, reserve.high))
+        cells[-1] = (*cells[-1][:2], memory_range(budget))
+        cells[at_reserve + 1 : at_reserve + 1] = [
+            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", gib_range(part.low, part.high))
+            for part in reserve.runtime.parts
         ]
-        cells.append(("  with the reserve's range", "", memory_range(budget)))
-        return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 2}))
     return Table((LABEL, Column(), Column()), tuple(cells), strong=frozenset({len(cells) - 1}))
 
 
@@ -371,6 +386,15 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
 # Notes
 
 
+def _warnings(result: FitResult) -> list[str]:
+    """Return why the engine does not start, or that the verdict depends on an estimate."""
+    if result.refusal:
+        return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
+    if result.verdict == "may_not_fit":
+        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+    return []
+
+
 def fit_notes(result: FitResult) -> tuple[str, ...]:
     """Return the notes, the engine's own last."""
     resolved, budget = result.resolved, result.budget
@@ -383,8 +407,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if budget.weights:
         notes += budget.weights.notes
-    if result.verdict == "may_not_fit":
-        notes.append(f"{WARNING}the reserve is an estimate, and whether this fits depends on it.")
+    notes += _warnings(result)
     if budget.reserve:
         notes += budget.reserve.runtime.notes
     if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.runtime.parts:

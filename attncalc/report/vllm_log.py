@@ -16,7 +16,8 @@ def log_report(request: FitRequest, log: Log) -> Report:
 
     The request has neither a GPU nor a memory. Raises AttncalcError as `compare` does.
     """
-    comparison = compare(request, log)
+    # an engine that wrote a log was not refused
+    comparison = compare(request.with_engine_args(allow_long_max_model_len=True), log)
     report = fit_report(comparison.request)
     _, budget, pool, *_ = report.tables
     return report._replace(

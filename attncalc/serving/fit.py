@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
+from ..engines.defaults import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
@@ -44,7 +45,8 @@ class FitResult(NamedTuple):
         layout: How the engine stores the cache there.
         pool: What the memory for the cache holds.
         needed: Bytes that the requested batch needs.
-        verdict: Whether all devices have room for it.
+        verdict: Whether all devices have room for it, and the engine starts.
+        refusal: Why the engine does not start, whatever the memory; None if it does.
         max_context: The longest context of the requested batch; None without a limit, 0 if it never fits.
         max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
 
@@ -57,6 +59,7 @@ class FitResult(NamedTuple):
     pool: Pool
     needed: Quantity
     verdict: Verdict
+    refusal: Refusal | None
     max_context: Quantity | None
     max_batch: Quantity | None
 
@@ -124,6 +127,7 @@ def fit(request: FitRequest) -> FitResult:
     Raises AttncalcError if a value is not possible, or the engine does not support the model or an argument.
     """
     resolved = resolve(request)
+    refusal = resolved.refusal
     batch, context = resolved.workload.batch, resolved.workload.context
     devices = _devices(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
@@ -142,14 +146,15 @@ def fit(request: FitRequest) -> FitResult:
         layout=layouts[tightest],
         pool=_with_fewest_tokens(pools, tightest, devices),
         needed=quantity(layouts[tightest].needed(sequences, tokens)),
-        verdict=_verdict(devices, batch, context),
+        verdict="does_not_fit" if refusal else _verdict(devices, batch, context),
+        refusal=refusal,
         max_context=_max_context(devices, device, batch),
         max_batch=_max_batch(devices, device, context),
     )
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
-    """Return whether the request fits; None if it is not possible."""
+    """Return whether the request fits; None if it is not possible, or the engine refuses it."""
     devices = _possible_devices(request)
     return None if devices is None else _verdict(devices, request.workload.batch, request.workload.context)
 
@@ -157,18 +162,32 @@ def possible_verdict(request: FitRequest) -> Verdict | None:
 def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     """Return the longest context of the requested batch, and the most sequences of the requested context, that fit.
 
-    Both fit even with the least memory for the cache. They are 0 if none does, and without a limit.
+    Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
+    most the model's maximum.
     """
     devices, batch, context = _devices(resolved), resolved.workload.batch, resolved.workload.context
     longest = _largest(lambda tokens: _all_have_room(devices, batch, tokens, "low"))
+    maximum = resolved.request.model.max_context
+    if maximum and (longest is None or longest > maximum):
+        longest = maximum
     most_sequences = _largest(lambda sequences: _all_have_room(devices, sequences, context, "low"))
     return longest or 0, most_sequences or 0
 
 
+def with_longest_context(request: FitRequest) -> FitRequest:
+    """Return the request with the longest context that fits, at most the model's maximum; unchanged if none fits.
+
+    Raises AttncalcError as `fit` does.
+    """
+    context, _ = sure_limits(resolve(request))
+    return request.with_workload(context=context) if context else request
+
+
 def _possible_devices(request: FitRequest) -> list[_Device] | None:
-    """Return the devices of a request; None if it is not possible."""
+    """Return the devices of a request; None if it is not possible, or the engine refuses it."""
     try:
-        return _devices(resolve(request))
+        resolved = resolve(request)
+        return None if resolved.refusal else _devices(resolved)
     except AttncalcError:
         return None
 

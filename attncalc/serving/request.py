@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..engines import engine_defaults
 from ..engines.base import EngineArgs
-from ..engines.defaults import EngineDefaults, Limits
+from ..engines.defaults import EngineDefaults, Limits, Refusal
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -26,7 +26,7 @@ _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
-        *("device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -136,6 +136,11 @@ class ResolvedRequest(NamedTuple):
         return self.gpus // self.devices if self.gpu and not self.whole_layers else 1
 
     @property
+    def refusal(self) -> Refusal | None:
+        """Why the engine does not start, whatever the memory; None if it does."""
+        return self.defaults.refusal(self.request.model, self.args)
+
+    @property
     def args_without_slots(self) -> EngineArgs:
         """The arguments for any number of sequences: slots only if they were given.
 
@@ -179,6 +184,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         pp=request.pp,
         dcp=request.dcp,
         source=workload.source,
+        max_model_len=workload.context,
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,

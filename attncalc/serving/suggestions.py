@@ -13,6 +13,9 @@ from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with
 from .request import ResolvedRequest, resolve
 from .weights import as_weights
 
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: vLLM's default on small GPUs."""
+
 
 class Suggestion(NamedTuple):
     """A change that makes it fit.
@@ -61,7 +64,8 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
             for more in _more_gpus(resolve(cache.request))
         )
         gpus = list(_working(both, stop=True))
-    return (*gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
+    fewer = _working(_fewer_sequences(resolved), stop=True)
+    return (*fewer, *gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
 
 
 def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
@@ -103,6 +107,21 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
         if dtype(name).bits < bits:
             request = resolved.request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)
+
+
+def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+    The tokens of a step are named too, since a default that is only assumed widens the range.
+    """
+    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    for sequences in resolved.defaults.fewer_sequences:
+        if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
+            tokens = min(limits.tokens, _FEW_TOKENS)
+            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+            request = resolved.request.with_engine_args(**changes)
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, request)
 
 
 def _shorter_context(result: FitResult) -> Iterator[_Change]:

@@ -10,6 +10,7 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
+from .context import scaled_context
 from .family import RULE_KEYS, Family, architecture, as_list, family_of
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
@@ -40,6 +41,8 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
         data = {"title": _title(family, title), **_model_keys(family)}
         if not family.assumed:
             data["model_type"] = str(config["model_type"])
+        if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
+            data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
         if released := _released_dtype(family.fields):
             data[released.key] = released.dtype
         unused = _unused_fields(family, data)

@@ -31,6 +31,7 @@ _OPTIONS = frozenset(
         "max_num_batched_tokens",
         "max_num_seqs",
         "enforce_eager",
+        "allow_long_max_model_len",
         "speculative_tokens",
         "speculative_layers",
         "prefix_caching",

@@ -5,14 +5,24 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .refusals import refusal
 from .runtime import runtime
 from .versions import VllmVersion, vllm_version
 
+_LONG_CONTEXT = 32 * 1024
+"""Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
+
 
 def max_num_batched_tokens(args: EngineArgs, version: VllmVersion) -> int:
-    """Return the tokens of one step: as given, or the API server's default for the device."""
+    """Return the tokens of one step: as given, or the API server's default for the device.
+
+    V0 splits prompts only if the context is longer than 32K, and never with MLA; a step takes a whole prompt otherwise.
+    """
     if args.max_num_batched_tokens:
         return args.max_num_batched_tokens
+    if version.v0:
+        context = args.max_model_len or 0
+        return max(context, 2048) if context <= _LONG_CONTEXT or "MLA" in args.attentions else 2048
     if args.device_memory is not None and args.device_memory >= 160 * GIB and version.has_default_for_160_gib:
         return 16384
     return 8192 if _is_large_gpu(args, version) else 2048
@@ -39,4 +49,12 @@ def _gpu_memory_utilization(args: EngineArgs, devices: int) -> str:
     return vllm_version(args.engine_version).utilization
 
 
-DEFAULTS = EngineDefaults("vLLM", _limits, runtime, _gpu_memory_utilization, must_fit_one=True)
+DEFAULTS = EngineDefaults(
+    "vLLM",
+    _limits,
+    runtime,
+    _gpu_memory_utilization,
+    fewer_sequences=(128, 32, 8),
+    refusal=refusal,
+    must_fit_one=True,
+)

@@ -3,11 +3,12 @@
 vLLM measures it: it runs the model once on max_num_batched_tokens random tokens, samples from max_num_seqs of them, and
 subtracts the peak from its share of the memory (determine_available_memory in v1/worker/gpu_worker.py). The formulas
 follow that pass. They rest on the sources of 0.9.2 to 0.33.0, on 84 controlled starts of 0.15 to 0.20 on an H100
-(llm-d-incubation/llm-d-planner, pull request 205) and on some 60 public logs; `versions.py` lists what changed and when.
+(llm-d-incubation/llm-d-planner, pull request 205) and on some 60 public logs; `versions.py` lists what changed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from ...model import Layers
@@ -21,7 +22,13 @@ _MEASURED = "measured: 84 starts on an H100 and public logs"
 _RUNS = "84 controlled starts on an H100"
 MIB = 2**20
 _HOPPER = (9, 0)
-_LEAST_GRAPHS, _SPLITS, _ROWS = 130 * MIB, 32, 512
+_FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+_SPLITS, _ROWS = 32, 512
+_FEWEST_TOKENS = 2048
+"""The smallest default of max_num_batched_tokens (arg_utils.py)."""
+_PIXELS = {"gemma3": 896 * 896 * 3 // 256}
+"""Values of the pixels of one token of an image, where it is not 28 x 28 x 3: Gemma 3 has 256 tokens per image."""
+_LARGEST_ENCODER = 4 * GIB
 
 
 class _Peak(NamedTuple):
@@ -45,7 +52,8 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
     parts = [
         _activations(facts, version, peak),
-        _experts_workspace(version, peak),
+        _experts_workspace(facts, version, peak),
+        _encoder(facts, version, peak),
         _received(facts),
         _sampler_states(facts, version, v2_runner=v2_runner),
         _outside_torch(facts, version),
@@ -84,13 +92,50 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
     rows, tokens = min(facts.limits), facts.limits.tokens
     label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
-    # The widths that are held at once differ by model: 3 to 4.5 times d_model.
-    width = facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8
-    low = max(int(forward) - width * 3 // 4, int(sampler)) - GIB // 20
-    high = max(int(forward) + width * 3 // 4, int(sampler)) + GIB // 10
-    if version.splits_workspaces:
-        high += int(larger)
-    return RuntimePart("activations", label, max(0, low), larger, high, f"vLLM {version.name}, {_SOURCE}; {_RUNS}")
+    return RuntimePart(
+        "activations",
+        label,
+        _least_activations(facts, version, peak),
+        larger,
+        _most_activations(facts, version, peak) + (int(larger) if version.splits_workspaces else 0),
+        f"vLLM {version.name}, {_SOURCE}; {_RUNS}",
+    )
+
+
+def _least_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the low end: without --max-num-seqs that of a server that is started with few sequences."""
+    sampler = 0 if facts.args.max_num_seqs is None else int(peak.sampler)
+    forward = _forward_with_experts(_with_tokens(facts, _FEWEST_TOKENS), version) - _margin(facts)
+    return max(0, max(forward, sampler) - GIB // 10)
+
+
+def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
+    forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
+    known = facts.args.max_num_seqs is not None
+    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+
+
+def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
+    experts = 0 if version.keeps_experts_workspace else int(_experts(facts, version))
+    return int(_forward(facts, version)) + experts
+
+
+def _margin(facts: RuntimeFacts) -> int:
+    """Return 0.75 d_model per token: the widths that are held at once are 3 to 4.5 times d_model by model."""
+    return facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8 * 3 // 4
+
+
+def _with_tokens(facts: RuntimeFacts, tokens: int) -> RuntimeFacts:
+    """Return the facts with that many tokens per step, if their number is only assumed."""
+    if facts.args.max_num_batched_tokens is not None:
+        return facts
+    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=tokens))
+
+
+def _llm_tokens(facts: RuntimeFacts) -> int:
+    """Return the default of the class LLM: 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
+    return max(facts.limits.tokens, 8192 if facts.limits.tokens <= _FEWEST_TOKENS else 16384)
 
 
 def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Quantity:
@@ -181,10 +226,10 @@ def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
 
 
 def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
-    """Return the bytes of the workspace of the experts: the outputs of both products, for each expert that a token picks.
+    """Return the bytes of the workspace of the experts: what both products write, for each expert that a token picks.
 
-    Source: workspace_shapes of TritonExperts (model_executor/layers/fused_moe/). gpt-oss' experts in MXFP4 have none on
-    Hopper, where Triton's own kernels run them.
+    Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own kernels
+    run them.
     """
     mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
     if not mixtures:
@@ -198,17 +243,37 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
     d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
     d_model = symbol("d_model", int(mlp.d_latent or facts.whole.main.d_model), "width of the model")
-    return quantity(
-        tokens * picked * (maximum(d_expert, d_model) + maximum(2 * d_expert, d_model)) * _width(facts)
-    )
+    activation = d_expert if version.shares_experts_buffer else maximum(d_expert, d_model)
+    return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * _width(facts))
 
 
-def _experts_workspace(version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
     if not version.keeps_experts_workspace or not peak.experts:
         return None
-    size = int(peak.experts)
+    low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
+    high = int(_experts(_with_tokens(facts, _llm_tokens(facts)), version))
     source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
-    return RuntimePart("experts", "experts' workspace", size * 9 // 10, peak.experts, size * 5 // 4, source)
+    return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
+
+
+def _encoder(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+    """Return the dummy images of the profile and what the vision encoder makes of them; None without an encoder.
+
+    They are held while the language model runs: as many tokens as a step has, each d_model wide, and the pixels, 28 x
+    28 in three colours per token with most encoders (patches of 14 x 14, merged in fours). The encoder's own peak comes
+    before, and counts only if it is larger than the language model's. It is not modelled, but no log has one above 4
+    GiB. Source: profile_run (v1/worker/gpu_model_runner.py); 0.06 to 0.2 GiB in logs of five models.
+    """
+    if not facts.first or not getattr(facts.whole, "towers", ()):
+        return None
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    per_token = _PIXELS.get(facts.args.model_type or "", 28 * 28 * 3)
+    pixels = symbol("pixels", per_token, "values of the pixels of one token of an image")
+    size = quantity(_tokens(facts) * (d_model + pixels) * _width(facts))
+    larger = max(int(peak.forward), int(peak.sampler))
+    high = max(2 * int(size), _LARGEST_ENCODER - larger)
+    source = f"vLLM {version.name}, {_SOURCE}"
+    return RuntimePart("encoder", "images and their encoder's output", int(size) // 4, size, high, source)
 
 
 def _received(facts: RuntimeFacts) -> RuntimePart | None:
@@ -235,68 +300,95 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
 
 
 def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
-    """Return what is allocated outside PyTorch: libraries' code, kernels, communication. It is measured, not derived."""
+    """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured, not derived."""
     layers = facts.model.main.n_layers
-    base = 130 if not version.profiles_graphs_early or facts.args.enforce_eager else 225
-    base = 100 if version.v0 else base
-    low, high = 50, 150  # thousandths of a GiB
-    tp = facts.args.tp
     label = "outside PyTorch: libraries"
-    total = symbol("libraries", base * GIB // 1000, "bytes measured outside PyTorch on one GPU")
-    if version.profiles_graphs_early and not facts.args.enforce_eager:
-        total = total + layers * symbol("per_layer", GIB * 8 // 10000, "bytes measured per layer")
-    if tp > 1:
+    thousandth = GIB // 1000
+    link, low, high = _communication(facts, version)
+    if link:
         label += ", communication"
-        links, low, high = _communication(facts, version)
-        total = total + symbol("communication", links * GIB // 1000, "bytes measured for tensor parallelism")
+        total: int = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
+        total = total + layers * symbol("per_layer", link.per_layer * GIB // 10000, "bytes measured per layer")
+    elif version.profiles_graphs_early and not facts.args.enforce_eager:
+        total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
+        total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
+    else:
+        total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
         label,
-        max(0, int(size) - low * GIB // 1000),
+        max(0, int(size) - low * thousandth),
         size,
-        int(size) + high * GIB // 1000,
+        int(size) + high * thousandth,
         _MEASURED,
     )
 
 
-def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[int, int, int]:
-    """Return (expected, below, above) in thousandths of a GiB: what tensor parallelism takes outside PyTorch.
+class _Link(NamedTuple):
+    """What was measured outside PyTorch with tensor parallelism.
 
-    Over NVLink 1.83 GiB from 0.15 on (H100), 1.26 before (H200, A800); over PCIe 0.1 with two GPUs, 0.6 with more.
+    Attributes:
+        base: thousandths of a GiB.
+        per_layer: ten-thousandths of a GiB per layer.
     """
-    if facts.gpu.nvlink is None:
-        return 700, 700, 1500
-    if facts.gpu.nvlink:
-        measured = version.has_symmetric_memory and facts.gpu.compute_capability == _HOPPER and facts.args.tp <= 4
-        return (1830 if version.has_symmetric_memory else 1260), (100 if measured else 700), (200 if measured else 700)
-    return (100, 150, 450) if facts.args.tp == 2 else (600, 500, 750)
+
+    base: int
+    per_layer: int = 0
+
+
+def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | None, int, int]:
+    """Return what was measured with tensor parallelism, and its range below and above in thousandths of a GiB.
+
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), 1.38 before (H200 tp 2, A800 tp 4); over PCIe 0.03 to 0.25
+    with two GPUs (L40S, RTX 3090 and 4090), 0.7 with four (RTX PRO 6000).
+    """
+    tp, gpu = facts.args.tp, facts.gpu
+    if tp == 1:
+        return None, 90, 150
+    if gpu.nvlink is None:
+        return _Link(700), 650, 1500
+    if not gpu.nvlink:
+        return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
+    if not version.has_symmetric_memory:
+        return _Link(1390), 700, 700
+    measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.number < (0, 21)
+    return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else 700)
 
 
 def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
     """Return vLLM's estimate of its CUDA graphs; None where it does not subtract them.
 
-    The estimate is the first capture, and the second for each further size (profile_cudagraph_memory). On Hopper the
-    first holds the buffer of FlashAttention 3's splits, heads x d_head x 512 rows x 32 splits in fp32: every one of 40
-    logged values agrees. The rest is fitted: 130 MiB for a first capture without it, 2 + 0.34 L MiB for a further one;
-    off by 0.16 GiB on average, by 0.93 at worst.
+    There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
+    The estimate is the largest first capture, and the second capture of each kind for every further size
+    (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x 512
+    rows x 32 splits in fp32: all logged values agree. The rest is fitted on an H100, off by 0.13 GiB on average and by
+    0.7 at worst: a full graph takes (2 + 0.34 L) / 3 MiB, a piecewise one twice that, and a first capture without
+    FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton
+    (three models). Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further capture counts at least 1
+    MiB, the low end of the range.
     """
     if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
         return None
-    sizes = symbol("sizes", len(capture_sizes(facts)), "batch sizes with a CUDA graph")
+    sizes = capture_sizes(facts)
+    piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
+    decodes = len([size for size in sizes if size <= facts.limits.sequences])
+    full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
-    per_graph = (2 * MIB) + layers * symbol("per_layer", MIB * 34 // 100, "bytes of a graph per layer")
-    first: int = symbol("first", _LEAST_GRAPHS, "bytes of the first graph")
-    if facts.gpu.compute_capability == _HOPPER:
+    is_hopper = facts.gpu.compute_capability == _HOPPER
+    many_kernels = "MLA" in facts.args.attentions or (is_hopper and facts.whole.experts_dtype == "mxfp4")
+    per_layer = symbol("per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer")
+    full_graph = (2 * MIB + layers * per_layer) // 3
+    first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
+    if is_hopper:
         splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
-    size = quantity(first + (sizes - 1) * per_graph)
+    size = quantity(first + (2 * (piecewise - 1) + full - 1) * full_graph)
+    low = (len(sizes) + decodes - 2) * MIB + (_splits_buffer(facts) if is_hopper else 0)
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {_RUNS}"
-    return RuntimePart(
-        "cuda_graphs", "CUDA graphs", max(0, int(size) - GIB * 3 // 10), size, int(size) + GIB * 6 // 10, source
-    )
+    return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, int(size) + GIB * 6 // 10, source)
 
 
 def _splits_buffer(facts: RuntimeFacts) -> int:
@@ -328,8 +420,11 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
     notes = ["The reserve is an estimate with a range. --reserve replaces it."]
     if assumed:
-        notes.insert(0, f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
-                        "this GPU. The reserve depends on them.")
+        notes.insert(
+            0,
+            f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
+            "this GPU. The reserve depends on them.",
+        )
     return tuple(notes)
 
 

@@ -279,6 +279,14 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 13)
 
     @property
+    def shares_experts_buffer(self) -> bool:
+        """Both products of the experts write to one buffer, beside the activation (fused_moe.py, fused_experts_impl).
+
+        From 0.13 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
+        """
+        return self.number < (0, 13)
+
+    @property
     def largest_experts_chunk(self) -> int | None:
         """Tokens that the experts process in one chunk (VLLM_FUSED_MOE_CHUNK_SIZE in envs.py); None without a limit."""
         if self.number >= (0, 20):

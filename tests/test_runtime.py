@@ -1,0 +1,291 @@
+"""What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in test_startups.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+from asking import Ask, results
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import Workload, load
+from attncalc.config.gpus import gpu
+from attncalc.engines.runtime import RuntimeMemory, RuntimePart, no_runtime
+from attncalc.engines.vllm.refusals import refusal
+from attncalc.engines.vllm.runtime import capture_sizes
+from attncalc.quantity import symbol
+from attncalc.serving.fit import FitResult, fit
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.units import GIB
+
+MIB = 2**20
+
+
+def on(
+    name: str, model: str = "qwen3-8b", *, version: str = "0.19.0", context: int = 8192, **options: Any
+) -> FitResult:
+    """Return what fits in vLLM on that GPU, one sequence of `context` tokens."""
+    known = {field.name for field in dataclasses.fields(FitRequest)}
+    args = {name: value for name, value in options.items() if name not in known}
+    return fit(
+        FitRequest(
+            load(model),
+            Workload.decode(1, context),
+            gpu=gpu(name),
+            engine_args={"engine_version": version, **args},
+            **{name: value for name, value in options.items() if name in known},
+        )
+    )
+
+
+def parts(result: FitResult) -> dict[str, RuntimePart]:
+    assert result.budget.reserve is not None
+    return {part.name: part for part in result.budget.reserve.runtime.parts}
+
+
+def test_parts_add_up_to_the_reserve() -> None:
+    result = on("h100-80gb", version="0.33.0")
+    reserve = result.budget.reserve
+    assert reserve is not None
+    assert sum(int(part.expected) for part in reserve.runtime.parts) == reserve.total
+    assert (reserve.low, reserve.high) == (reserve.runtime.low, reserve.runtime.high)
+    assert all(0 <= part.low <= part.expected <= part.high for part in reserve.runtime.parts)
+
+
+def test_a_reserve_without_parts_is_nothing() -> None:
+    memory = RuntimeMemory((RuntimePart("a", "a", 1, symbol("a", 2, "bytes"), 5, ""),))
+    assert (memory.low, memory.total, memory.high) == (1, 2, 5)
+    result = fit(FitRequest(load("gpt2"), Workload.decode(1, 100), "ideal", gpu=gpu("t4")))
+    assert result.budget.facts is not None
+    assert no_runtime(result.budget.facts).total == 0
+    assert result.budget.reserve is not None
+    assert result.budget.reserve.total == 0
+
+
+# vLLM's profile
+
+
+@pytest.mark.parametrize(
+    ("version", "bytes_per_logit", "buffer"),
+    [("0.16.0", 38, 0), ("0.17.0", 14, 132), ("0.21.0", 14, 0), ("0.22.1", 6, 0), ("0.28.0", 2, 0), ("0.33.0", 14, 0)],
+)
+def test_the_sampler_holds_bytes_per_logit_by_version(version: str, bytes_per_logit: int, buffer: int) -> None:
+    activations = parts(on("h100-80gb", version=version))["activations"]
+    # 1,024 sequences x 151,936 logits; a row of fp32 logits per multiprocessor; hidden states of 8,192 and twice 1,024
+    # tokens; cuBLAS' 32 MiB
+    sampler = 1024 * 151_936 * bytes_per_logit + 4 * buffer * 151_936 + (8192 + 2048) * 4096 * 2 + 32 * MIB
+    # gate, up and their product, 12,288 wide each, and 3.75 d_model
+    forward = 8192 * 2 * (3 * 12_288 + 15 * 4096 // 4) + 32 * MIB
+    assert activations.expected == max(sampler, forward)
+
+
+def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
+    one, two = (parts(on("h100-80gb", tp=tp, gpus=tp))["activations"] for tp in (1, 2))
+    assert one.expected == two.expected
+
+
+def test_fewer_sequences_than_the_default_narrow_the_range() -> None:
+    assumed, same = parts(on("h100-80gb"))["activations"], parts(on("h100-80gb", max_num_seqs=1024))["activations"]
+    assert assumed.expected == same.expected
+    assert assumed.low < same.low
+    few = parts(on("h100-80gb", max_num_seqs=16))["activations"]
+    assert few.expected < same.expected
+    assert few.label == "forward pass, 8,192 tokens"
+
+
+def test_a_note_names_the_limits_that_are_assumed() -> None:
+    def notes(**args: Any) -> str:
+        reserve = on("h100-80gb", **args).budget.reserve
+        assert reserve is not None
+        return " ".join(reserve.runtime.notes)
+
+    assert "--max-num-seqs 1,024 and --max-num-batched-tokens 8,192 are assumed" in notes()
+    assert "--max-num-batched-tokens 8,192 is assumed" in notes(max_num_seqs=8)
+    assert "assumed" not in notes(max_num_seqs=8, max_num_batched_tokens=2048)
+
+
+def test_cuda_graphs_are_subtracted_from_0_20_on() -> None:
+    assert "cuda_graphs" not in parts(on("h100-80gb", version="0.19.0"))
+    # 32 heads x 128 x 512 rows x 32 splits x 4 B = 256 MiB and 4, then 50 sizes of 2 + 0.34 x 36 MiB
+    graphs = parts(on("h100-80gb", version="0.20.0"))["cuda_graphs"]
+    assert abs(graphs.expected - (256 + 4) * MIB - 50 * (2 * MIB + 36 * MIB * 34 // 100)) < MIB
+    assert "cuda_graphs" not in parts(on("h100-80gb", version="0.20.0", enforce_eager=True))
+    # the second runner, which Qwen3 has from 0.22 on, returned 0 up to 0.28
+    assert "cuda_graphs" not in parts(on("h100-80gb", version="0.22.1"))
+    assert "cuda_graphs" in parts(on("h100-80gb", version="0.22.1", model="gpt-oss-20b"))
+    assert "cuda_graphs" in parts(on("h100-80gb", version="0.29.0"))
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "layers", "sequences", "logged"),
+    [
+        # "Profiling CUDA graph memory: PIECEWISE=51 (largest=512), FULL=35 (largest=256)", Qwen3.5-4B: 0.64 GiB
+        ("a100-80gb", 32, 256, 0.64),
+        # "PIECEWISE=35 (largest=256), FULL=19 (largest=128)", Qwen2.5-7B in vLLM 0.22.0: 0.37 GiB
+        ("l40s", 28, 128, 0.37),
+        # Qwen3-235B on RTX PRO 6000 in 0.27.1, --max-num-seqs 32: 0.32 GiB
+        ("rtx-pro-6000", 94, 32, 0.32),
+    ],
+)
+def test_graphs_off_hopper_are_near_public_logs(gpu_name: str, layers: int, sequences: int, logged: float) -> None:
+    model = load("qwen3-8b")
+    (group,) = model.main.layers
+    stack = dataclasses.replace(model.main, layers=(dataclasses.replace(group, count=layers),))
+    request = FitRequest(
+        dataclasses.replace(model, stacks=(stack,)),
+        Workload.decode(1, 4096),
+        gpu=dataclasses.replace(gpu(gpu_name), memory=400 * GIB),
+        engine_args={"engine_version": "0.20.0", "max_num_seqs": sequences},
+    )
+    graphs = parts(fit(request))["cuda_graphs"]
+    assert abs(graphs.expected / GIB - logged) < 0.05
+    assert graphs.low / GIB < logged < graphs.high / GIB
+
+
+def test_graphs_are_captured_for_51_sizes_by_default() -> None:
+    facts = on("h100-80gb").budget.facts
+    assert facts is not None
+    assert len(capture_sizes(facts)) == 51  # 1, 2, 4, 8 to 248 by 8, 256 to 512 by 16
+    few = on("h100-80gb", max_num_seqs=16).budget.facts
+    assert few is not None
+    assert capture_sizes(few) == [1, 2, 4, 8, 16, 24, 32]
+
+
+def test_the_second_runner_counts_tokens_of_prompts_and_outputs() -> None:
+    states = parts(on("h100-80gb", version="0.27.1"))["sampler_states"]
+    assert states.expected == 1024 * 151_936 * 33 // 8  # 4 bytes and a bit
+    assert "sampler_states" not in parts(on("h100-80gb", version="0.26.0"))
+
+
+def test_the_experts_workspace_lives_on_from_0_13() -> None:
+    options: dict[str, Any] = {"model": "mixtral-8x7b", "tp": 2, "gpus": 2}
+    workspace = parts(on("h100-80gb", version="0.13.0", **options))["experts"]
+    assert workspace.expected == 8192 * 2 * (7168 + 2 * 7168) * 2  # two experts of 14,336 / 2
+    before = on("h100-80gb", version="0.12.0", **options)
+    assert "experts" not in parts(before)
+
+
+def test_gpt_oss_experts_have_no_workspace_on_hopper() -> None:
+    assert "experts" not in parts(on("h100-80gb", model="gpt-oss-20b"))
+    assert "experts" in parts(on("a100-80gb", model="gpt-oss-20b"))
+
+
+def test_a_later_stage_receives_hidden_states_and_a_residual() -> None:
+    result = on("h100-80gb", model="llama2-70b", gpus=4, tp=2, pp=2, context=4096)
+    received = parts(result).get("received")
+    assert received is not None  # the last stage is the tightest: it has the logits
+    assert received.expected == 2 * 8192 * 8192 * 2
+
+
+def test_links_decide_what_tensor_parallelism_takes() -> None:
+    nvlink = parts(on("h100-80gb", tp=2, gpus=2))["outside_torch"]
+    pcie = parts(on("l40s", tp=2, gpus=2))["outside_torch"]
+    assert abs(nvlink.expected / GIB - 2.07) < 0.01
+    assert abs(pcie.expected / GIB - 0.23) < 0.01
+
+
+def test_v0_takes_whole_prompts_in_one_step() -> None:
+    def tokens(context: int, model: str = "llama3.1-405b") -> int:
+        facts = on("h200", model=model, version="v0", context=context, tp=8, gpus=8).budget.facts
+        assert facts is not None
+        return facts.limits.tokens
+
+    assert [tokens(n) for n in (1000, 20_000, 32_768, 32_769)] == [2048, 20_000, 32_768, 2048]
+    assert tokens(100_000, "deepseek-v3") == 100_000
+
+
+# Verdicts
+
+
+@given(st.integers(10 * GIB, 40 * GIB), st.integers(1, 40_960))
+def test_the_verdict_follows_from_the_range(memory: int, context: int) -> None:
+    device = dataclasses.replace(gpu("rtx-4090"), memory=memory)
+    result = fit(FitRequest(load("qwen3-8b"), Workload.decode(1, context), gpu=device))
+    budget, needed = result.budget, int(result.needed)
+    assert budget.kv_memory_low <= budget.kv_memory <= budget.kv_memory_high
+    fits = (budget.room("low") >= needed, budget.room("high") >= needed)
+    assert result.verdict == {(True, True): "fits", (False, True): "may_not_fit", (False, False): "does_not_fit"}[fits]
+    assert result.fits == fits[1]
+
+
+@pytest.mark.parametrize(
+    ("context", "verdict", "words", "code"),
+    [
+        ("2000", "fits", "FITS: ", 0),
+        ("37000", "may_not_fit", "MAY NOT FIT: ", 0),
+        ("40960 --batch 2", "does_not_fit", "DOES NOT FIT: ", 1),
+    ],
+)
+def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdict: str, words: str, code: int) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0", "--context", *context.split())
+    answer = ask(*command, "--json")
+    document = json.loads(answer.out)
+    assert (answer.code, document["verdict"], document["fits"]) == (code, verdict, code == 0)
+    assert document["summary"].startswith(words)
+    assert any(note.startswith("warning: ") for note in document["notes"]) is (verdict == "may_not_fit")
+    figures = results(answer)
+    assert figures["kv_memory_low"] < figures["kv_memory"] < figures["kv_memory_high"]
+    assert {"activations", "outside_torch"} <= {part["name"] for part in document["runtime"]}
+    screen = ask(*command)
+    assert words in screen.out
+    assert re.search(r"= KV memory +\d\.\d\d GiB +\d\.\d\d to \d\.\d\d GiB", screen.out)
+
+
+def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
+    answer = ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--reserve", "2GiB", "--json")
+    figures = results(answer)
+    assert figures["kv_memory_low"] == figures["kv_memory"] == figures["kv_memory_high"]
+    assert json.loads(answer.out)["runtime"] == []
+
+
+def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0")
+    context = ("--context", "37000")
+    changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
+    flags = [change["flag"].split() for change in changes]
+    assert ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048"] in flags
+    for flag in flags:
+        answer = ask(*command, *(() if "--context" in flag else context), *flag, "--json")
+        assert json.loads(answer.out)["verdict"] == "fits"
+
+
+# What vLLM refuses, and the longest context
+
+
+def test_vllm_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "h100", "--context", "40961")
+    answer = ask(*command)
+    assert answer.code == 1
+    assert "DOES NOT START: context 40,961 is beyond the model's maximum of 40,960." in answer.out
+    assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in answer.out
+    document = json.loads(ask(*command, "--json").out)
+    assert (document["verdict"], document["fits"]) == ("does_not_fit", False)
+    assert [change["flag"] for change in document["suggestions"]] == ["--context 40960"]
+    assert ask(*command, "--allow-long-max-model-len").code == 0
+    assert ask("fit", "qwen3-8b", "--gpu", "h100", "--context", "40960").code == 0
+
+
+def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
+    # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log of Qwen3-14B
+    qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads
+    args = resolve(FitRequest(qwen, Workload.decode(1, 100), kv_memory=GIB)).args
+    refused = refusal(qwen, dataclasses.replace(args, tp=5))
+    assert refused is not None
+    assert refused.reason == "--tp 5 does not divide the padded vocabulary of 151,936"
+    assert refused.tip == "Use a --tp that does: 1, 2, 4."
+    assert refusal(qwen, dataclasses.replace(args, tp=2)) is None
+
+
+@pytest.mark.parametrize("text", ["auto", "-1"])
+def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> None:
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--context")
+    document = json.loads(ask(*command, text, "--json").out)
+    assert document["verdict"] == "fits"
+    longest = document["workload"]["context"]
+    assert json.loads(ask(*command, str(longest + 16), "--json").out)["verdict"] == "may_not_fit"
+    enough = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").out)
+    assert enough["workload"]["context"] == 40_960  # the model's maximum

@@ -1,0 +1,87 @@
+"""The memory for the cache that `fit` predicts, beside what engines logged when they started: tests/data/startups."""
+
+from __future__ import annotations
+
+from statistics import mean, median
+from typing import Any
+
+import pytest
+from startups import Prediction, predict, startups
+
+ROWS = startups()
+LOGGED = [row for row in ROWS if "kv_memory" in row["logged"] and not row.get("doubtful")]
+ROUNDING = 0.006
+"""GiB: a log prints two decimals."""
+
+
+def with_logged_weights(row: dict[str, Any]) -> Prediction:
+    """Return the prediction with the weights of the log, so that only the reserve is compared."""
+    prediction = predict(row)
+    logged = row["logged"].get("weights")
+    return prediction if logged is None else prediction.with_weights(logged)
+
+
+def error(row: dict[str, Any]) -> float:
+    """Return by how much the predicted memory for the cache is too large, in GiB."""
+    return with_logged_weights(row).kv_memory - float(row["logged"]["kv_memory"])
+
+
+def inside(row: dict[str, Any]) -> bool:
+    prediction, logged = with_logged_weights(row), float(row["logged"]["kv_memory"])
+    return prediction.low - ROUNDING <= logged <= prediction.high + ROUNDING
+
+
+def rows_of(engine: str, group: str) -> list[dict[str, Any]]:
+    return [row for row in LOGGED if row["engine"] == engine and row["group"] == group]
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+@pytest.mark.parametrize("row", rows_of("vllm", "controlled"), ids=lambda row: row["id"])
+def test_a_controlled_start_is_predicted(row: dict[str, Any]) -> None:
+    # Three starts of Granite on one GPU have 0.21 GiB more outside PyTorch than other models; nothing explains it.
+    assert -0.25 <= error(row) <= 0.26
+    assert inside(row)
+
+
+def test_controlled_starts_are_predicted_on_average() -> None:
+    errors = [abs(error(row)) for row in rows_of("vllm", "controlled")]
+    assert len(errors) == 48
+    assert mean(errors) < 0.08
+    assert percentile(errors, 0.9) < 0.22
+
+
+def test_graphs_on_an_h100_are_predicted_on_average() -> None:
+    # 0.18 and 0.19 log the estimate, and 0.20 is the first version that subtracts it
+    rows = [row for row in rows_of("vllm", "controlled") if "graphs" in row["logged"]]
+    errors = [predict({**row, "version": "0.20.0"}).runtime["cuda_graphs"] - row["logged"]["graphs"] for row in rows]
+    assert len(errors) == 45
+    assert mean(map(abs, errors)) < 0.16
+    assert max(map(abs, errors)) < 0.75
+
+
+def test_public_logs_are_predicted_in_the_median() -> None:
+    rows = [row for row in rows_of("vllm", "public") if "weights" in row["logged"]]
+    errors = [abs(error(row)) for row in rows]
+    assert median(errors) < 0.4
+    assert sum(map(inside, rows)) >= 0.87 * len(rows)
+
+
+def test_an_engine_that_refused_is_not_predicted_to_fit() -> None:
+    refused = [row for row in ROWS if not row["started"] and not row.get("doubtful")]
+    verdicts = {row["id"]: predict(row).verdict for row in refused}
+    weights_missing = {"gpt-oss-120b-h100-0.95-1024"}  # vLLM pads its experts, 5.2 GiB in all
+    assert {name for name, verdict in verdicts.items() if verdict == "fits"} <= weights_missing
+
+
+def test_an_engine_that_started_is_predicted_to_fit() -> None:
+    started = [row for row in rows_of("vllm", "public") if row["started"]]
+    assert [row["id"] for row in started if predict(row).verdict == "does_not_fit"] == []
+
+
+def test_every_row_names_its_source_and_is_unique() -> None:
+    assert len({row["id"] for row in ROWS}) == len(ROWS)
+    assert all(row["source"] for row in ROWS)
+    assert all(row.get("note") for row in ROWS if row.get("doubtful"))

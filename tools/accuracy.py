@@ -1,0 +1,127 @@
+"""Write the tables of predicted and logged memory into docs/accuracy.md.
+
+    python tools/accuracy.py          (writes the section "Memory for the cache")
+    python tools/accuracy.py --check  (fails if the section is not up to date)
+
+It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from startups import Prediction, predict, startups  # noqa: E402
+
+PAGE = ROOT / "docs" / "accuracy.md"
+START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
+ROUNDING = 0.006
+"""GiB: a log prints two decimals."""
+
+
+class Row:
+    """A start-up with its prediction.
+
+    Attributes:
+        facts: the row of startups.json.
+        prediction: what `fit` predicts.
+        logged: GiB for the cache in the log.
+    """
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        self.prediction: Prediction = predict(facts)
+        self.logged = float(facts["logged"]["kv_memory"])
+
+    @property
+    def error(self) -> float:
+        """The predicted memory less the logged one."""
+        return self.prediction.kv_memory - self.logged
+
+    @property
+    def inside(self) -> bool:
+        """Whether the logged memory is in the predicted range."""
+        return self.prediction.low - ROUNDING <= self.logged <= self.prediction.high + ROUNDING
+
+    def with_logged_weights(self) -> float | None:
+        """Return the error with the log's weights; None if the log has none."""
+        weights = self.facts["logged"].get("weights")
+        return None if weights is None else self.prediction.with_weights(weights).kv_memory - self.logged
+
+
+def section() -> str:
+    """Return the text between the markers."""
+    known = [row for row in startups() if "kv_memory" in row["logged"]]
+    rows = [row for row in map(Row, known) if row.prediction.verdict != "refused"]
+    return "\n".join([START, "", *distribution(rows), "", *every_row(rows), "", END])
+
+
+def distribution(rows: list[Row]) -> Iterator[str]:
+    """Yield one line per engine and group."""
+    yield "| engine | logs | mean error | median | 90th percentile | largest over | inside the range | its width |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for engine, title in TITLES.items():
+        for group in ("controlled", "public"):
+            members = [
+                row
+                for row in rows
+                if (row.facts["engine"], row.facts["group"]) == (engine, group) and not row.facts.get("doubtful")
+            ]
+            if members:
+                yield line(f"{title}, {group}", members, [row.error for row in members])
+                errors = [error for row in members if (error := row.with_logged_weights()) is not None]
+                if errors:
+                    yield line(f"{title}, {group}, with the log's weights", members, errors)
+
+
+def line(title: str, rows: list[Row], errors: list[float]) -> str:
+    """Return the line of one group: errors in GiB, and how often the log is inside the range."""
+    sizes = sorted(map(abs, errors))
+    inside, width = sum(row.inside for row in rows), median(row.prediction.high - row.prediction.low for row in rows)
+    own = len(errors) == len(rows) and errors == [row.error for row in rows]
+    last = f"{inside} of {len(rows)} | {width:.2f}" if own else " | "
+    return (
+        f"| {title} | {len(errors)} | {mean(sizes):.2f} | {median(sizes):.2f} | "
+        f"{sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]:.2f} | {max(errors):+.2f} | {last} |"
+    )
+
+
+def every_row(rows: list[Row]) -> Iterator[str]:
+    """Yield one line per start-up, by engine and version."""
+    yield "| start-up | engine | GPU | logged | predicted | range | error | with the log's weights |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|"
+    for row in sorted(rows, key=lambda row: (row.facts["engine"], numbers(row.facts["version"]), row.facts["id"])):
+        facts, prediction, error = row.facts, row.prediction, row.with_logged_weights()
+        devices = facts["tp"] * facts["pp"]
+        where = f"{devices} x {facts['gpu']}" if devices > 1 else facts["gpu"]
+        doubtful = " (doubtful)" if facts.get("doubtful") else ""
+        yield (
+            f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | {where} | {row.logged:.2f} | "
+            f"{prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | {row.error:+.2f} | "
+            f"{'' if error is None else f'{error:+.2f}'} |"
+        )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, so that 0.9 sorts before 0.10."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    start, end = text.index(START), text.index(END) + len(END)
+    written = text[:start] + section() + text[end:]
+    if "--check" in sys.argv:
+        sys.exit(0 if written == text else f"{PAGE.name} is not up to date: run python tools/accuracy.py")
+    PAGE.write_text(written)
+
+
+if __name__ == "__main__":
+    main()
