@@ -190,6 +190,12 @@ def test_buffers_are_in_the_report_and_in_the_log_lines() -> None:
     # 7,568,405,504 parameters without the embedding, in bf16
     assert "load_tensors:        CUDA0 model buffer size = 14435.59 MiB" in result.log_lines
     assert "sched_reserve:      CUDA0 compute buffer size =   104.00 MiB" in result.log_lines
+    # 36 layers * 4096 cells * 2 * 1024 * 2 B
+    assert "llama_kv_cache:      CUDA0 KV buffer size =   576.00 MiB" in result.log_lines
+    # 19 and 17 of 36 layers
+    two = fit(request("qwen3-8b", 4096, device="rtx-4090", gpus=2)).log_lines
+    assert "llama_kv_cache:      CUDA0 KV buffer size =   304.00 MiB" in two
+    assert "llama_kv_cache:      CUDA1 KV buffer size =   272.00 MiB" in two
     assert result.budget.reserve
     details = {detail.name: detail.quantity for detail in result.budget.reserve.runtime.details}
     assert details["model_buffer"] == 2 * 7568405504
