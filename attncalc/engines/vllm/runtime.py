@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...model import Layers
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import GIB, count
+from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
 from .versions import VllmVersion, vllm_version
 
@@ -24,6 +24,8 @@ MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
 _SPLITS, _ROWS = 32, 512
+_LARGEST_DEFAULT_SHARE = 92
+"""Percent: the default of gpu_memory_utilization from 0.20 on."""
 _FEWEST_TOKENS = 2048
 """The smallest default of max_num_batched_tokens (arg_utils.py)."""
 _PIXELS = {"gemma3": 896 * 896 * 3 // 256}
@@ -186,8 +188,33 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     result = tokens * width * widest + tokens * width * d_model * 15 // 4 + _matmul_workspace(facts)
     if facts.weights_dtype in ("fp8", "int8") and mlp_width:
         result = result + tokens * d_ff
-    expanded = _expanded_latents(facts, version)
+    expanded = maximum(_expanded_latents(facts, version), _indexer_logits(facts, version))
     return quantity(result + expanded if expanded else result)
+
+
+def _has_indexer(facts: RuntimeFacts) -> bool:
+    return any(spec.role == "indexer" for _, layers in facts.whole.groups() for spec in layers.cache())
+
+
+def _indexer_logits(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the bytes of an indexer's logits in the profile; 0 without an indexer (sparse_attn_indexer.py)."""
+    if not version.profiles_indexer_logits or not _has_indexer(facts):
+        return 0
+    return symbol("indexer_logits", 512 * MIB, "bytes of the indexer's logits")
+
+
+def _gathered_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
+
+    It lives on in the workspace that the experts use too. Source: get_prefill_workspace_size (flashmla_sparse.py); the
+    indexer's own buffer (indexer.py) is sized to fit in it.
+    """
+    if not version.keeps_experts_workspace or not _has_indexer(facts):
+        return 0
+    context = symbol("T", facts.context, "tokens of the context")
+    kinds = [layers.attention for _, layers in facts.whole.groups() if layers.attention.label == "MLA"]
+    latent = max((int(spec.width) for kind in kinds for spec in kind.cache() if spec.role == "latent"), default=576)
+    return 5 * context * symbol("latent", latent, "elements of a latent") * 2
 
 
 def _dense_width(layers: Layers) -> int:
@@ -248,6 +275,12 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
 
 
 def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+    """Return the workspace that lives on after the profile: that of the experts, or of sparse MLA if it is larger."""
+    gathered = quantity(_gathered_latents(facts, version))
+    if gathered > peak.experts:
+        source = f"vLLM {version.name}, v1/attention/backends/mla/flashmla_sparse.py"
+        size = int(gathered)
+        return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
     if not version.keeps_experts_workspace or not peak.experts:
         return None
     low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
@@ -293,7 +326,8 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
     vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
     size = quantity(sequences * vocab * 33 // 8)
     source = f"vLLM {version.name}, v1/worker/gpu/sample/penalties.py"
-    return RuntimePart("sampler_states", "sampler's counts of tokens", int(size), size, int(size), source)
+    low = 0 if facts.args.max_num_seqs is None else int(size)
+    return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
 
 
 # What PyTorch does not allocate, and graphs
@@ -301,7 +335,7 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
 
 def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured, not derived."""
-    layers = facts.model.main.n_layers
+    layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
     thousandth = GIB // 1000
     link, low, high = _communication(facts, version)
@@ -316,6 +350,8 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200
+    if not _is_measured(facts):
+        high += 3000  # one log of an MI300X has 6 GiB more than predicted, graphs and an encoder among them
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -325,6 +361,11 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _is_measured(facts: RuntimeFacts) -> bool:
+    """Return whether the GPU is of the vendor whose GPUs the formulas were compared with."""
+    return facts.gpu.compute_capability is not None or facts.gpu.vendor == "NVIDIA"
 
 
 class _Link(NamedTuple):
@@ -419,6 +460,14 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
     notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    if not _is_measured(facts):
+        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
+    if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
+        left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
+        notes.append(
+            f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the sampler's first run may "
+            "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
+        )
     if assumed:
         notes.insert(
             0,
