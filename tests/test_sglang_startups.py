@@ -88,7 +88,7 @@ def test_activations_and_graphs_are_not_subtracted() -> None:
     assert int(budget.kv_memory) == pytest.approx(
         share * (memory - 0.55 * GIB) - int(budget.weights.total), abs=3, rel=0
     )
-    assert [part.name for part in budget.reserve.runtime.parts] == ["before_share"]
+    assert [part.name for part in budget.reserve.runtime.parts] == ["before_share", "loading"]
     assert [part.name for part in budget.reserve.runtime.outside] == ["activations", "cuda_graphs", "req_to_token"]
 
 
