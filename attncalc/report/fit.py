@@ -112,7 +112,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
         "verdict": result.verdict,
         "runtime": runtime_facts(result),
         "facts": list(result.layout.facts),
-        "log_lines": list(result.pool.log_lines),
+        "log_lines": list(result.log_lines),
         "refused": None,
     }
 
@@ -157,7 +157,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "engine": resolved.engine,
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
-        "log_lines": list(result.pool.log_lines),
+        "log_lines": list(result.log_lines),
         "gpu": resolved.gpu.name if resolved.gpu else None,
         "gpus": resolved.gpus if resolved.gpu else resolved.devices,
         "tp": resolved.args.tp,
@@ -175,6 +175,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
     budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
     details = {detail.name: detail.quantity for detail in pool.details}
+    buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
     share = budget.share.option.removeprefix("--") if budget.share else ""
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
@@ -204,6 +205,9 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
         ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
+        ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
+        ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
+        ("model_buffer", "model buffer", buffers.get("model_buffer"), BYTES, source),
     ]
     rows += _weight_parts(weights, result.resolved.defaults.title)
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
@@ -246,7 +250,11 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
             for name, label, part in weights
             if name not in WEIGHT_PARTS
         ),
-        *(Figure(part.name, part.label, part.expected, BYTES, part.source) for part in runtime.parts),
+        *(
+            Figure(part.name, part.label, part.expected, BYTES, part.source)
+            for part in runtime.parts
+            if part.name not in {detail.name for detail in runtime.details}
+        ),
         *(
             Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
             for name, label, term in runtime.terms
@@ -403,9 +411,9 @@ def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tup
 
 def log_table(result: FitResult) -> tuple[Table, ...]:
     """Return the lines that the engine will log."""
-    if not result.pool.log_lines:
+    if not result.log_lines:
         return ()
-    lines = [part for line in result.pool.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
+    lines = [part for line in result.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
     defaults = result.resolved.defaults
     header = f"{defaults.title} will log:"
     if defaults.must_fit_one and result.max_batch == 0:
