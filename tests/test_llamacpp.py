@@ -1,4 +1,4 @@
-"""llama.cpp's buffers of cells: attncalc/engines/llamacpp.py. Whole logs are in test_engine_logs.py."""
+"""llama.cpp's buffers of cells: attncalc/engines/llamacpp/layout.py. Whole logs are in test_engine_logs.py."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         ((LayerCacheSpec(2, ()),), {}, "has no cache"),
         ((kv(2, 2, 64),), {"tp": 2}, "distributes layers over GPUs"),
         ((kv(2, 2, 64),), {"pp": 2}, "--pp has no effect"),
-        ((kv(2, 2, 64),), {"engine_version": "b4000"}, "b4000"),
+        ((kv(2, 2, 64),), {"engine_version": "4000"}, "4000"),
         ((kv(2, 2, 64),), {"sequences": 257}, "at most 256"),
         ((kv(2, 2, 64),), {"speculative_tokens": 2}, "without recurrent states"),
         ((kv(2, 2, 64),), {"kv_dtype": "fp8"}, "no cache in fp8"),

@@ -146,7 +146,12 @@ class EngineOptions(Options):
     """Arguments that several engines have."""
 
     engine_version: Annotated[
-        Text, option("--engine-version", metavar="VERSION", help="As 0.9.2. Default: the newest known version.")
+        Text,
+        option(
+            "--engine-version",
+            metavar="VERSION",
+            help="As 0.9.2, or b11258 of llama.cpp. Default: the newest known version.",
+        ),
     ] = None
     block_size: Annotated[
         Text,
@@ -284,6 +289,19 @@ class LlamacppOptions(Options):
     ubatch: Annotated[
         Text,
         option("--ubatch", "--ubatch-size", "-ub", metavar="N", help="llama.cpp: tokens per pass. Default: 512."),
+        parse_count,
+    ] = None
+    flash_attn: Annotated[
+        Text,
+        option("--flash-attn", "-fa", metavar="MODE", help="llama.cpp: flash attention: on, off or auto."),
+    ] = None
+    n_outputs_max: Annotated[
+        Text,
+        option(
+            "--n-outputs-max",
+            metavar="N",
+            help="llama.cpp: rows of logits per pass. Default: one per slot, as llama-server.",
+        ),
         parse_count,
     ] = None
     kv_unified: Annotated[bool, typer.Option("--kv-unified", "-kvu", help="llama.cpp: all slots share one buffer.")] = (

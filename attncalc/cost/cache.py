@@ -113,7 +113,12 @@ def cache_bytes(model: ModelSpec, workload: Workload, engine: Engine) -> Quantit
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
     """Return what the layers of `model` cache on one device, in order, with ints or symbols as `model` has them."""
     return tuple(
-        LayerCacheSpec(int(layers.count), layers.cache() if stack.has_cache else (), layers.attention.label)
+        LayerCacheSpec(
+            int(layers.count),
+            layers.cache() if stack.has_cache else (),
+            layers.attention.label,
+            layers.attention.span.reach is not None,
+        )
         for stack in model.stacks
         if stack.input == "target"
         for layers in stack.layers

@@ -56,6 +56,8 @@ class EngineArgs:
         ubatch: tokens of a micro-batch (llama.cpp's -ub).
         kv_unified: all sequences share one buffer (llama.cpp's -kvu).
         swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
+        flash_attn: flash attention of llama.cpp: on, off or auto (-fa).
+        n_outputs_max: rows of logits that llama.cpp computes in a pass.
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
@@ -95,6 +97,8 @@ class EngineArgs:
     ubatch: int | None = None
     kv_unified: bool = False
     swa_full: bool = False
+    flash_attn: str | None = None
+    n_outputs_max: int | None = None
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None

@@ -42,6 +42,11 @@ def estimated_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     return RuntimeMemory((part, *constant.parts), (note,), terms)
 
 
+def activations(facts: RuntimeFacts) -> Quantity:
+    """Return the bytes of the largest tensors of a forward pass, with the logits."""
+    return _tensors(facts)[0]
+
+
 def constant_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     """Return the constant for the CUDA context, graphs and libraries, with several GPUs also for collectives."""
     fixed: int = symbol("fixed", FIXED, "bytes estimated for the CUDA context, graphs and the allocator")

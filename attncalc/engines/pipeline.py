@@ -20,11 +20,13 @@ class LayerCacheSpec(NamedTuple):
         layers: how many layers.
         cached: what each of them caches; () for layers without a cache.
         label: the label of their attention ('GQA', 'GDN'), because engines treat some recurrent states differently.
+        windowed: whether their attention has a window or chunks, also if they read the keys of earlier layers.
     """
 
     layers: int
     cached: tuple[CacheSpec, ...]
     label: str = ""
+    windowed: bool = False
 
 
 def layer_by_layer(specs: Sequence[LayerCacheSpec]) -> list[LayerCacheSpec]:

@@ -17,7 +17,7 @@ from .defaults import Limits
 
 if TYPE_CHECKING:
     from ..model import ModelSpec
-    from .base import EngineArgs
+    from .base import Detail, EngineArgs
 
 Term = tuple[str, str, Quantity]
 """(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
@@ -86,12 +86,16 @@ class RuntimeMemory(NamedTuple):
         notes: assumptions: one sentence each.
         terms: symbols of the parts' formulas that have formulas themselves, for --explain.
         outside: parts outside the share, which leave the cache its memory. A note warns if they have no room.
+        details: figures that the engine prints itself, for JSON.
+        log_lines: lines of the engine's log about this memory.
     """
 
     parts: tuple[RuntimePart, ...] = ()
     notes: tuple[str, ...] = ()
     terms: tuple[Term, ...] = ()
     outside: tuple[RuntimePart, ...] = ()
+    details: tuple[Detail, ...] = ()
+    log_lines: tuple[str, ...] = ()
 
     @property
     def total(self) -> Quantity:

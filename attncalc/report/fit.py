@@ -97,7 +97,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
         "verdict": result.verdict,
         "runtime": runtime_facts(result),
         "facts": list(result.layout.facts),
-        "log_lines": list(result.pool.log_lines),
+        "log_lines": list(result.log_lines),
         "refused": None,
     }
 
@@ -142,7 +142,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "engine": resolved.engine,
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
-        "log_lines": list(result.pool.log_lines),
+        "log_lines": list(result.log_lines),
         "gpu": resolved.gpu.name if resolved.gpu else None,
         "gpus": resolved.gpus if resolved.gpu else resolved.devices,
         "tp": resolved.args.tp,
@@ -204,9 +204,10 @@ def _one_sequence(result: FitResult) -> Quantity | Ratio:
 def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
     """Return the engine's intermediate figures that are not among the main ones."""
     known = {figure.name for figure in main}
+    runtime = result.budget.reserve.runtime.details if result.budget.reserve else ()
     return tuple(
         Figure(detail.name, detail.label, detail.quantity, detail.unit, result.layout.source, of)
-        for detail in result.pool.details
+        for detail in (*result.pool.details, *runtime)
         if detail.name not in known
     )
 
@@ -372,9 +373,9 @@ def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tup
 
 def log_table(result: FitResult) -> tuple[Table, ...]:
     """Return the lines that the engine will log."""
-    if not result.pool.log_lines:
+    if not result.log_lines:
         return ()
-    lines = [part for line in result.pool.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
+    lines = [part for line in result.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
     defaults = result.resolved.defaults
     header = f"{defaults.title} will log:"
     if defaults.must_fit_one and result.max_batch == 0:

@@ -69,6 +69,11 @@ class FitResult(NamedTuple):
         return self.resolved.request
 
     @property
+    def log_lines(self) -> tuple[str, ...]:
+        """The lines that the engine will log about the cache and about its runtime memory."""
+        return (*self.pool.log_lines, *(self.budget.reserve.runtime.log_lines if self.budget.reserve else ()))
+
+    @property
     def fits(self) -> bool:
         """Whether it may fit: the verdict is not 'does_not_fit'."""
         return self.verdict != "does_not_fit"

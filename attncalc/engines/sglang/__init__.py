@@ -10,7 +10,6 @@ speculative_hook.py, mamba_hook.py); further files are named in pools.py, layout
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -23,9 +22,9 @@ from ..pipeline import LayerCacheSpec
 from .defaults import DEFAULTS as DEFAULTS
 from .layout import SGLangLayout, StatePool
 from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
+from .versions import VERSION, sglang_version
 
 NAME = "sglang"
-VERSION = "0.5.23"
 MAX_SEQUENCES_DRAFTING = 48
 """Concurrent sequences with a drafter, unless --max-running-requests is given."""
 _TORCH_NAMES = {
@@ -92,7 +91,7 @@ class ResolvedArgs(NamedTuple):
 
 def _resolve(pools: ModelPools, args: EngineArgs) -> ResolvedArgs:
     """Return the arguments with defaults. Raises AttncalcError if one is invalid, or invalid for these pools."""
-    version = _version(args.engine_version)
+    version = sglang_version(args.engine_version).name
     drafting = bool(args.speculative_layers or args.speculative_tokens)
     max_sequences = args.max_running_requests or (MAX_SEQUENCES_DRAFTING if drafting else None)
     if pools.swa and args.prefix_caching is False and args.max_running_requests:
@@ -105,19 +104,6 @@ def _resolve(pools: ModelPools, args: EngineArgs) -> ResolvedArgs:
     swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
     states = _state_pool(pools, args, max_sequences) if pools.states else None
     return ResolvedArgs(version, page, Fraction(*swa_ratio), states, max_sequences)
-
-
-def _version(version: str | None) -> str:
-    """Return the version without a leading v, by default VERSION. Raises AttncalcError if it is invalid or older."""
-    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", version or VERSION)
-    if not match:
-        raise AttncalcError(f"SGLang has no version '{truncate(version)}'", f"write it as {VERSION}")
-    if tuple(int(part or 0) for part in match.groups()) < tuple(map(int, VERSION.split("."))):
-        raise AttncalcError(
-            f"SGLang {truncate(version)} is not supported",
-            f"{VERSION} is the oldest supported version, and the default",
-        )
-    return (version or VERSION).removeprefix("v")
 
 
 def _page(pools: ModelPools, args: EngineArgs) -> int:
@@ -172,7 +158,7 @@ def _notes(
 ) -> Iterator[str]:
     states = resolved.states
     if resolved.version != VERSION:
-        yield f"This assumes that SGLang {resolved.version} works like {VERSION}, whose source the formulas are from."
+        yield f"This assumes that pools of SGLang {resolved.version} are those of {VERSION}, whose source was read."
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
     yield from _window_notes(specs, pools, args)

@@ -16,13 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..attention import CacheSpec, Chunked
-from ..errors import AttncalcError
-from ..quantity import (
+from ...attention import CacheSpec, Chunked
+from ...errors import AttncalcError
+from ...quantity import (
     Ratio,
-    ceil_div,
     exact_div,
-    minimum,
     most,
     named,
     quantity,
@@ -31,38 +29,21 @@ from ..quantity import (
     symbol,
     symbol_like,
 )
-from ..search import first_true
-from ..units import BYTES, NO_UNIT, DType, count, dtype, truncate
-from .base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
-from .defaults import EngineDefaults, Limits
-from .estimate import estimated_runtime
-from .pipeline import LayerCacheSpec, cut, layer_by_layer, merge_equal, sum_over_layers
+from ...search import first_true
+from ...units import BYTES, NO_UNIT, DType, count, dtype, truncate
+from ..base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
+from ..pipeline import LayerCacheSpec, cut, layer_by_layer, merge_equal, sum_over_layers
+from .cells import PADDING, padded, window_cells
+from .limits import DEFAULT_BATCH, DEFAULT_UBATCH, MAX_SEQUENCES
+from .versions import VERSION, LlamaCppVersion, llamacpp_version
 
 NAME = "llamacpp"
-VERSION, FORK = "0.3.36", "ik"
-"""The values of --engine-version: the version of llama-cpp-python, or the fork ik_llama.cpp."""
 TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
     name: name for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 }
 """The types that --cache-type-k and --cache-type-v accept, as the log prints them."""
-MAX_SEQUENCES = 256
-"""LLAMA_MAX_SEQ (src/llama-cparams.h)."""
-PADDING = 256
-"""The cells of a context are a multiple of this."""
-DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
-"""Defaults of -ub and -b (common/common.h)."""
 CHUNK = 8192
 """The chunk size that the loader of Llama 4 sets."""
-DEFAULTS = EngineDefaults(
-    "llama.cpp",
-    lambda args: Limits(args.ubatch or DEFAULT_UBATCH, 1),
-    estimated_runtime,
-    cache_dtype="fp16",  # common/common.h: whatever dtype the model has
-    narrower_cache_dtypes=("q8_0", "q4_0"),
-    narrower_weight_dtypes=("q8_0", "q4_0"),
-    max_slots=MAX_SEQUENCES,
-    splits_by_layer=True,
-)
 _STATE_ROLES = ("convolution", "state")
 _OPTIONS = frozenset(
     {
@@ -73,6 +54,8 @@ _OPTIONS = frozenset(
         "swa_full",
         "sequences",
         "ubatch",
+        "flash_attn",
+        "n_outputs_max",
         "speculative_tokens",
         "gpus",
     }
@@ -134,7 +117,7 @@ class LlamaCppLayout:
         swa_full: whether sliding windows are stored like full attention.
         rows: state rows per sequence: 1, and one per speculative token that can be rolled back.
         layers: layers of the model.
-        fork: whether this is ik_llama.cpp.
+        release: the version, and what depends on it.
         notes: see CacheLayout, also for bound, source and max_sequences.
         parts: the layout of each GPU, if there are several.
         whole: if this is the layout of one of several GPUs, the layout of all.
@@ -150,7 +133,7 @@ class LlamaCppLayout:
     swa_full: bool
     rows: int
     layers: int
-    fork: bool
+    release: LlamaCppVersion
     notes: tuple[str, ...]
     parts: tuple[LlamaCppLayout, ...] = ()
     whole: LlamaCppLayout | None = None
@@ -162,16 +145,18 @@ class LlamaCppLayout:
 
     @property
     def version(self) -> str:
-        return FORK if self.fork else VERSION
+        return self.release.name
 
     @property
     def facts(self) -> tuple[str, ...]:
-        version = "ik_llama.cpp" if self.fork else f"as in llama-cpp-python {VERSION}"
+        version = "ik_llama.cpp" if self.release.fork else f"as in llama-cpp-python {VERSION}"
+        if self.release.name.startswith("b"):
+            version = f"build {self.release.name}"
         k, v = (TYPES[kv_type.name] for kv_type in self.types)
         facts = [version, f"n_seq_max {self.sequences}", f"K {k}, V {v}"]
         if self.window:
             facts.append("swa_full true" if self.swa_full else f"n_ubatch {self.ubatch}")
-        return tuple(facts) if self.fork else (*facts, f"kv_unified {'true' if self.unified else 'false'}")
+        return tuple(facts) if self.release.fork else (*facts, f"kv_unified {'true' if self.unified else 'false'}")
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes with -np `batch` (or with `sequences`, if that is more) and `context` cells for each."""
@@ -233,13 +218,12 @@ class LlamaCppLayout:
 
     def _cells_per_stream(self, batch: int, sequences: int, context: int) -> tuple[int, int]:
         """Return the cells of one stream: of buffers for the whole context, and of those for a sliding window."""
-        shared = (sequences if self.fork else batch) * context
-        full_cells = _pad(shared if self.unified else context)
+        shared = (sequences if self.release.fork else batch) * context
+        full_cells = padded(shared if self.unified else context)
         if self.window is None or self.swa_full:
             return full_cells, full_cells
         ubatch = symbol_like(context, "n_ubatch", self.ubatch, "tokens of a micro-batch (-ub)")
-        # llama.cpp cuts the micro-batch to the context first; the minimum below has the same effect
-        return full_cells, _pad(minimum(full_cells, self._window_tokens(sequences) + ubatch))
+        return full_cells, window_cells(full_cells, self._window_tokens(sequences), ubatch)
 
     def _window_tokens(self, sequences: int) -> int:
         """Return the tokens of all windows in one stream."""
@@ -266,7 +250,7 @@ class LlamaCppLayout:
         if self.window is None or self.swa_full:
             return _padded_cells(free, streams, full_cell + window_cell)
         ubatch = symbol("n_ubatch", self.ubatch, "tokens of a micro-batch (-ub)")
-        largest_window = _pad(self._window_tokens(sequences) + ubatch)
+        largest_window = padded(self._window_tokens(sequences) + ubatch)
         if not full_cell:  # a GPU whose layers have sliding windows only
             fits = free >= streams * largest_window * window_cell
             return NO_LIMIT if fits else _padded_cells(free, streams, window_cell)
@@ -288,7 +272,7 @@ class LlamaCppLayout:
         streams = self._streams(self.sequences)
         full_cells, window_cells = map(int, self._cells_per_stream(self.sequences, self.sequences, context))
         k_type, v_type = (TYPES[kv_type.name] for kv_type in self.types)
-        if self.fork:
+        if self.release.fork:
             yield from self._fork_log_lines(full_cells, k_type, v_type)
             return
         yield f"llama_context: n_ctx                 = {streams * full_cells}"
@@ -302,30 +286,30 @@ class LlamaCppLayout:
                 yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
             k, v = streams * cells * buffer.cell_k, streams * cells * (int(buffer.cell) - buffer.cell_k)
             yield (
-                f"llama_kv_cache: size = {_mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers, "
-                f"{self.sequences:2d}/{streams} seqs), K ({k_type}): {_mib(k)} MiB, V ({v_type}): {_mib(v)} MiB"
+                f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers, "
+                f"{self.sequences:2d}/{streams} seqs), K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             )
         if self.states:
             r, s = (self.rows * self.sequences * part for part in (self.states.convolution, self.states.state))
             yield (
-                f"llama_memory_recurrent: size = {_mib(r + s)} MiB ({self.sequences:6d} cells, {self.layers:3d} "
-                f"layers, {self.sequences:2d} seqs {self.rows - 1:2d} rs_seq), R (f32): {_mib(r)} MiB, "
-                f"S (f32): {_mib(s)} MiB, P (f32): {_mib(0)} MiB"
+                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({self.sequences:6d} cells, {self.layers:3d} "
+                f"layers, {self.sequences:2d} seqs {self.rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
+                f"S (f32): {mib(s)} MiB, P (f32): {mib(0)} MiB"
             )
 
     def _fork_log_lines(self, cells: int, k_type: str, v_type: str) -> Iterator[str]:
         for buffer in self.buffers:
             k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
-            sizes = f"K ({k_type}): {_mib(k)} MiB, V ({v_type}): {_mib(v)} MiB"
+            sizes = f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             if not v:  # a latent; the real line continues with kv^T, in a format that changed between versions
-                sizes = f"c^KV ({k_type}): {_mib(k)} MiB"
-            yield f"llama_new_context_with_model: KV self size  = {_mib(k + v)} MiB, {sizes}"
+                sizes = f"c^KV ({k_type}): {mib(k)} MiB"
+            yield f"llama_new_context_with_model: KV self size  = {mib(k + v)} MiB, {sizes}"
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
     """Return how llama.cpp stores those layers. Raises AttncalcError if it does not support them or the arguments."""
     args.check_options(NAME, _OPTIONS)
-    fork = args.engine_version == FORK
+    release = llamacpp_version(args.engine_version)
     types = (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype)
     _check_args(args, types)
     merged = merge_equal(specs)
@@ -335,8 +319,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
     for cached in cache_specs:
-        _check_supported(cached, types, fork)
-    window, notes = _window(cache_specs, fork, args.swa_full)
+        _check_supported(cached, types, release.fork)
+    window, notes = _window(cache_specs, release.fork, args.swa_full)
     states = _state_rows(merged)
     if args.speculative_tokens and not states:
         raise AttncalcError(
@@ -349,12 +333,12 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         types=types,
         sequences=args.sequences or 1,
         ubatch=args.ubatch or DEFAULT_UBATCH,
-        unified=args.kv_unified or fork,
+        unified=args.kv_unified or release.fork,
         swa_full=args.swa_full,
         rows=1 + args.speculative_tokens,
         layers=sum(spec.layers for spec in specs),
-        fork=fork,
-        notes=(*notes, *_notes(cache_specs, args, window)),
+        release=release,
+        notes=(*notes, *_notes(cache_specs, args, window, release)),
     )
     if args.gpus == 1:
         return whole
@@ -382,15 +366,17 @@ def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _notes(cache_specs: Sequence[CacheSpec], args: EngineArgs, window: int | None) -> Iterator[str]:
+def _notes(
+    cache_specs: Sequence[CacheSpec], args: EngineArgs, window: int | None, release: LlamaCppVersion
+) -> Iterator[str]:
     if any(cached.role == "latent" for cached in cache_specs):
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
-    if args.engine_version == FORK:
+    if release.fork:
         yield "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 for MLA."
     if window and (args.ubatch or 0) > DEFAULT_BATCH and not args.swa_full:
         yield f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or more."
     if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
-        yield "This assumes flash attention; without it llama.cpp stores every V as wide as the widest."
+        yield "Without flash attention llama.cpp stores every V as wide as the widest; that is not counted."
     if args.gpus > 1:
         yield (
             "llama.cpp puts whole layers on each GPU, as evenly as possible (-ngl all, -sm layer, no -ts). The figures "
@@ -405,13 +391,15 @@ def _check_args(args: EngineArgs, types: tuple[DType, DType]) -> None:
         raise AttncalcError(
             "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads", "use --gpus only"
         )
-    if args.engine_version not in (None, VERSION, FORK):
-        raise AttncalcError(
-            f"--engine-version {truncate(args.engine_version)}: only one version of llama.cpp is supported",
-            f"leave it out; known: {VERSION} (of llama-cpp-python), {FORK} (ik_llama.cpp)",
-        )
     if (args.sequences or 1) > MAX_SEQUENCES:
         raise AttncalcError(f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers")
+    if args.flash_attn not in (None, "on", "off", "auto"):
+        raise AttncalcError(f"--flash-attn {truncate(args.flash_attn)} is unknown", "give on, off or auto")
+    if args.flash_attn == "off" and types[1].group:
+        raise AttncalcError(
+            f"llama.cpp needs flash attention for V in {TYPES.get(types[1].name, types[1].name)}",
+            "leave --flash-attn off out, or use --cache-type-v f16",
+        )
     for kv_type in types:
         if kv_type.name not in TYPES:
             raise AttncalcError(f"llama.cpp has no cache in {kv_type.name}", f"known: {', '.join(TYPES)}")
@@ -437,27 +425,38 @@ def _check_supported(cached: CacheSpec, types: tuple[DType, DType], fork: bool) 
             )
 
 
-def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
-    """Return the tokens of the sliding window (None if llama.cpp stores windows like full attention), and notes.
+def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
+    """Return the tokens of the sliding window; None if llama.cpp stores windows like full attention.
 
-    Only a model that has layers with a window and layers without gets a buffer for windows.
+    Only a model that has layers with a window and layers without gets a buffer for windows. ik_llama.cpp has none.
     """
     attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
-    windows = {int(c.span.reach): c.span.reach for c in attention if c.span.reach is not None}
-    if fork or not windows:
-        return None, ["ik_llama.cpp stores the whole context in layers with a sliding window too."] if windows else []
-    if all(cached.span.reach is not None for cached in attention):
-        return None, [
+    reaches = [cached.span.reach for cached in attention]
+    if fork or all(reach is not None for reach in reaches):
+        return None
+    return next((reach for reach in reaches if reach is not None), None)
+
+
+def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
+    """Return the tokens of the sliding window, and notes. Raises AttncalcError if there are several windows."""
+    window = model_window(cache_specs, fork=fork)
+    attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
+    sizes = {int(c.span.reach) for c in attention if c.span.reach is not None}
+    if window is None:
+        if fork and sizes:
+            return None, ["ik_llama.cpp stores the whole context in layers with a sliding window too."]
+        loaded_as_full = (
             "Every layer has a sliding window. llama.cpp loads such models (Mistral, Phi-3) as full attention."
-        ]
-    if len(windows) > 1:
+        )
+        return None, [loaded_as_full] if sizes else []
+    if len(sizes) > 1:
         raise AttncalcError(
             "llama.cpp supports one window size per model; these layers have "
-            f"{' and '.join(map(count, sorted(windows)))}",
+            f"{' and '.join(map(count, sorted(sizes)))}",
             _USE_IDEAL,
         )
     notes = [] if swa_full else ["This assumes that llama.cpp's loader of this model sets its sliding windows."]
-    return next(iter(windows.values())), notes
+    return window, notes
 
 
 def _buffers(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window: int | None) -> Iterator[Buffer]:
@@ -524,16 +523,12 @@ def _state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
     )
 
 
-def _pad(cells: int) -> int:
-    return ceil_div(cells, PADDING) * PADDING
-
-
 def _padded_cells(free: int, streams: int, cell: int) -> int:
     """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of PADDING."""
     return quantity(0) if free <= 0 else free // (streams * cell) // PADDING * PADDING * streams
 
 
-def _mib(size: int) -> str:
+def mib(size: int, width: int = 7) -> str:
     """Return `size` as llama.cpp prints it: MiB from a 32-bit float, by %7.2f."""
     single: float = struct.unpack("f", struct.pack("f", size))[0]
-    return f"{single / 2**20:7.2f}"
+    return f"{single / 2**20:{width}.2f}"

@@ -1,0 +1,19 @@
+"""llama.cpp's defaults: its micro-batch, the dtype of its cache, its slots."""
+
+from __future__ import annotations
+
+from ..defaults import EngineDefaults, Limits
+from .limits import DEFAULT_UBATCH, MAX_SEQUENCES
+from .runtime import llamacpp_runtime
+
+DEFAULTS = EngineDefaults(
+    "llama.cpp",
+    lambda args: Limits(args.ubatch or DEFAULT_UBATCH, 1),
+    llamacpp_runtime,
+    cache_dtype="fp16",  # common/common.h: whatever dtype the model has
+    narrower_cache_dtypes=("q8_0", "q4_0"),
+    narrower_weight_dtypes=("q8_0", "q4_0"),
+    max_slots=MAX_SEQUENCES,
+    splits_by_layer=True,
+    runtime_grows=True,
+)

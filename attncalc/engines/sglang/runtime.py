@@ -1,0 +1,101 @@
+"""What SGLang keeps on a GPU besides weights and cache, inside and outside its share of the memory.
+
+SGLang measures the free memory after torch.distributed has started, A0, and gives f A0 - W to the cache, where f is
+--mem-fraction-static and W are the weights. So what is gone before A0 costs the cache only f of it, and activations,
+CUDA graphs and the table of requests must fit into the other (1 - f) A0.
+
+Example: 24 GB of which 23.51 GiB are seen, A0 22.76, f 0.88 and W 14.39 (Qwen2.5-7B in 0.4.2):
+0.88 * 22.76 - 14.39 = 5.64 GiB, as logged.
+
+Source: profile_max_num_token and _profile_available_bytes (srt/model_executor/model_runner.py, and
+srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglang-startups.json.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ...quantity import Quantity, ceil_div, named, quantity, symbol
+from ...units import BYTES, GIB, human
+from ..estimate import activations
+from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
+from .graphs import decode_graphs, largest_graph
+from .versions import sglang_version
+
+_BEFORE_SHARE = {
+    0: (Fraction(25, 100), Fraction(55, 100), Fraction(80, 100)),
+    3: (Fraction(130, 100), Fraction(190, 100), Fraction(250, 100)),
+}
+"""{log2 of the devices: GiB that are gone before the share, the least, expected and most}: measured on one device and
+on 8 and more. For 2 and 4 devices they are interpolated, a third of the way for each doubling."""
+_GRAPH = 27 * 2**20
+"""Bytes of one captured batch size: 0.07 GiB for 3 sizes, 1.00 for 36 and 1.44 for 52 were logged."""
+_REQUESTS, _MOST_REQUESTS, _REQUESTS_DRAFTING = 2048, 4096, 48
+"""Concurrent requests by default, by the tokens of the pool (resolve_max_num_reqs), and with a drafter."""
+_EXTRA_TOKENS = 4
+"""Tokens of a row of the table beyond the context."""
+
+
+def sglang_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+    """Return what is gone before the share, and what must fit outside it."""
+    least, expected, most = _before_share(facts.args.tp * facts.args.pp)
+    numerator, denominator = facts.share
+    before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
+    part = RuntimePart(
+        "before_share",
+        "before the share",
+        int(ceil_div(least * numerator, denominator)),
+        quantity(ceil_div(before * numerator, denominator)),
+        int(ceil_div(most * numerator, denominator)),
+        "SGLang's own figure of the free memory before weights, in 6 public logs",
+    )
+    outside = (_activations(facts), _graphs(facts), _requests(facts))
+    room = (facts.gpu.memory - expected) * (denominator - numerator) // denominator
+    needed = sum(int(part.expected) for part in outside)
+    notes = [
+        "SGLang's share is of the memory that is free after CUDA and communication have started. Activations, CUDA "
+        "graphs and the table of requests are outside the share."
+    ]
+    if needed > room:
+        notes.append(
+            f"warning: activations, CUDA graphs and the table of requests need {human(Quantity(needed), BYTES)}, but "
+            f"the share leaves {human(Quantity(room), BYTES)}: a smaller --mem-fraction-static avoids running out of "
+            "memory."
+        )
+    return RuntimeMemory((part,), tuple(notes), outside=outside)
+
+
+def _before_share(devices: int) -> tuple[int, int, int]:
+    """Return the bytes gone before the share: the least, the expected and the most."""
+    doublings = min(3, (devices - 1).bit_length())
+    ends = zip(_BEFORE_SHARE[0], _BEFORE_SHARE[3], strict=True)
+    least, expected, most = (int((one + (eight - one) * doublings / 3) * GIB) for one, eight in ends)
+    return least, expected, most
+
+
+def _activations(facts: RuntimeFacts) -> RuntimePart:
+    tensors = int(activations(facts))
+    expected = named(tensors, "activation_bytes", "bytes of the tensors of a prefill chunk")
+    source = "the shapes of the model's largest tensors"
+    return RuntimePart(
+        "activations", "activations of a prefill chunk", tensors // 2, expected, tensors * 3 // 2, source
+    )
+
+
+def _graphs(facts: RuntimeFacts) -> RuntimePart:
+    sizes = decode_graphs(largest_graph(facts.args, sglang_version(facts.args.engine_version)))
+    each = symbol("graph_bytes", _GRAPH, "bytes of one captured batch size, measured")
+    expected = quantity(symbol("graphs", sizes, "captured batch sizes") * each)
+    source = "CUDA graphs in 5 public logs: 0.07 to 1.44 GiB"
+    return RuntimePart("cuda_graphs", "CUDA graphs", int(expected) // 2, expected, int(expected) * 2, source)
+
+
+def _requests(facts: RuntimeFacts) -> RuntimePart:
+    """Return the table of the tokens of each request (req_to_token): 4 bytes per token of the context."""
+    drafting = facts.args.speculative_tokens or facts.args.speculative_layers
+    given = facts.args.max_running_requests or (_REQUESTS_DRAFTING if drafting else None)
+    tokens = symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS
+    expected = quantity((symbol("requests", given or _REQUESTS, "concurrent requests") + 1) * tokens * 4)
+    most = ((given or _MOST_REQUESTS) + 1) * int(tokens) * 4
+    source = "SGLang's ReqToTokenPool (srt/mem_cache/memory_pool.py)"
+    return RuntimePart("req_to_token", "table of requests", int(expected), expected, most, source)

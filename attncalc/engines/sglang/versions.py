@@ -1,0 +1,85 @@
+"""The versions of SGLang, and its default share of a GPU's memory (--mem-fraction-static) in each."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ...errors import AttncalcError
+from ...units import truncate
+
+VERSION = "0.5.23"
+"""The version whose source the pools are from."""
+_OLDEST = (0, 3, 6)
+_RULE_OF_GIB, _RULE_OF_MIB = (0, 4, 9), (0, 5, 3)
+"""The first versions whose share leaves a number of GiB, and one computed from the prefill chunk and graphs."""
+_BY_DEVICES = ((2, 88, 88), (4, 87, 87), (8, 85, 85), (16, 82, 81))
+"""(devices, hundredths up to 0.4.2, and from 0.4.3): the share with fewer devices than that."""
+_LARGEST_OLD = 81_920
+"""MiB of a GPU up to which 0.4.6 has the shares of `_BY_DEVICES`; larger ones leave 13 GiB."""
+
+
+class SGLangVersion(NamedTuple):
+    """A version of SGLang.
+
+    Attributes:
+        name: the version without a leading v.
+        number: its numbers, for comparisons.
+    """
+
+    name: str
+    number: tuple[int, int, int]
+
+    @property
+    def captures_prefill(self) -> bool:
+        """Whether CUDA graphs of prefills are on by default, and reserved for."""
+        return self.number >= (0, 5, 10)
+
+
+def sglang_version(text: str | None) -> SGLangVersion:
+    """Return that version, by default VERSION. Raises AttncalcError if it is invalid or too old."""
+    match = re.fullmatch(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post|rc|dev)\d{0,6})?", text or VERSION)
+    if not match:
+        raise AttncalcError(f"SGLang has no version '{truncate(text)}'", f"write it as {VERSION}")
+    major, minor, patch = (int(part or 0) for part in match.groups())
+    if (major, minor, patch) < _OLDEST:
+        raise AttncalcError(
+            f"SGLang {truncate(text)} is not supported",
+            f"{'.'.join(map(str, _OLDEST))} is the oldest supported version, and {VERSION} the default",
+        )
+    return SGLangVersion((text or VERSION).removeprefix("v"), (major, minor, patch))
+
+
+def old_share(version: SGLangVersion, memory_mib: int, devices: int) -> str | None:
+    """Return the default share of a version before 0.5.3, as a decimal; None for later ones.
+
+    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875.
+
+    Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9. Drafters, DP attention and vision
+    models, which leave more, are not counted.
+    """
+    if version.number >= _RULE_OF_MIB:
+        return None
+    if version.number >= _RULE_OF_GIB:
+        return share(memory_mib, _left_mib(memory_mib, devices))
+    if version.number >= (0, 4, 6) and memory_mib > _LARGEST_OLD:
+        return share(memory_mib, 13 * 1024)
+    column = 2 if version.number >= (0, 4, 3) else 1
+    return f"0.{next((row[column] for row in _BY_DEVICES if devices < row[0]), 79)}"
+
+
+def _left_mib(memory_mib: int, devices: int) -> int:
+    """Return the MiB that 0.4.9 to 0.5.2 leave outside the share."""
+    if memory_mib < 35 * 1024:
+        return 28 * 1024 // 10 + devices * 1024 // 10
+    if memory_mib < 90 * 1024:
+        return 9 * 1024 + 512 + devices * 512
+    if memory_mib < 160 * 1024:
+        return 12 * 1024 + devices * 512
+    return 32 * 1024
+
+
+def share(memory_mib: int, left_mib: int) -> str:
+    """Return (memory - left) / memory as a decimal, rounded half up to three places, and at least 0.001."""
+    thousandths = (2000 * (memory_mib - left_mib) + memory_mib) // (2 * memory_mib) if memory_mib else 0
+    return f"0.{max(1, thousandths):03d}"
