@@ -118,12 +118,13 @@ class ServingOptions(Options):
         ),
         parse_bytes,
     ] = None
-    vllm_log: Annotated[
+    log: Annotated[
         Path | None,
         option(
+            "--log",
             "--vllm-log",
             metavar="FILE",
-            help="Instead of --gpu: a start-up log of vLLM (- for standard input), to compare with the prediction.",
+            help="A start-up log of vLLM, SGLang or llama.cpp (- for standard input), to compare with the prediction.",
         ),
     ] = None
 

@@ -9,7 +9,7 @@ from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from .request import ResolvedRequest
-from .reserve import Reserve, Share, estimated_reserve, given_reserve
+from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
 from .weights import Weights, multiplied_as, weights
 
 End = Literal["low", "expected", "high"]
@@ -95,6 +95,8 @@ def memory_budget(
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
     )
+    if resolved.request.logged_excess is not None:
+        reserve_on_gpu = with_excess(reserve_on_gpu, resolved.request.logged_excess)
     kv_memory = (
         named(usable, "usable", "bytes that the engine takes")
         - named(weights_on_gpu.total, "weights", "bytes of the weights")
@@ -146,4 +148,6 @@ def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, cont
     limits = resolved.limits(batch, context) or facts.limits
     args = dataclasses.replace(facts.args, sequences=resolved.slots(batch))
     facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
-    return estimated_reserve(resolved.engine, facts)
+    reserve = estimated_reserve(resolved.engine, facts)
+    excess = resolved.request.logged_excess
+    return reserve if excess is None else with_excess(reserve, excess)

@@ -50,6 +50,8 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        logged_excess: Bytes per GPU that weights and reserve took beyond the estimate, as a start-up log shows; the
+            estimate has no range then. None without a log.
     """
 
     model: ModelSpec
@@ -65,6 +67,7 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    logged_excess: int | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
