@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,6 +19,7 @@ from .command import command_app
 
 if TYPE_CHECKING:
     from ..engines.vllm.log import Log
+    from ..model import ModelSpec
     from ..report.report import Report
 
 app = command_app()
@@ -36,6 +38,7 @@ def fit(
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
     transformers: f.TransformersOptions,
+    screen: f.ScreenOptions,
     output: o.OutputOptions,
 ) -> None:
     log = _read_log(serving)
@@ -61,16 +64,27 @@ def fit(
         model=spec,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
+        served_model=_served_model(texts.get("model") or model.name(), spec),
         **deployment,
     )
     if longest:
         request = with_longest_context(request)
-    report = _report(request, log)
+    if screen.roofline and request.gpu is None:
+        raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+    report = _report(request, log, screen)
     output.show(report)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
-def _report(request: FitRequest, log: Log | None) -> Report:
+def _served_model(name: str, spec: ModelSpec) -> str | None:
+    """Return what the engine loads: a folder, or org/name on the hub; None for a preset or a model file in YAML."""
+    path = Path(name)
+    if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
+        return None
+    return str(path.parent) if path.name == "config.json" else name
+
+
+def _report(request: FitRequest, log: Log | None, screen: f.ScreenOptions) -> Report:
     if log:
         from ..report.vllm_log import log_report
 
@@ -78,10 +92,10 @@ def _report(request: FitRequest, log: Log | None) -> Report:
     if request.engine == "all":
         from ..report.fit_all import fit_all_report
 
-        return fit_all_report(request)
+        return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    return fit_report(request)
+    return fit_report(request, full=screen.full, roofline=screen.roofline)
 
 
 def _read_log(serving: f.ServingOptions) -> Log | None:

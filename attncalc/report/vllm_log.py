@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ..check import Check
 from ..engines.vllm.log import Log
+from ..serving.fit import fit
 from ..serving.log_check import LogComparison, compare
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human
-from .fit import fit_report, verdict_table
+from .fit import aligned, budget_table, detail_figures, fit_report, lines_table, model_heading, pool_table
 from .report import LABEL, Column, Report, Table
 
 
@@ -18,10 +19,14 @@ def log_report(request: FitRequest, log: Log) -> Report:
     """
     # an engine that wrote a log was not refused
     comparison = compare(request.with_engine_args(allow_long_max_model_len=True), log)
-    report = fit_report(comparison.request)
-    _, budget, pool, *_ = report.tables
+    report, result = fit_report(comparison.request), fit(comparison.request)
+    details = detail_figures(result, report.figures)
+    budget, pool = aligned(budget_table(result, report.figures), pool_table(result, report.figures, details))
     return report._replace(
-        tables=(verdict_table(_verdict(comparison)), _table(comparison), budget, pool),
+        heading=model_heading(result),
+        verdict=None,
+        shown_notes=None,
+        tables=(lines_table([_verdict(comparison)], strong=True), _table(comparison), budget, pool),
         notes=(*_notes(comparison, resolve(comparison.request), log), *report.notes),
         checks=comparison.checks,
         extra={**report.extra, "agrees": comparison.agrees, "checks": [check.facts() for check in comparison.checks]},

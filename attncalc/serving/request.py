@@ -50,6 +50,7 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
     """
 
     model: ModelSpec
@@ -65,6 +66,7 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    served_model: str | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
