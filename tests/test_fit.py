@@ -433,7 +433,7 @@ def test_weights_and_cache_are_narrowed_together_if_one_is_not_enough() -> None:
     small = dataclasses.replace(GPU, memory=17 * GIB)
     request = request_for(load("llama3-8b"), gpu=small, batch=13, context=8192)
     flags = [change.flag for change in suggestions(fit(request))]
-    assert "--weights-dtype fp8 --kv-dtype fp8" in flags
+    assert "--kv-dtype fp8 --weights-dtype fp8" in flags
     assert "--weights-dtype fp8" not in flags
     assert "--kv-dtype fp8" not in flags
 
@@ -446,7 +446,7 @@ def test_more_gpus_and_a_narrow_cache_are_combined_if_neither_is_enough() -> Non
     result = {change.flag: change for change in suggestions(fit(request))}
     assert min_gpus(resolve(request)) is None
     both = result["--kv-dtype fp8 --gpus 8 --tp 8"]
-    assert (both.change, both.result.fits) == ("8 GPUs, a cache in fp8", True)
+    assert (both.change, both.result.fits) == ("a cache in fp8, 8 GPUs", True)
     assert set(result) - {both.flag} <= {f"--context {fit(request).max_context}"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.request import FitRequest
+from ..units import dtype, is_dtype
 from . import COMMANDS
 from . import fit_options as f
 from . import options as o
@@ -16,6 +19,7 @@ from .fit_log import gpu_in_log, model_in_log, options_in_log, read_log_option
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
+    from ..model import ModelSpec
     from ..report.report import Report
 
 app = command_app()
@@ -34,6 +38,7 @@ def fit(
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
     transformers: f.TransformersOptions,
+    screen: f.ScreenOptions,
     output: o.OutputOptions,
 ) -> None:
     log = read_log_option(serving)
@@ -42,6 +47,8 @@ def fit(
     if dtypes.kv_dtype == "auto":  # what engines call their default
         dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model_in_log(log, model) if log and not model.is_given else model.read()
+    if log and dtypes.dtype and is_dtype(dtypes.dtype) and dtype(dtypes.dtype).name == spec.dtype:
+        dtypes = f.FitDtypeOptions(dtype=None, kv_dtype=dtypes.kv_dtype)  # the model's own: weights are as released
     size = workload.with_defaults(texts)
     longest = size.context in ("auto", "-1")
     if longest:
@@ -57,22 +64,33 @@ def fit(
         engine_args |= group.with_defaults(texts).parsed()
     if log:
         deployment["engine"] = log.engine
-        deployment.setdefault("gpu", gpu_in_log(log))
+        deployment["gpu"] = gpu_in_log(log, deployment.get("gpu"))
         engine_args |= dict.fromkeys(log.flags, True)
     request = FitRequest(
         model=spec,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
+        served_model=log.served if log else _served_model(model.name(), spec),
         **deployment,
     )
     if longest:
         request = with_longest_context(request)
-    report = _report(request, log)
+    if screen.roofline and request.gpu is None:
+        raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+    report = _report(request, log, screen)
     output.show(report)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
-def _report(request: FitRequest, log: StartupLog | None) -> Report:
+def _served_model(name: str, spec: ModelSpec) -> str | None:
+    """Return what the engine loads: a folder, or org/name on the hub; None for a preset or a model file in YAML."""
+    path = Path(name)
+    if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
+        return None
+    return str(path.parent) if path.name == "config.json" else name
+
+
+def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:
     if log:
         from ..report.log import log_report
 
@@ -80,7 +98,7 @@ def _report(request: FitRequest, log: StartupLog | None) -> Report:
     if request.engine == "all":
         from ..report.fit_all import fit_all_report
 
-        return fit_all_report(request)
+        return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    return fit_report(request)
+    return fit_report(request, full=screen.full, roofline=screen.roofline)

@@ -142,10 +142,10 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def gpu_in_log(log: StartupLog) -> Gpu | None:
-    """Return the GPU that the log describes, by its name or its memory; None if it has neither."""
-    known = None
-    if log.gpu is not None:
+def gpu_in_log(log: StartupLog, given: Gpu | None) -> Gpu | None:
+    """Return the GPU that was given, or that the log names, with the memory in the log; None if nothing is known."""
+    known = given
+    if given is None and log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
         try:
             known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None

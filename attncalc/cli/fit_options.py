@@ -8,7 +8,7 @@ The last item of an annotation is the function that parses the text, as in `Anno
 # objects already, and need not be evaluated from strings.
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -329,3 +329,16 @@ class TransformersOptions(Options):
         ),
         parse_count,
     ] = None
+
+
+class ScreenOptions(Options):
+    """What the screen shows besides the answer; JSON and CSV always have every figure."""
+
+    LAST: ClassVar[bool] = True
+
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show blocks, limits, all notes and the engine's log lines.")
+    ] = False
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
+    ] = False

@@ -69,6 +69,7 @@ class EngineDefaults(NamedTuple):
         cache_dtype: default dtype of the cache, if it is not the model's.
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        larger_shares: shares of a GPU's memory to suggest if the model does not fit.
         fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
         max_slots: the most slots that its server can have; None for an engine without slots.
         splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
@@ -87,6 +88,7 @@ class EngineDefaults(NamedTuple):
     cache_dtype: str | None = None
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    larger_shares: tuple[str, ...] = ()
     fewer_sequences: tuple[int, ...] = ()
     max_slots: int | None = None
     splits_by_layer: bool = False

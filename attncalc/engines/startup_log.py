@@ -85,6 +85,7 @@ class StartupLog(NamedTuple):
         logged: the figures of the cache by name: they follow exactly from the memory and the settings.
         budget: what was printed of everything else in the GPU's memory, by name.
         refusal: why the engine did not start; None if it did.
+        path: the file of the model, if the log has it besides its name.
         gpu: the GPU's name as printed.
         devices: the number of GPUs that the log lists, or 0.
         starts: how often the engine started in this log; everything else is from its last start.
@@ -99,9 +100,15 @@ class StartupLog(NamedTuple):
     logged: Mapping[str, Printed] = {}
     budget: Mapping[str, Printed] = {}
     refusal: LogRefusal | None = None
+    path: str | None = None
     gpu: str | None = None
     devices: int = 0
     starts: int = 1
+
+    @property
+    def served(self) -> str | None:
+        """What the engine loaded, to start it again: a path or a repository; None if the log does not have it."""
+        return self.path or (None if self.engine == "llamacpp" else self.model)
 
 
 def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]) -> tuple[str, int]:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from ..check import Check
 from ..engines.startup_log import StartupLog
 from ..quantity import Quantity
+from ..serving.fit import fit
+from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare
 from ..serving.log_doctor import Diagnosis, diagnose
 from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..serving.suggestions import Suggestion
 from ..units import BYTES, count, human
-from .fit import fit_report, gib_range, verdict_table
+from .fit import (
+    aligned,
+    budget_table,
+    command_table,
+    detail_figures,
+    fit_report,
+    gib_range,
+    lines_table,
+    model_heading,
+    pool_table,
+)
 from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 
@@ -21,14 +35,14 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
 
     The request has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
     """
-    # an engine that wrote a log was not refused for its context
-    request = request.with_engine_args(allow_long_max_model_len=True if log.engine == "vllm" else None)
+    if log.engine == "vllm" and request.workload.context > (request.model.max_context or request.workload.context):
+        # an engine that wrote a log was not refused for its context
+        request = request.with_engine_args(allow_long_max_model_len=True)
     comparison = compare(request, log)
     version = comparison.request.engine_args.get("engine_version")
     diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory)
-    report = fit_report(comparison.request)
-    _, budget, pool, *_ = report.tables
-    tables = [verdict_table(_verdict(comparison, diagnosis))]
+    report, result = fit_report(comparison.request), fit(comparison.request)
+    tables = [lines_table([_verdict(comparison, diagnosis)], strong=True)]
     if diagnosis:
         tables += _changes(diagnosis)
     if comparison.checks:
@@ -36,8 +50,12 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
     if comparison.estimates:
         tables.append(_estimates_table(comparison.estimates))
     if diagnosis is None:
-        tables += [budget, pool]
+        details = detail_figures(result, report.figures)
+        tables += aligned(budget_table(result, report.figures), pool_table(result, report.figures, details))
     return report._replace(
+        heading=model_heading(result),
+        verdict=None,
+        shown_notes=None,
         tables=tuple(tables),
         notes=(
             *(diagnosis.notes if diagnosis else ()),
@@ -73,6 +91,7 @@ def _facts(comparison: LogComparison, diagnosis: Diagnosis | None, log: StartupL
                 "flag": change.flag,
                 "concurrency": float(change.result.pool.concurrency),
                 "max_batch": None if change.result.max_batch is None else int(change.result.max_batch),
+                "launch_command": _command(change),
             }
             for change in changes
         ],
@@ -93,9 +112,18 @@ def _changes(diagnosis: Diagnosis) -> list[Table]:
     """Return the tables of the changes with which the engine would start."""
     if not diagnosis.changes:
         return [Table((LABEL,), (("No change of GPUs, dtypes, context or batch is known to make it start.",),))]
-    columns = (Column("starts with", "left"), LABEL, Column("concurrent\nrequests"))
-    rows = ((change.flag, change.change, times(change.result.pool.concurrency, 2)) for change in diagnosis.changes)
-    return [Table(columns, tuple(rows))]
+    columns = (Column("starts with", "left"), Column("concurrent requests"))
+    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in diagnosis.changes)
+    tables = [Table(columns, tuple(rows))]
+    for change in diagnosis.changes:
+        tables += command_table(_command(change), f"with {change.flag}:")
+    return tables
+
+
+def _command(change: Suggestion) -> str | None:
+    """Return the command with the change. The memory that the log has for the cache is no argument of it."""
+    resolved = change.result.resolved
+    return launch_command(resolved._replace(request=dataclasses.replace(resolved.request, kv_memory=None)))
 
 
 def _checks_table(comparison: LogComparison) -> Table:

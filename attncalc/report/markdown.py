@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .explain import explain_figures
 from .report import Report, Table
+from .text import bar_lines
 
 
 def render(report: Report, *, explain: bool = False) -> str:
     """Return the report as Markdown; `explain` adds a code block with the formula of each figure."""
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
-    blocks = [f"**{_escaped(name)}** {_escaped(attention)}", *(_escaped(fact) for fact in facts)]
+    blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *(_escaped(fact) for fact in facts)]
+    if report.bar:
+        blocks.append(_code("text", bar_lines(report)))
     blocks += [_table(table) for table in report.tables]
     if explain:
-        blocks += ["\n".join(("```text", *lines, "```")) for lines in explain_figures(report)]
-    blocks += [f"> {_escaped(note)}" for note in report.notes]
+        blocks += [_code("text", lines) for lines in explain_figures(report)]
+    blocks += [f"> {_escaped(note)}" for notes in report.note_blocks for note in notes]
     blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 
 
+def _code(language: str, lines: Iterable[str]) -> str:
+    return "\n".join((f"```{language}", *lines, "```"))
+
+
 def _table(table: Table) -> str:
+    if table.code:
+        title = [f"{_escaped(column.header)}\n\n" for column in table.columns if column.header]
+        return "".join(title) + _code("sh", (line for (line,) in table.rows))
     marks = ["---" if column.align == "left" else "---:" for column in table.columns]
     header = [_escaped(column.header.replace("\n", " ")) for column in table.columns]
     rows = [header, marks, *([_cell(cell) for cell in row] for row in table.rows)]

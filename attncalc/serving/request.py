@@ -52,6 +52,7 @@ class FitRequest:
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: Bytes per GPU that weights and reserve took beyond the estimate, as a start-up log shows; the
             estimate has no range then. None without a log.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
     """
 
     model: ModelSpec
@@ -68,6 +69,7 @@ class FitRequest:
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     logged_excess: int | None = None
+    served_model: str | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""

@@ -73,13 +73,14 @@ def llamacpp_log(lines: Sequence[str]) -> StartupLog | None:
     host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
     if host:
         budget["host_compute_buffer"] = host[-1]
-    free = printed(_FREE, text, MIB)
+    free, path = printed(_FREE, text, MIB), first(_FILE, text)
     if free:
         budget["free_memory"] = free[0]
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
-        model=first(_NAME, text) or first(_FILE, text),
+        model=first(_NAME, text) or path,
+        path=path,
         settings=settings,
         flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),
         logged=logged,

@@ -39,5 +39,11 @@ def _mem_fraction_static(args: EngineArgs, devices: int) -> str:
 
 
 DEFAULTS = EngineDefaults(
-    "SGLang", _limits, sglang_runtime, _mem_fraction_static, "--mem-fraction-static", stage_sizes=stage_sizes
+    "SGLang",
+    _limits,
+    sglang_runtime,
+    _mem_fraction_static,
+    "--mem-fraction-static",
+    larger_shares=("0.8", "0.85", "0.88", "0.9", "0.92"),
+    stage_sizes=stage_sizes,
 )

@@ -54,6 +54,7 @@ DEFAULTS = EngineDefaults(
     _limits,
     runtime,
     _gpu_memory_utilization,
+    larger_shares=("0.95",),
     fewer_sequences=(128, 32, 8),
     refusal=refusal,
     must_fit_one=True,
