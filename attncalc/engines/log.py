@@ -25,6 +25,8 @@ _SIGNS = {
     "llamacpp": re.compile(r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server"),
 }
 """Words of which the lines of each engine contain one."""
+_SAMPLE = 10_000
+"""Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
 
 def read_log(data: bytes, name: str) -> StartupLog:
@@ -33,7 +35,8 @@ def read_log(data: bytes, name: str) -> StartupLog:
     Raises AttncalcError if no line has the size of an engine's cache, or says why there is none.
     """
     lines = lines_of(data)
-    signs = {engine: sum(1 for line in lines if pattern.search(line)) for engine, pattern in _SIGNS.items()}
+    ends = [*lines[:_SAMPLE], *lines[_SAMPLE:][-_SAMPLE:]]
+    signs = {engine: sum(1 for line in ends if pattern.search(line)) for engine, pattern in _SIGNS.items()}
     for engine in sorted(signs, key=lambda engine: -signs[engine]):
         log = _READERS[engine](lines) if signs[engine] else None
         if log is not None:

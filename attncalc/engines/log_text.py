@@ -20,8 +20,8 @@ _JSON_TEXTS = ("log", "message", "msg", "line")
 _NARROWEST, _WIDEST = 40, 400
 """Columns of a terminal. The longest lines of other logs are longer or differ in length."""
 _BEGINNING = re.compile(
-    r"\s*(?:\(|\[|INFO|WARNING|ERROR|DEBUG|ValueError|RuntimeError|torch\.|\d{2,4}[-:.]\d\d[-:. ]|[a-z_]{3,30}: "
-    r"|GPU KV|Available|Maximum|# )"
+    r"\s*(?:\(|\[|INFO|WARNING|ERROR|DEBUG|ValueError|RuntimeError|\d{2,4}[-:.]\d\d[-:. ]"
+    r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
 )
 """How a line of a log begins, and the rest of a wrapped one hardly ever."""
 

@@ -259,8 +259,15 @@ def _figure(name: str, pool: Pool) -> int | float:
 
 
 def _longest(cache_layout: CacheLayout, memory: int, context: int) -> int:
-    """Return the longest context up to `context` of which one request fits in that memory, as vLLM estimates it."""
-    return first_true(lambda n: n > context or cache_layout.needed(1, n) > memory, 0, context + 1) - 1
+    """Return the longest context up to `context` of which one request fits in that memory, as vLLM estimates it.
+
+    Unlike `needed`, vLLM's check leaves out the block that it keeps free.
+    """
+
+    def needed(tokens: int) -> int:
+        return int(_figure("kv_bytes_per_sequence", cache_layout.pool(memory, tokens)))
+
+    return first_true(lambda tokens: tokens > context or needed(tokens) > memory, 0, context + 1) - 1
 
 
 def _sglang_checks(log: StartupLog, cache_layout: CacheLayout, resolved: ResolvedRequest) -> _Checks:

@@ -124,7 +124,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     slots = int(settings.get("sequences", "1")) or 1
     n_ctx = int(settings.pop("n_ctx", "0"))
     if n_ctx:
-        settings["context"] = str(n_ctx if _UNIFIED.search(text) else max(1, n_ctx // slots))
+        settings["context"] = str(max(1, n_ctx // slots))
         settings["batch"] = str(slots)
     if not has_cache:
         settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
