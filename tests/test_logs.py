@@ -1,4 +1,4 @@
-"""`attncalc fit --log`: logs of every engine, however they were written down. Their figures are those of public logs."""
+"""`attncalc fit --log`: logs of every engine, however they were written down. Figures are those of public logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncalc.engines.startup_log import Printed
 
 MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 
-# 36 layers x 2 x 8 heads x 128 x 2 B = 147,456 B per token; 16 tokens per block. 1,024 MiB are 455 blocks, 7,280 tokens.
+# 36 layers x 2 x 8 heads x 128 x 2 B = 147,456 B per token; 16 tokens per block. 1 GiB holds 455 blocks, 7,280 tokens.
 VLLM = """\
 (APIServer pid=1) INFO 07-09 21:27:30 [utils.py:233] non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 4096}
 (EngineCore pid=9) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.11.0) with config: \
@@ -181,8 +181,8 @@ def test_the_whole_budget_is_compared(ask: Ask, tmp_path: Path) -> None:
     """Qwen3-8B on an L20, vLLM 0.12 (end-to-end/logs.json): 15.27 GiB of weights, 1.4 of activations, 0.03 outside."""
     summary = (
         "(EngineCore_DP0 pid=9) INFO 12-09 18:12:39 [gpu_worker.py:391] Free memory on device (44.10/44.53 GiB) on "
-        "startup. Desired GPU memory utilization is (0.9, 40.08 GiB). Actual usage is 15.27 GiB for weight, 1.4 GiB for "
-        "peak activation, 0.03 GiB for non-torch memory, and 0.54 GiB for CUDAGraph memory.\n"
+        "startup. Desired GPU memory utilization is (0.9, 40.08 GiB). Actual usage is 15.27 GiB for weight, 1.4 GiB "
+        "for peak activation, 0.03 GiB for non-torch memory, and 0.54 GiB for CUDAGraph memory.\n"
     )
     result = answer_to(ask, tmp_path, VLLM + summary)
     estimates = {estimate["name"]: estimate for estimate in result["estimates"]}
