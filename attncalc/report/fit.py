@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -375,7 +375,11 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
     if command is None:
         return ()
-    lines = textwrap.wrap(command, WIDTH - 4, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):  # a quoted word must not be divided
+        if len(lines[-1]) + len(word) > WIDTH - 5:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
     rows = tuple((f"{line} \\",) for line in lines[:-1])
     return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
 
