@@ -76,6 +76,8 @@ class EngineDefaults(NamedTuple):
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         refusal: returns why the engine does not start with a model and arguments, whatever the memory.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
+        checks_all_layers: whether the engine starts only if one request fits on each pipeline stage with the layers of
+            all stages.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
         runtime_grows: whether `runtime` depends on the batch and the context.
     """
@@ -95,5 +97,6 @@ class EngineDefaults(NamedTuple):
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     refusal: Callable[[ModelSpec, EngineArgs], Refusal | None] = no_refusal
     must_fit_one: bool = False
+    checks_all_layers: Callable[[EngineArgs], bool] = lambda args: False
     whole_prompts: bool = False
     runtime_grows: bool = False

@@ -90,7 +90,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
 
 
 def memory_bar(budget: MemoryBudget) -> Bar | None:
-    """Return how weights, runtime and cache share one GPU's memory; None without a GPU."""
+    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
@@ -98,7 +98,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         usable=int(budget.usable or 0),
         share=budget.share.text,
         weights=int(budget.weights.total),
-        runtime=(budget.reserve.low, budget.reserve.high),
+        reserve=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
     )
 
@@ -214,7 +214,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    reserve_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime, as given"
+    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
     batch, context = plural(workload.batch, "request"), count(workload.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
@@ -228,8 +228,8 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ),
         ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the runtime takes most"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the runtime takes least"),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -289,7 +289,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and runtime need {short} more than is usable."
+        return f"{answer}: weights and reserve need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
     return f"{answer}: {needed}, {_free(result)} free."
 
@@ -521,7 +521,7 @@ def _warnings(result: FitResult) -> list[str]:
     if result.refusal:
         return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
-        return [f"{WARNING}the runtime is an estimate, and whether this fits depends on it."]
+        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
     return []
 
 
