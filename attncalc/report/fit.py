@@ -24,6 +24,8 @@ from .text import WIDTH, wrapped
 
 GIVEN = "as given"
 ESTIMATED = "an estimate: --reserve replaces it"
+_WIDEST_CHANGE = 62
+"""Columns of the options in the table of changes."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
@@ -365,21 +367,44 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     """Return the changes that make it fit: the options to type, and the concurrent requests that they allow."""
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
-    columns = (Column("change", "left"), Column("concurrent requests"))
-    if any(change.result.resolved.replicas > 1 for change in changes):
-        columns = (columns[0], Column("concurrent requests per replica"))
-    return Table(columns, tuple((change.flag, times(change.result.pool.concurrency, 2)) for change in changes))
+    replicas = any(change.result.resolved.replicas > 1 for change in changes)
+    header = "concurrent\nrequests" + "\nper replica" * replicas
+    rows = []
+    for change in changes:
+        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE)
+        rows.append((flags, times(change.result.pool.concurrency, 2)))
+        rows += [(f"  {line}", "") for line in more]
+    return Table((Column("change", "left"), Column(header)), tuple(rows))
+
+
+def _option_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns, unless a word is longer.
+
+    An option stays beside its value, and a quoted word is not divided.
+    """
+    groups: list[str] = []
+    for word in shlex.split(command):
+        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
+        if has_option and not word.startswith("-"):
+            groups[-1] += f" {shlex.quote(word)}"
+        else:
+            groups.append(shlex.quote(word))
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) > width:
+            lines.append(group)
+        else:
+            lines[-1] += f" {group}"
+    return lines
 
 
 def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
     if command is None:
         return ()
-    lines = [""]
-    for word in map(shlex.quote, shlex.split(command)):  # a quoted word must not be divided
-        if len(lines[-1]) + len(word) > WIDTH - 5:
-            lines.append("   ")
-        lines[-1] += f" {word}" if lines[-1] else word
+    first, *others = _option_lines(command, WIDTH - 8)
+    lines = [first, *(f"    {line}" for line in others)]
+    header = "\n".join(wrapped(header, "    ", WIDTH - 2))
     rows = tuple((f"{line} \\",) for line in lines[:-1])
     return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
 
@@ -494,7 +519,7 @@ def shown_notes(
     *,
     full: bool,
     roofline: bool,
-    more: str = "blocks, limits, log lines",
+    more: tuple[str, ...] = ("the budget", "blocks", "log lines"),
 ) -> tuple[str, ...]:
     """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
 
@@ -503,14 +528,12 @@ def shown_notes(
         bounds: The roofline.
         full: Whether the screen has all notes.
         roofline: Whether the screen has the roofline.
-        more: What --full shows besides notes.
+        more: What --full adds besides notes.
     """
     decisive = [note for note in notes if full or is_decisive(note)]
     left_out = len(notes) - len(decisive)
-    hints = []
-    if not full:
-        shows = [part for part in (more, plural(left_out, "note") if left_out else "") if part]
-        hints = [f"--full adds {' and '.join(shows)}"] if shows else []
+    *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
+    hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
     if not roofline and bounds.tables:
         hints.append("--roofline adds times")
     return (*decisive, *(bounds.notes if roofline else ()), *([f"{'; '.join(hints)}."] if hints else []))
