@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
-from ..engines.defaults import Refusal
+from ..engines.refusal import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol

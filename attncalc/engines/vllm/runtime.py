@@ -351,7 +351,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200
     if not _is_measured(facts):
-        high += 3000  # one log of an MI300X has 6 GiB more than predicted, graphs and an encoder among them
+        high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
