@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,6 +24,8 @@ from .text import WIDTH, wrapped
 
 GIVEN = "as given"
 ESTIMATED = "an estimate: --reserve replaces it"
+_WIDEST_CHANGE = 62
+"""Columns of the options in the table of changes."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
@@ -90,7 +92,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
 
 
 def memory_bar(budget: MemoryBudget) -> Bar | None:
-    """Return how weights, runtime and cache share one GPU's memory; None without a GPU."""
+    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
@@ -98,7 +100,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         usable=int(budget.usable or 0),
         share=budget.share.text,
         weights=int(budget.weights.total),
-        runtime=(budget.reserve.low, budget.reserve.high),
+        reserve=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
     )
 
@@ -214,7 +216,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    reserve_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime, as given"
+    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
     batch, context = plural(workload.batch, "request"), count(workload.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
@@ -228,8 +230,8 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ),
         ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the runtime takes most"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the runtime takes least"),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -290,7 +292,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and runtime need {short} more than is usable."
+        return f"{answer}: weights and reserve need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
     return f"{answer}: {needed}, {_free(result)} free."
 
@@ -366,17 +368,44 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     """Return the changes that make it fit: the options to type, and the concurrent requests that they allow."""
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
-    columns = (Column("change", "left"), Column("concurrent requests"))
-    if any(change.result.resolved.replicas > 1 for change in changes):
-        columns = (columns[0], Column("concurrent requests per replica"))
-    return Table(columns, tuple((change.flag, times(change.result.pool.concurrency, 2)) for change in changes))
+    replicas = any(change.result.resolved.replicas > 1 for change in changes)
+    header = "concurrent\nrequests" + "\nper replica" * replicas
+    rows = []
+    for change in changes:
+        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE)
+        rows.append((flags, times(change.result.pool.concurrency, 2)))
+        rows += [(f"  {line}", "") for line in more]
+    return Table((Column("change", "left"), Column(header)), tuple(rows))
+
+
+def _option_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns, unless a word is longer.
+
+    An option stays beside its value, and a quoted word is not divided.
+    """
+    groups: list[str] = []
+    for word in shlex.split(command):
+        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
+        if has_option and not word.startswith("-"):
+            groups[-1] += f" {shlex.quote(word)}"
+        else:
+            groups.append(shlex.quote(word))
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) > width:
+            lines.append(group)
+        else:
+            lines[-1] += f" {group}"
+    return lines
 
 
 def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
     if command is None:
         return ()
-    lines = textwrap.wrap(command, WIDTH - 4, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    first, *others = _option_lines(command, WIDTH - 8)
+    lines = [first, *(f"    {line}" for line in others)]
+    header = "\n".join(wrapped(header, "    ", WIDTH - 2))
     rows = tuple((f"{line} \\",) for line in lines[:-1])
     return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
 
@@ -491,7 +520,7 @@ def shown_notes(
     *,
     full: bool,
     roofline: bool,
-    more: str = "blocks, limits, log lines",
+    more: tuple[str, ...] = ("the budget", "blocks", "log lines"),
 ) -> tuple[str, ...]:
     """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
 
@@ -500,14 +529,12 @@ def shown_notes(
         bounds: The roofline.
         full: Whether the screen has all notes.
         roofline: Whether the screen has the roofline.
-        more: What --full shows besides notes.
+        more: What --full adds besides notes.
     """
     decisive = [note for note in notes if full or is_decisive(note)]
     left_out = len(notes) - len(decisive)
-    hints = []
-    if not full:
-        shows = [part for part in (more, plural(left_out, "note") if left_out else "") if part]
-        hints = [f"--full adds {' and '.join(shows)}"] if shows else []
+    *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
+    hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
     if not roofline and bounds.tables:
         hints.append("--roofline adds times")
     return (*decisive, *(bounds.notes if roofline else ()), *([f"{'; '.join(hints)}."] if hints else []))
@@ -518,7 +545,7 @@ def _warnings(result: FitResult) -> list[str]:
     if result.refusal:
         return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
-        return [f"{WARNING}the runtime is an estimate, and whether this fits depends on it."]
+        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
     return []
 
 

@@ -86,7 +86,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
             "roofline": bounds.extra,
         },
         verdict=_best(answers),
-        shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more="")),
+        shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
     )
 
 

@@ -16,6 +16,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *(_escaped(fact) for fact in facts)]
     if report.bar:
         blocks.append(_code("text", bar_lines(report)))
+    blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += [_code("text", lines) for lines in explain_figures(report)]

@@ -135,9 +135,10 @@ class Report(NamedTuple):
         tables: Tables of the screen.
         notes: Sentences below the tables, warnings among them.
         terms: Terms of the figures' formulas that have a formula themselves; only `--explain` prints them.
-        extra: Further keys of the JSON document, for this command only.
+        extra: Further keys of the JSON document, for this command only; `notes` replaces those of the screen.
         checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
         footer: Tables below the notes, such as the lines that an engine logs.
+        answer: The answer in a sentence, below the heading; "" if the tables give it.
         verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
         bar: A bar below the heading.
         shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
@@ -155,6 +156,7 @@ class Report(NamedTuple):
     extra: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
     footer: tuple[Table, ...] = ()
+    answer: str = ""
     verdict: Verdict | None = None
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None

@@ -15,7 +15,7 @@ _VERDICT_STYLES = {None: "bold", "fits": "bold green", "may_not_fit": "bold yell
 _BAR_STYLES: dict[Kind | None, str] = {
     None: "",
     "weights": "blue",
-    "runtime": "yellow",
+    "reserve": "yellow",
     "range": "yellow",
     "cache": "green",
     "outside": "",
@@ -57,6 +57,10 @@ def _print_heading(console: Console, report: Report) -> None:
     for pieces in report.bar.lines() if report.bar else ():
         texts = ((printable(piece.text, console.encoding), _BAR_STYLES[piece.kind]) for piece in pieces)
         console.print(Text.assemble("  ", *texts))
+    if report.answer:
+        console.print()
+        for line in wrapped(report.answer):
+            console.print(Text(line, style="bold"))
 
 
 def _print_table(console: Console, table: Table) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ..units import DType
 from .request import FitRequest, ResolvedRequest
 
-Flags = Iterator[str | int | None]
+Flags = Iterator[str | int]
 """Options, each before its value."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)")
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -33,11 +33,9 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     if command is None:
         return None
     try:
-        words = [str(word) for word in command(resolved) if word is not None]
+        return shlex.join(str(word) for word in command(resolved))
     except _NoCommandError:
         return None
-    # an assignment before the command must not be quoted
-    return shlex.join(words) if "=" not in words[0] else f"{words[0]} {shlex.join(words[1:])}"
 
 
 def served_model(request: FitRequest) -> str:

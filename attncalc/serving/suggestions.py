@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice, takewhile
 from typing import NamedTuple
 
@@ -17,6 +17,9 @@ from .weights import as_weights
 
 MAX_PAIRS = 2
 """Pairs of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
+
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: vLLM's default on small GPUs."""
 
 
 class Suggestion(NamedTuple):
@@ -44,8 +47,8 @@ class _Change(NamedTuple):
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
 
-    Options for the same GPUs come first, then narrower dtypes, then two of these together of which neither is enough.
-    More GPUs, a shorter context and a smaller batch follow.
+    Changes on the same GPUs come first, then two of these together of which neither is enough. More GPUs, a shorter
+    context and a smaller batch follow.
     """
     if result.verdict == "fits":
         return ()
@@ -93,16 +96,20 @@ def _pairs(kinds: Sequence[Sequence[_Change]], request: FitRequest) -> Iterator[
 
 
 def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield smaller limits of the sequences in one step: the sampler holds their logits."""
-    facts = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+    The tokens of a step are named too, since a default that is only assumed widens the range.
+    """
+    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
     for sequences in resolved.defaults.fewer_sequences:
-        if facts is not None and resolved.workload.batch <= sequences < facts.sequences:
-            words = f"{plural(sequences, 'sequence')} per step"
-            yield _Change(words, f"--max-num-seqs {sequences}", _with_sequences(sequences))
+        if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
+            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
+            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, _with_limits(changes))
 
 
-def _with_sequences(sequences: int) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: request.with_engine_args(max_num_seqs=sequences)
+def _with_limits(changes: Mapping[str, int]) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: request.with_engine_args(**changes)
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -141,8 +148,8 @@ def _with_weights_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
     return lambda request: dataclasses.replace(request, weights_dtype=name)
 
 
-_ON_THE_SAME_GPUS = (_fewer_sequences, _larger_share, _narrow_cache, _narrow_weights)
-"""The kinds of changes that need no other GPUs, the cheapest first."""
+_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share)
+"""The kinds of changes that need no other GPUs. A larger share is last: the engine may run out of memory later."""
 
 
 # Other changes
