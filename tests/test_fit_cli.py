@@ -58,6 +58,8 @@ MORE = [
     "replicas",
     "agrees",
     "checks",
+    "estimates",
+    "refusal",
     "roofline",
     "schema",
     "attncalc",

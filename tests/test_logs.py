@@ -105,9 +105,8 @@ def test_an_edited_log_of_llamacpp_disagrees(ask: Ask, tmp_path: Path) -> None:
 def docker(text: str) -> str:
     """Return the lines as docker's json-file driver writes them, which splits long ones."""
     parts = [part for line in text.splitlines() for part in (line[:60], f"{line[60:]}\n")]
-    return "".join(
-        json.dumps({"log": part, "stream": "stderr", "time": "2026-07-09T21:27:35Z"}) + "\n" for part in parts
-    )
+    entries = ({"log": part, "stream": "stderr", "time": "2026-07-09T21:27:35Z"} for part in parts)
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
 
 
 def wrapped(text: str, width: int = 80) -> str:

@@ -195,6 +195,8 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "pp": resolved.args.pp,
         "agrees": None,
         "checks": [],
+        "estimates": [],
+        "refusal": None,
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
         "totals": {
