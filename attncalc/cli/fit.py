@@ -65,6 +65,8 @@ def fit(
     if log:
         deployment["engine"] = log.engine
         deployment["gpu"] = gpu_in_log(log, deployment.get("gpu"))
+        if log.engine == "llamacpp" and deployment["gpu"] and log.devices > 1:  # it distributes layers over all
+            deployment["gpus"] = log.devices
         engine_args |= dict.fromkeys(log.flags, True)
     request = FitRequest(
         model=spec,

@@ -192,7 +192,10 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
     if log.starts > 1:
         notes.append(f"The log has {log.starts} starts: the last is compared.")
     if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
-        notes.append("The log's weights are of another size: --weights-dtype sets the dtype of a quantized checkpoint.")
+        notes.append(
+            "The log's weights are of another size than estimated: --weights-dtype sets the dtype of a quantized "
+            "checkpoint; encoders and padding may not be counted."
+        )
     if comparison.agrees:
         return notes
     if log.model:

@@ -11,7 +11,7 @@ from ..quantity import Quantity
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
 from .log_check import LogMemory, without_gpu
-from .request import FitRequest
+from .request import FitRequest, LoggedExcess
 from .reserve import parse_share
 from .suggestions import Suggestion, suggestions
 
@@ -102,7 +102,8 @@ def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, availab
             reason = _reason(estimate, estimate.budget.room(), missing)
         changes = suggestions(estimate)
         return Diagnosis(reason, missing if missing > 0 else None, changes, tuple(notes), refusal.line)
-    result = fit(dataclasses.replace(request, logged_excess=excess))
+    logged = LoggedExcess(excess, estimate.resolved.devices)
+    result = fit(dataclasses.replace(request, logged_excess=logged))
     room = result.budget.room()
     missing = int(result.needed) - room
     notes = [

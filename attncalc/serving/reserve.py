@@ -64,9 +64,11 @@ def estimated_reserve(engine: str, facts: RuntimeFacts) -> Reserve:
     return Reserve(runtime.total, runtime.low, runtime.high, runtime)
 
 
-def with_excess(reserve: Reserve, excess: int) -> Reserve:
-    """Return the reserve with `excess` bytes that a log shows beyond the estimate, which has no range then."""
+def with_excess(reserve: Reserve, excess: int, *, exact: bool) -> Reserve:
+    """Return the reserve with `excess` bytes that a log shows beyond the estimate; without a range if it is exact."""
     total = quantity(
         named(reserve.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")
     )
-    return reserve._replace(total=total, low=int(total), high=int(total))
+    if exact:
+        return reserve._replace(total=total, low=int(total), high=int(total))
+    return reserve._replace(total=total, low=reserve.low + excess, high=reserve.high + excess)

@@ -75,7 +75,7 @@ def llamacpp_log(lines: Sequence[str]) -> StartupLog | None:
         budget["host_compute_buffer"] = host[-1]
     free, path = printed(_FREE, text, MIB), first(_FILE, text)
     if free:
-        budget["free_memory"] = free[0]
+        budget["free_memory"] = min(free, key=lambda figure: figure.number)
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
