@@ -128,6 +128,20 @@ def test_an_allocation_after_the_cache_asks_for_a_smaller_share(ask: Ask, tmp_pa
     assert [float(share) < 0.95 for share in shares] == [True]
 
 
+def test_weights_that_do_not_fit_are_answered_by_the_estimate(ask: Ask, tmp_path: Path) -> None:
+    """15.3 GiB of weights on a GPU of 15.57: the message is all that the log has. In int4 they are 5.5 GiB."""
+    text = ENGINE + (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 250.00 MiB. GPU 0 has a total capacity of 15.57 "
+        "GiB of which 120.00 MiB is free.\n"
+    )
+    result = diagnosis(ask, tmp_path, text)
+    assert (result["refusal"]["kind"], result["gpu"]) == ("out_of_memory", None)
+    assert "250 MiB failed, 120 MiB were free" in result["refusal"]["reason"]
+    flags = [change["flag"] for change in result["suggestions"]]
+    assert "--weights-dtype int4" in flags
+    assert any("--tp" in flag for flag in flags)
+
+
 def test_sglang_says_the_share_that_starts(ask: Ask, tmp_path: Path) -> None:
     """f A0 - W = 0.6 x 23.00 - 15.40 = -1.60 GiB; with 0.92 it is 5.76, more than the 5.625 of one request."""
     text = (

@@ -157,7 +157,13 @@ def gpu_in_log(log: StartupLog, given: Gpu | None) -> Gpu | None:
     if known is not None:
         return dataclasses.replace(known, memory=size, measured=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
-    return Gpu("logged", title, "", memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())
+    return Gpu("logged", title, _vendor(log), memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())
+
+
+def _vendor(log: StartupLog) -> str:
+    """Return the GPU's vendor: NVIDIA unless the log has signs of AMD's."""
+    text = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
+    return "AMD" if any(sign in text for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
 
 
 def _memory_of(log: StartupLog) -> int | None:
