@@ -191,6 +191,29 @@ def test_the_whole_budget_is_compared(ask: Ask, tmp_path: Path) -> None:
     assert result["agrees"]
 
 
+def test_all_of_a_public_logs_budget_is_in_range(ask: Ask, tmp_path: Path) -> None:
+    """Qwen3-235B FP8 on 4 RTX PRO 6000 (end-to-end/logs.json, file 57976227484 in the index), vLLM 0.27.1."""
+    text = """\
+(APIServer pid=1) INFO 08-21 18:14:00 non-default args: {'max_model_len': 32768, 'max_num_seqs': 32, \
+'tensor_parallel_size': 4}
+(Worker_TP0 pid=770) INFO 08-21 18:18:05 [gpu_model_runner.py:5405] Model loading took 55.19 GiB memory and 48.5 seconds
+(EngineCore pid=558) INFO 08-21 18:21:55 [kv_cache_utils.py:2235] GPU KV cache size: 621,392 tokens
+(EngineCore pid=558) INFO 08-21 18:21:55 [kv_cache_utils.py:2236] Maximum concurrency for 32,768 tokens per request: \
+18.96x
+(Worker_TP1 pid=771) INFO 08-21 18:22:06 [gpu_worker.py:789] Free memory on device (94.05/95.01 GiB) on startup. \
+Desired GPU memory utilization is (0.9, 85.51 GiB). Actual usage is 56.89 GiB for consumed memory (weights + \
+non-torch), 0.76 GiB for peak activation, and 0.32 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with \
+`--kv-cache-memory=29407858586` (27.39 GiB) to fit into requested memory, or `--kv-cache-memory=38581581312` (35.93 \
+GiB) to fully utilize gpu memory. Current kv cache memory in use is 27.85 GiB.
+"""
+    options = ("--gpu", "rtx-pro-6000", "--weights-dtype", "fp8", "--engine-version", "0.27.1")
+    result = answer_to(ask, tmp_path, text, str(MODELS / "qwen3-235b-a22b.json"), *options)
+    assert result["agrees"]
+    estimates = {estimate["name"]: estimate["inside"] for estimate in result["estimates"]}
+    assert estimates.keys() >= {"weights", "activations", "weights_and_outside", "kv_memory"}
+    assert all(estimates.values())
+
+
 def test_an_estimate_does_not_make_a_log_wrong(ask: Ask, tmp_path: Path) -> None:
     result = answer_to(ask, tmp_path, VLLM + "Model loading took 99.00 GiB memory and 3 seconds\n")
     assert result["agrees"]

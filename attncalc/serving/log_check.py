@@ -67,6 +67,8 @@ _PARTS = {
     "activations": ("activation peak", ("activations", "experts", "encoder", "received")),
     "outside_torch": ("outside PyTorch", ("outside_torch",)),
     "cuda_graphs": ("CUDA graphs", ("cuda_graphs",)),
+    "captured_graphs": ("CUDA graphs, captured", ("cuda_graphs",)),
+    "weights_and_outside": ("weights and outside PyTorch", ("weights", "outside_torch")),
     "compute_buffer": ("compute buffer", ("compute_buffer",)),
     "host_compute_buffer": ("compute buffer of the host", ("host_compute_buffer",)),
 }
@@ -354,9 +356,11 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     if loaded and budget.weights:
         yield _weights_estimate(log.engine, loaded, int(budget.weights.total))
     parts = _runtime_parts(budget)
+    if budget.weights:
+        parts["weights"] = _weights_range(log.engine, int(budget.weights.total))
     for name, (label, of) in _PARTS.items():
         ranges = [parts[part] for part in of if part in parts]
-        if name in log.budget and ranges:
+        if name in log.budget and ranges and not (name == "captured_graphs" and "cuda_graphs" in log.budget):
             low, expected, high = (sum(values) for values in zip(*ranges, strict=True))
             printed = log.budget[name]
             yield Estimate(name, label, printed.bytes, max(0, low - printed.half), expected, high + printed.half)
@@ -372,8 +376,13 @@ def _weights_dtype(request: FitRequest) -> str | None:
 
 
 def _weights_estimate(engine: str, loaded: Printed, expected: int) -> Estimate:
+    return Estimate("weights", "weights", loaded.bytes, *_weights_range(engine, expected))
+
+
+def _weights_range(engine: str, expected: int) -> tuple[int, int, int]:
+    """Return the least, expected and most bytes of the weights."""
     below, above = (int(expected * share) + GIB // 20 for share in _WEIGHTS_RANGE.get(engine, _WEIGHTS_RANGE[""]))
-    return Estimate("weights", "weights", loaded.bytes, max(0, expected - below), expected, expected + above)
+    return max(0, expected - below), expected, expected + above
 
 
 def _runtime_parts(budget: MemoryBudget) -> dict[str, tuple[int, int, int]]:
