@@ -69,7 +69,7 @@ def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> N
     assert figures["kv_tokens"] == result.pool.tokens
     assert figures["kv_needed"] == result.needed
     assert (document["fits"], document["tp"]) == (result.fits, result.resolved.args.tp)
-    assert document["log_lines"] == list(result.pool.log_lines)
+    assert document["log_lines"] == list(result.log_lines)
     assert document["workload"]["kv_dtype"] == result.resolved.args.kv_dtype.name
     assert result.resolved.args.kv_dtype.name == ("fp16" if engine == "llamacpp" else "bf16")
 

@@ -119,7 +119,7 @@ def test_llama_cpp_spreads_layers_over_all_gpus() -> None:
     assert result.needed == 11 * 4096 * 2 * 4096 * 2
     assert result.max_batch == room // result.needed
     assert result.max_context == room // (11 * 2 * 4096 * 2) // 256 * 256 == result.pool.tokens
-    assert "32 layers" in result.pool.log_lines[1]
+    assert any("32 layers" in line for line in result.pool.log_lines)
     # the embedding is in host memory, the head with the last layers
     parts = spread_over_gpus(load("llama2-7b"), 3)
     assert [params(part).total for part in parts] == [11 * layer, 11 * layer, 10 * layer + 4096 + 32000 * 4096]

@@ -214,6 +214,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
     budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
     details = {detail.name: detail.quantity for detail in pool.details}
+    buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
     share = budget.share.option.removeprefix("--") if budget.share else ""
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
@@ -243,6 +244,9 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
         ("max_batch", f"maximum requests of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
+        ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
+        ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
+        ("model_buffer", "model buffer", buffers.get("model_buffer"), BYTES, source),
     ]
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
 
@@ -258,10 +262,9 @@ def _one_sequence(result: FitResult) -> Quantity | Ratio:
 def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
     """Return the engine's intermediate figures that are not among the main ones."""
     known = {figure.name for figure in main}
-    runtime = result.budget.reserve.runtime.details if result.budget.reserve else ()
     return tuple(
         Figure(detail.name, detail.label, detail.quantity, detail.unit, result.layout.source, of)
-        for detail in (*result.pool.details, *runtime)
+        for detail in result.pool.details
         if detail.name not in known
     )
 
@@ -272,7 +275,11 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
     runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
     return (
         *(Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN) for name, label, part in weights),
-        *(Figure(part.name, part.label, part.expected, BYTES, part.source) for part in runtime.parts),
+        *(
+            Figure(part.name, part.label, part.expected, BYTES, part.source)
+            for part in runtime.parts
+            if part.name not in {detail.name for detail in runtime.details}
+        ),
         *(
             Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
             for name, label, term in runtime.terms

@@ -44,12 +44,17 @@ def _spread(least: int, most: int) -> Spread:
     return Fraction(least, 100), Fraction(most, 100)
 
 
+def _wider(a: Spread, b: Spread) -> Spread:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
 _CLOSE = _spread(98, 103)
 """ggml's allocator confirms the formula to 2%: dense models and experts, with and without windows."""
 _GAPS = _spread(85, 112)
 """A later tensor may or may not fit into gaps: before the changes of 2026, and without flash attention."""
 _LINEAR = _spread(90, 115)
 _LATENT = _spread(80, 120)
+"""MLA, and inputs for each layer (Gemma 3n and Gemma 4 E)."""
 _INDEXED = _spread(75, 125)
 _QUANTIZED_WINDOWS = _spread(95, 150)
 """A log of Gemma 4 26B with a q8_0 cache of 262,144 tokens has 1,888 MiB, where the allocator finds 1,339."""
@@ -180,6 +185,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         "mlp_bytes": _largest(_mlp(layers, run) for layers in groups),
     }
     found = {name: peak for name, peak in peaks.items() if peak}
+    if _per_layer_inputs(whole):
+        found = {name: peak._replace(spread=_wider(peak.spread, _LATENT)) for name, peak in found.items()}
     host = _host(whole, graph, d, tokens)
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())
@@ -232,7 +239,7 @@ def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
 
 def _inputs(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> int:
     """Return the bytes of the inputs' copies: token embeddings on the first GPU, two hidden states on others."""
-    per_layer = _per_layer_inputs(whole) * tokens * F32
+    per_layer = _per_layer_inputs(whole) * graph.copies * tokens * F32
     if graph.gpus == 1:
         return per_layer
     return (graph.copies if graph.first else 2 * graph.copies) * d * tokens * F32 + per_layer
@@ -374,8 +381,10 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
     if graph.window_cells:
         cells = cells + symbol("window_cells", graph.window_cells, "cells of a sliding window")
     width = F16 if graph.flash and graph.release.short_masks else F32
+    if any(isinstance(kind := layers.attention, Latent) and kind.index_topk for _, layers in whole.groups()):
+        width += F16  # the indexer has a mask of its own
     embeddings = graph.release.host_embeddings
     if graph.gpus > 1 and graph.release.short_masks:
-        embeddings = 5
+        embeddings = 1 + graph.copies
     hidden = (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
     return quantity(cells * tokens * width * graph.copies + hidden)

@@ -118,6 +118,7 @@ class LlamaCppLayout:
         rows: state rows per sequence: 1, and one per speculative token that can be rolled back.
         layers: layers of the model.
         release: the version, and what depends on it.
+        gpu_buffers: the buffers of each GPU, whose sizes the log has; () without a known GPU.
         notes: see CacheLayout, also for bound, source and max_sequences.
         parts: the layout of each GPU, if there are several.
         whole: if this is the layout of one of several GPUs, the layout of all.
@@ -137,6 +138,7 @@ class LlamaCppLayout:
     notes: tuple[str, ...]
     parts: tuple[LlamaCppLayout, ...] = ()
     whole: LlamaCppLayout | None = None
+    gpu_buffers: tuple[tuple[Buffer, ...], ...] = ()
     max_sequences: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
@@ -284,6 +286,7 @@ class LlamaCppLayout:
             elif len(self.buffers) > 1:
                 kind = "indexer" if buffer.name == "indexer" else "main"
                 yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
+            yield from self._kv_buffer_lines(buffer.name, streams * cells)
             k, v = streams * cells * buffer.cell_k, streams * cells * (int(buffer.cell) - buffer.cell_k)
             yield (
                 f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers, "
@@ -296,6 +299,13 @@ class LlamaCppLayout:
                 f"layers, {self.sequences:2d} seqs {self.rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
                 f"S (f32): {mib(s)} MiB, P (f32): {mib(0)} MiB"
             )
+
+    def _kv_buffer_lines(self, name: str, cells: int) -> Iterator[str]:
+        """Yield the line about that buffer of each GPU that has a part of it."""
+        for i, buffers in enumerate(self.gpu_buffers):
+            for buffer in buffers:
+                if buffer.name == name:
+                    yield f"llama_kv_cache:      CUDA{i} KV buffer size = {mib(cells * int(buffer.cell), width=8)} MiB"
 
     def _fork_log_lines(self, cells: int, k_type: str, v_type: str) -> Iterator[str]:
         for buffer in self.buffers:
@@ -341,12 +351,14 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         notes=(*notes, *_notes(cache_specs, args, window, release)),
     )
     if args.gpus == 1:
-        return whole
+        return dataclasses.replace(whole, gpu_buffers=(whole.buffers,)) if args.device_memory else whole
     layers = layer_by_layer(specs)
     per_gpu = [merge_equal(part) for part in cut(layers, layers_per_gpu(len(layers), args.gpus))]
+    gpu_buffers = tuple(tuple(_buffers(part, types, window)) for part in per_gpu)
+    whole = dataclasses.replace(whole, gpu_buffers=gpu_buffers)
     parts = tuple(
-        dataclasses.replace(whole, buffers=tuple(_buffers(part, types, window)), states=_state_rows(part), whole=whole)
-        for part in per_gpu
+        dataclasses.replace(whole, buffers=buffers, states=_state_rows(part), whole=whole)
+        for part, buffers in zip(per_gpu, gpu_buffers, strict=True)
     )
     return dataclasses.replace(whole, parts=parts)
 
