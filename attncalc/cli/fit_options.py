@@ -337,7 +337,7 @@ class ScreenOptions(Options):
     LAST: ClassVar[bool] = True
 
     full: Annotated[
-        bool, typer.Option("--full", help="Also show blocks, limits, all notes and the engine's log lines.")
+        bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
     ] = False
     roofline: Annotated[
         bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")

@@ -156,13 +156,17 @@ _ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_s
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
     current = resolved.gpus if resolved.whole_layers else resolved.devices
     for request in with_other_gpus(resolved):
-        if (request.gpus or 1) > current and possible_verdict(request) == "fits":
+        gpus = request.gpus or 1
+        if gpus > current and possible_verdict(request) == "fits":
+            replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
             pp = f" --pp {request.pp}" if request.pp > 1 else ""
-            words, flag = f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}"
-            yield _Change(words, flag, _on_gpus_of(request))
+            words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
+            flag = f"--gpus {gpus * replicas}{tp}{pp}"
+            yield _Change(words, flag, _on_gpus_of(dataclasses.replace(request, gpus=gpus * replicas)))
 
 
 def _on_gpus_of(other: FitRequest) -> Callable[[FitRequest], FitRequest]:
