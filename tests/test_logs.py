@@ -202,9 +202,9 @@ def test_all_of_a_public_logs_budget_is_in_range(ask: Ask, tmp_path: Path) -> No
 18.96x
 (Worker_TP1 pid=771) INFO 08-21 18:22:06 [gpu_worker.py:789] Free memory on device (94.05/95.01 GiB) on startup. \
 Desired GPU memory utilization is (0.9, 85.51 GiB). Actual usage is 56.89 GiB for consumed memory (weights + \
-non-torch), 0.76 GiB for peak activation, and 0.32 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with \
-`--kv-cache-memory=29407858586` (27.39 GiB) to fit into requested memory, or `--kv-cache-memory=38581581312` (35.93 \
-GiB) to fully utilize gpu memory. Current kv cache memory in use is 27.85 GiB.
+non-torch), 0.76 GiB for peak activation, and 0.32 GiB for CUDAGraph memory. Replace gpu_memory_utilization config \
+with `--kv-cache-memory=29407858586` (27.39 GiB) to fit into requested memory, or `--kv-cache-memory=38581581312` \
+(35.93 GiB) to fully utilize gpu memory. Current kv cache memory in use is 27.85 GiB.
 """
     options = ("--gpu", "rtx-pro-6000", "--weights-dtype", "fp8", "--engine-version", "0.27.1")
     result = answer_to(ask, tmp_path, text, str(MODELS / "qwen3-235b-a22b.json"), *options)
