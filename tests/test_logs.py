@@ -158,7 +158,7 @@ def test_a_tie_may_be_rounded_to_either_side(ask: Ask, tmp_path: Path, printed: 
     [
         "Qwen/Qwen3-8B",
         "qwen/qwen3-8b",
-        "/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46dd6066d109eabc6255188de91218",
+        "/home/me/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46dd6066d109eabc6255188de91218",
         "qwen3-8b",
     ],
 )
