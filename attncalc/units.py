@@ -134,6 +134,11 @@ def dtype(name: str, *, compute: bool = False) -> DType:
     raise AttncalcError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
 
 
+def is_dtype(name: str) -> bool:
+    """Return whether there is a dtype with that name or alias."""
+    return _ALIASES.get(name.lower(), name.lower()) in DTYPES
+
+
 def count(number: int) -> str:
     """Return an integer with thousands separators: '1,342,177,280'."""
     return f"{int(number):,}"

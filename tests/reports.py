@@ -58,12 +58,12 @@ def fits_of(model: ModelSpec) -> Iterator[Report]:
     for engine in ENGINES:
         for options in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
             try:
-                yield fit_report(fit_request(model, engine, **options))
+                yield fit_report(fit_request(model, engine, **options), full=True, roofline="gpu" in options)
                 n_reports += 1
             except AttncalcError:  # an encoder has no cache, and not every engine supports every model
                 continue
     if n_reports:
-        yield fit_all_report(fit_request(model, "vllm", gpu=gpu("h100-80gb")))
+        yield fit_all_report(fit_request(model, "vllm", gpu=gpu("h100-80gb")), full=True, roofline=True)
 
 
 def all_reports() -> Iterator[Report]:

@@ -427,6 +427,24 @@ def test_every_suggestion_fits_with_the_options_it_names() -> None:
     assert suggestions(fit(request.with_workload(batch=9))) == ()
 
 
+def test_gpus_of_replicas_are_suggested_before_further_ones() -> None:
+    # 14.96 GiB of weights: four replicas on four GPUs of 12 do not fit, two on two GPUs each do
+    request = request_for(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=12 * GIB), gpus=4, tp=1, context=8192)
+    changes = {change.flag: change for change in suggestions(fit(request))}
+    both = changes["--gpus 4 --tp 2"]
+    assert (both.change, both.result.resolved.replicas) == ("2 GPUs per replica", 2)
+
+
+def test_a_larger_share_of_the_memory_is_suggested_with_a_narrow_cache_if_neither_is_enough() -> None:
+    # vLLM takes 0.92 of 20 GiB = 18.4, or 19.0 with 0.95. 14.96 of weights and 1 of reserve leave 2.44 or 3.04 for 6
+    # sequences of 1 GiB, which are 3 GiB in fp8
+    small = dataclasses.replace(GPU, memory=20 * GIB)
+    request = request_for(load("llama3-8b"), "vllm", gpu=small, reserve=GIB, batch=6, context=8192)
+    flags = [change.flag for change in suggestions(fit(request))]
+    assert "--kv-dtype fp8 --gpu-memory-utilization 0.95" in flags
+    assert not {"--kv-dtype fp8", "--gpu-memory-utilization 0.95"} & {*flags}
+
+
 def test_a_model_that_nothing_makes_fit_has_no_suggestion() -> None:
     assert suggestions(fit(request_for(load("llama3-8b"), kv_memory=1))) == ()
 
@@ -437,7 +455,7 @@ def test_weights_and_cache_are_narrowed_together_if_one_is_not_enough() -> None:
     small = dataclasses.replace(GPU, memory=17 * GIB)
     request = request_for(load("llama3-8b"), gpu=small, batch=13, context=8192)
     flags = [change.flag for change in suggestions(fit(request))]
-    assert "--weights-dtype fp8 --kv-dtype fp8" in flags
+    assert "--kv-dtype fp8 --weights-dtype fp8" in flags
     assert "--weights-dtype fp8" not in flags
     assert "--kv-dtype fp8" not in flags
 
@@ -450,7 +468,7 @@ def test_more_gpus_and_a_narrow_cache_are_combined_if_neither_is_enough() -> Non
     result = {change.flag: change for change in suggestions(fit(request))}
     assert min_gpus(resolve(request)) is None
     both = result["--kv-dtype fp8 --gpus 8 --tp 8"]
-    assert (both.change, both.result.fits) == ("8 GPUs, a cache in fp8", True)
+    assert (both.change, both.result.fits) == ("a cache in fp8, 8 GPUs", True)
     assert set(result) - {both.flag} <= {f"--context {fit(request).max_context}"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -60,6 +61,8 @@ MORE = [
     "engine_version",
     "bound",
     "log_lines",
+    "launch_command",
+    "totals",
     "gpu",
     "gpus",
     "tp",
@@ -67,6 +70,8 @@ MORE = [
     "replicas",
     "agrees",
     "checks",
+    "estimates",
+    "refusal",
     "roofline",
     "schema",
     "attncalc",
@@ -79,16 +84,23 @@ MORE = [
 
 
 def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
-    answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--gpu-memory-utilization", "0.9")
+    answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--gpu-memory-utilization", "0.9", "--full")
     # an H100 shows 79.10 GiB; x 0.9 = 71.19; 128.48 / 4 = 32.12 of weights and 2 of reserve leave 37.07
-    labels = ["one NVIDIA H100", "x 0.9 gpu-memory-utilization", "- weights in fp16", "- reserve", "= KV memory"]
+    labels = [
+        "one NVIDIA H100",
+        "x 0.9 gpu-memory-utilization",
+        "- weights in fp16",
+        "- reserve",
+        "= KV memory",
+    ]
     numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]
-    lines = answer.out.split("\n\n")[2].splitlines()
+    lines = next(block for block in answer.out.split("\n\n") if "= KV memory" in block).splitlines()
     for line, label, number in zip(lines, labels, numbers, strict=True):
         assert line.strip().startswith(label)
         assert f" {number} " in line
+    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB, 37.07 GiB are free.\n")
     # 37.07 GiB hold 118 sequences of 320 MiB
-    assert "FITS: 1 sequence of 4,096 tokens (maximum 118)." in answer.out
+    assert re.search(r"concurrent requests of 4,096 tokens +118\n", answer.out)
     assert (answer.code, answer.err) == (0, "")
 
 
@@ -133,7 +145,7 @@ def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[st
 
 LAYER = (
     *("name", "engine_version", "bound", "fits", "verdict", "runtime"),
-    *("facts", "log_lines", "refused", "results"),
+    *("facts", "log_lines", "launch_command", "refused", "results"),
 )
 
 
@@ -146,8 +158,7 @@ def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...], form: s
         assert answer.err == ""
         assert ("kv_memory" in answer.out) is (form == "csv" or bool(more))  # by its name, where it has a formula
         verdict = json.loads(ask(*command, "--json").out)["summary"]
-        shown = form == "markdown" or (form == "table" and not more)  # --explain prints formulas instead of tables
-        assert (verdict in " ".join(answer.out.split())) is shown
+        assert (verdict in " ".join(answer.out.split())) is (form != "csv")
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
 
 
@@ -169,11 +180,11 @@ def test_a_workload_that_does_not_fit_exits_with_1_and_suggestions(ask: Ask) -> 
             word for i, word in enumerate(command) if command[max(0, i - 1)] not in options and word not in options
         ]
         assert ask(*words, *flags.split()).code == 0, flags
-    assert "DOES NOT FIT: 40 sequences of 4,096 tokens need" in ask(*command).out
+    assert "DOES NOT FIT: 40 requests of 4,096 tokens need" in ask(*command).out
 
 
-def test_the_screen_ends_with_the_lines_that_the_engine_will_log(ask: Ask) -> None:
-    answer = ask(*FOUR, "--reserve", "3GiB")
+def test_the_full_screen_ends_with_the_lines_that_the_engine_will_log(ask: Ask) -> None:
+    answer = ask(*FOUR, "--reserve", "3GiB", "--full", "--roofline")
     document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
     assert len(document["notes"]) > 3
     screen = " ".join(answer.out.split())
@@ -183,8 +194,8 @@ def test_the_screen_ends_with_the_lines_that_the_engine_will_log(ask: Ask) -> No
 
 def test_vllm_does_not_start_where_not_one_request_fits(ask: Ask) -> None:
     # a block of 16 tokens takes 5 MiB: 4096 tokens need 1.25 GiB
-    assert "vLLM will not start" in ask("fit", "llama2-70b", "--kv-memory", "1GiB").out
-    assert "vLLM will log" in ask("fit", "llama2-70b", "--kv-memory", "2GiB").out
+    assert "vLLM will not start" in ask("fit", "llama2-70b", "--kv-memory", "1GiB", "--full").out
+    assert "vLLM will log" in ask("fit", "llama2-70b", "--kv-memory", "2GiB", "--full").out
 
 
 def test_kv_memory_is_exact(ask: Ask) -> None:
@@ -197,9 +208,24 @@ def test_kv_memory_is_exact(ask: Ask) -> None:
 
 
 def test_more_gpus_than_the_model_needs_run_replicas(ask: Ask) -> None:
-    answer = ask("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4")
+    command = ("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4")
+    answer = ask(*command, "--full")
     assert "2 replicas of 4 GPUs: all figures and the batch are per replica" in " ".join(answer.out.split())
     assert "8 x NVIDIA H100" in answer.out
+
+
+def test_replicas_are_totalled(ask: Ask) -> None:
+    command = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "12", "--tp", "4")
+    answer = ask(*command)
+    document = json.loads(ask(*command, "--json").out)
+    one = json.loads(ask(*command[:-4], "--gpus", "4", "--json").out)
+    figures = {figure["name"]: figure["value"] for figure in one["results"]}
+    tokens = figures["kv_tokens"]
+    assert one["totals"] == {name: figures[name] for name in ("concurrency", "max_batch", "kv_tokens")}
+    assert document["totals"]["max_batch"] == 3 * figures["max_batch"]
+    assert document["totals"]["kv_tokens"] == 3 * tokens
+    assert re.search(rf"tokens in the cache +{tokens:,} +{3 * tokens:,}\n", answer.out)
+    assert ", 3 replicas, tp 4," in " ".join(answer.out.split())
 
 
 def test_tp_is_the_number_of_gpus_divided_by_the_stages(ask: Ask) -> None:
@@ -291,8 +317,10 @@ def test_dtype_sets_weights_and_cache(ask: Ask) -> None:
 
 
 def test_the_memory_share_has_the_engines_name_for_it(ask: Ask) -> None:
-    assert "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9").out
-    assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9").out
+    assert (
+        "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9", "--full").out
+    )
+    assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9", "--full").out
 
 
 def test_bytes_per_sequence_do_not_depend_on_the_batch(ask: Ask) -> None:
@@ -329,7 +357,9 @@ def test_dcp_and_speculation_reach_the_engine(ask: Ask) -> None:
 
 
 def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
-    answer = ask("fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "8", "--batch", "2")
+    answer = ask(
+        "fit", "llama2-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "8", "--batch", "2", "--full"
+    )
     # 81 over 8 GPUs end at 10.125: 11 of 80, and the output
     assert "- weights in fp16, 11 of 80 layers" in answer.out
     assert "one NVIDIA GeForce RTX 4090" in answer.out
@@ -342,23 +372,23 @@ def test_llama_cpp_has_layers_of_its_own_on_each_gpu(ask: Ask) -> None:
 
 def test_a_note_names_llama_cpps_cache_dtype(ask: Ask) -> None:
     note = "The cache is in fp16, llama.cpp's default for every model; --kv-dtype bf16"
-    command = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB")
+    command = ("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "8GiB", "--full")
     assert note in " ".join(ask(*command).out.split())
     in_bf16 = ask(*command, "--kv-dtype", "bf16").out
     assert "K bf16, V bf16" in in_bf16
     assert "llama.cpp's default" not in in_bf16
     assert "cache is in fp16" not in ask("fit", "llama2-70b", *command[2:]).out
-    all_engines = " ".join(ask(*command[:2], "--engine", "all", "--kv-memory", "8GiB").out.split())
+    all_engines = " ".join(ask(*command[:2], "--engine", "all", *command[4:]).out.split())
     assert f"llama.cpp: {note}" in all_engines
 
 
 def test_sglangs_pools_depend_on_the_model(ask: Ask) -> None:
-    command = ("--engine", "sglang", "--kv-memory", "40GiB")
+    command = ("--engine", "sglang", "--kv-memory", "40GiB", "--full")
     assert "Use sliding window memory pool" not in ask("fit", "gemma3-27b", *command).out
     assert "Use sliding window memory pool" in ask("fit", "gpt-oss-20b", *command).out
 
 
 def test_a_batch_beyond_the_engines_maximum_does_not_fit(ask: Ask) -> None:
     answer = ask("fit", "qwen3-8b", "--engine", "llamacpp", "--kv-memory", "900GiB", "--batch", "300", "-c", "256")
-    assert "DOES NOT FIT: 300 sequences of 256 tokens; llama.cpp runs at most 256." in answer.out
+    assert "DOES NOT FIT: 300 requests of 256 tokens; llama.cpp runs at most 256." in answer.out
     assert answer.code == 1

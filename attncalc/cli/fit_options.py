@@ -8,7 +8,7 @@ The last item of an annotation is the function that parses the text, as in `Anno
 # objects already, and need not be evaluated from strings.
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -118,12 +118,13 @@ class ServingOptions(Options):
         ),
         parse_bytes,
     ] = None
-    vllm_log: Annotated[
+    log: Annotated[
         Path | None,
         option(
+            "--log",
             "--vllm-log",
             metavar="FILE",
-            help="Instead of --gpu: a start-up log of vLLM (- for standard input), to compare with the prediction.",
+            help="A start-up log of vLLM, SGLang or llama.cpp (- for standard input), to compare with the prediction.",
         ),
     ] = None
 
@@ -328,3 +329,16 @@ class TransformersOptions(Options):
         ),
         parse_count,
     ] = None
+
+
+class ScreenOptions(Options):
+    """What the screen shows besides the answer; JSON and CSV always have every figure."""
+
+    LAST: ClassVar[bool] = True
+
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
+    ] = False
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
+    ] = False

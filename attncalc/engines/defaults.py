@@ -83,6 +83,7 @@ class EngineDefaults(NamedTuple):
         cache_dtype: default dtype of the cache, if it is not the model's.
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        larger_shares: shares of a GPU's memory to suggest if the model does not fit.
         fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
         runtime_grows: whether `runtime` depends on the batch and the context.
         max_slots: the most slots that its server can have; None for an engine without slots.
@@ -108,6 +109,7 @@ class EngineDefaults(NamedTuple):
     cache_dtype: str | None = None
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    larger_shares: tuple[str, ...] = ()
     fewer_sequences: tuple[int, ...] = ()
     runtime_grows: bool = False
     max_slots: int | None = None

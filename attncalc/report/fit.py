@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..cost.common import cache_dtype
 from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
-from ..serving.fit import FitRequest, FitResult, fit, min_gpus
+from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
+from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
-from .notes import WARNING, context_notes, device_notes, model_notes
+from .bar import Bar
+from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
-from .roofline import roofline_section
+from .roofline import RooflineSection, roofline_section
 from .text import WIDTH, wrapped
 
 GIVEN = "as given"
@@ -35,16 +39,31 @@ WEIGHT_PARTS = {
 SHOWN_FROM = GIB // 200
 """Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
 ESTIMATED = "an estimate: --reserve replaces it"
+_WIDEST_CHANGE = 62
+"""Columns of the options in the table of changes."""
+VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
-def fit_report(request: FitRequest) -> Report:
-    """Return what fits with one engine. Raises AttncalcError as `fit` does."""
+def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False) -> Report:
+    """Return what fits with one engine. Raises AttncalcError as `fit` does.
+
+    Args:
+        request: The request.
+        full: Whether the screen also has blocks, limits, all notes and the lines that the engine logs.
+        roofline: Whether the screen has the lower bounds of time. Other formats always have all figures and notes.
+    """
     result = fit(request)
     resolved = result.resolved
     changes = suggestions(result)
     figures = fit_figures(result, min_gpus(resolved))
     details = detail_figures(result, figures)
     bounds = roofline_section(resolved)
+    notes = tuple(dict.fromkeys(fit_notes(result)))
+    tables = [*answer_tables(result, figures, changes)]
+    if full:
+        tables.append(lines_table(model_heading(result)))
+        tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
+        tables += [limits_table(result, figures)] * (result.verdict != "fits")
     return Report(
         "fit",
         _heading(result),
@@ -52,28 +71,53 @@ def fit_report(request: FitRequest) -> Report:
         workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*figures, *bounds.figures),
         ((engine_facts(result), (*figures, *details)),),
-        (
-            verdict_table(verdict(result)),
-            *aligned(budget_table(result, figures), pool_table(result, figures, details)),
-            limits_table(result, figures),
-            *suggestions_table(result, changes),
-            *bounds.tables,
-        ),
-        tuple(dict.fromkeys((*fit_notes(result), *bounds.notes))),
+        (*tables, *(bounds.tables if roofline else ())),
+        tuple(dict.fromkeys((*notes, *bounds.notes))),
         (*term_figures(result), *bounds.terms),
         {**fit_facts(result, verdict(result), changes), "roofline": bounds.extra},
-        footer=log_table(result),
+        footer=log_table(result) if full else (),
+        verdict=result.verdict,
+        bar=memory_bar(result.budget),
+        shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
     )
 
 
-# The heading, and JSON's facts
+# The heading, the bar, and JSON's facts
 
 
 def _heading(result: FitResult) -> tuple[str, ...]:
+    """Return the verdict, then the model and where it runs."""
+    resolved = result.resolved
+    version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
+    split, *_, cache = request_facts(resolved)
+    replicas = f"{count(resolved.replicas)} replicas" if resolved.replicas > 1 else ""
+    where = f"{result.request.model.title} on {hardware(resolved)}"
+    facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
+    assumed = f"ASSUMED: {resolved.model.assumed}" if resolved.model.assumed else ""
+    lines = (verdict(result), ", ".join(fact for fact in facts if fact), assumed)
+    return tuple(line for line in lines if line)
+
+
+def model_heading(result: FitResult) -> tuple[str, ...]:
+    """Return the model and its attention, then the engine, the request, and the engine's own settings."""
     resolved = result.resolved
     engine = f"{resolved.defaults.title} on {hardware(resolved)}"
     lines = heading(result.request.model, engine, *request_facts(resolved))
     return (*lines, ", ".join(result.layout.facts)) if result.layout.facts else lines
+
+
+def memory_bar(budget: MemoryBudget) -> Bar | None:
+    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
+    if budget.share is None or budget.weights is None or budget.reserve is None:
+        return None
+    return Bar(
+        memory=int(budget.memory or 0),
+        usable=int(budget.usable or 0),
+        share=budget.share.text,
+        weights=int(budget.weights.total),
+        reserve=(budget.reserve.low, budget.reserve.high),
+        cache=(budget.kv_memory_low, budget.kv_memory_high),
+    )
 
 
 def hardware(resolved: ResolvedRequest) -> str:
@@ -113,6 +157,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
         "runtime": runtime_facts(result),
         "facts": list(result.layout.facts),
         "log_lines": list(result.log_lines),
+        "launch_command": launch_command(result.resolved),
         "refused": None,
     }
 
@@ -151,6 +196,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
                 "flag": suggestion.flag,
                 "concurrency": float(suggestion.result.pool.concurrency),
                 "max_batch": None if suggestion.result.max_batch is None else int(suggestion.result.max_batch),
+                "launch_command": launch_command(suggestion.result.resolved),
             }
             for suggestion in changes
         ],
@@ -164,7 +210,15 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "pp": resolved.args.pp,
         "agrees": None,
         "checks": [],
+        "estimates": [],
+        "refusal": None,
         "replicas": resolved.replicas,
+        "launch_command": launch_command(resolved),
+        "totals": {
+            "concurrency": float(result.pool.concurrency) * resolved.replicas,
+            "max_batch": None if result.max_batch is None else int(result.max_batch) * resolved.replicas,
+            "kv_tokens": int(result.pool.tokens) * resolved.replicas,
+        },
     }
 
 
@@ -181,7 +235,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
     reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
-    batch, context = plural(workload.batch, "sequence"), count(workload.context)
+    batch, context = plural(workload.batch, "request"), count(workload.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
         ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),
@@ -196,14 +250,14 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
         ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
         ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
-        ("kv_bytes_per_sequence", f"one sequence of {context} tokens", _one_sequence(result), BYTES, source),
+        ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
         ("kv_blocks", "blocks", pool.blocks, NO_UNIT, source),
         ("kv_tokens", "tokens", pool.tokens, TOKENS, source),
         ("concurrency", "concurrent requests", pool.concurrency, NO_UNIT, source),
         ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
-        ("max_batch", f"maximum sequences of {context} tokens", result.max_batch, NO_UNIT, source),
+        ("max_batch", f"maximum requests of {context} tokens", result.max_batch, NO_UNIT, source),
         ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
         ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
         ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
@@ -267,21 +321,28 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 def verdict(result: FitResult) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
-    workload, budget, limit = result.resolved.workload, result.budget, result.layout.max_sequences
-    batch = f"{plural(workload.batch, 'sequence')} of {count(workload.context)} tokens"
+    workload, budget, maximum = result.resolved.workload, result.budget, result.layout.max_sequences
+    batch = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
-    if result.verdict == "fits":
-        maximum = "no maximum" if result.max_batch is None else f"maximum {count(result.max_batch)}"
-        return f"FITS: {batch} ({maximum})."
-    answer = {"may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}[result.verdict]
-    if limit is not None and workload.batch > limit:
-        return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(limit)}."
+    answer = VERDICTS[result.verdict]
+    if maximum is not None and workload.batch > maximum:
+        return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and reserve need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
-    return f"{answer}: {needed}, {_bare_range(budget)} free."
+    return f"{answer}: {needed}, {_free(result)} free."
+
+
+def _free(result: FitResult) -> str:
+    """Return the memory for the cache with its range: '4.1 to 4.6 are', and its unit if the need has another."""
+    low, high = result.budget.kv_memory_low, result.budget.kv_memory_high
+    if human(low, BYTES) == human(high, BYTES):
+        return f"{human(low, BYTES)} {'are' if low else 'is'}"
+    unit = "" if human(result.needed, BYTES).endswith(" GiB") else " GiB"
+    ends = dict.fromkeys((f"{low / GIB:.1f}", f"{high / GIB:.1f}"))
+    return f"{' to '.join(ends)}{unit} are"
 
 
 def memory_range(budget: MemoryBudget) -> str:
@@ -290,21 +351,101 @@ def memory_range(budget: MemoryBudget) -> str:
     return human(low, BYTES) if low == high else gib_range(low, high)
 
 
-def _bare_range(budget: MemoryBudget) -> str:
-    """Return `memory_range` with one decimal and no unit, beside a figure that has one: '4.1 to 4.6'."""
-    low, high = budget.kv_memory_low, budget.kv_memory_high
-    return human(low, BYTES) if low == high else f"{low / GIB:.1f} to {high / GIB:.1f}"
-
-
 def gib_range(low: int, high: int) -> str:
     """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
     return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
 
 
-def verdict_table(text: str) -> Table:
-    """Return the verdict as a table of one line, or more if it is long."""
-    lines = wrapped(text, "  ", WIDTH - 2)
-    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines))))
+def lines_table(texts: Iterable[str], *, strong: bool = False) -> Table:
+    """Return sentences as a table of one column, a sentence in one line or more if it is long."""
+    lines = [line for text in texts for line in wrapped(text, "  ", WIDTH - 2)]
+    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines)) if strong else ()))
+
+
+def answer_tables(result: FitResult, figures: tuple[Figure, ...], changes: tuple[Suggestion, ...]) -> Iterator[Table]:
+    """Yield what fits, or the changes that make it fit; then the command that starts the engine so."""
+    if result.verdict == "fits":
+        yield capacity_table(result, figures)
+        yield from command_table(launch_command(result.resolved))
+        return
+    yield changes_table(result, changes)
+    for change in changes:
+        command = launch_command(change.result.resolved)
+        if command:
+            yield from command_table(command, f"with {change.flag}:")
+            return
+
+
+def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
+    """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together."""
+    by_name, resolved = {figure.name: figure for figure in figures}, result.resolved
+    context, replicas = count(resolved.workload.context), resolved.replicas
+    batch, tokens, fewest = (by_name[name] for name in ("max_batch", "kv_tokens", "min_gpus"))
+    rows = [
+        (f"concurrent requests of {context} tokens", limit(batch), _total(batch, replicas)),
+        ("tokens in the cache", tokens.human, _total(tokens, replicas)),
+    ]
+    if replicas > 1:
+        columns = (LABEL, Column("per replica"), Column(f"all {count(replicas)} replicas"))
+        return Table(columns, (*rows, (by_name["max_context"].label, limit(by_name["max_context"]), "")))
+    maximum = result.request.model.max_context
+    own = f"the model's own: {count(maximum)}" if maximum else ""
+    cells = [(label, cell, "") for label, cell, _ in rows]
+    cells.append((by_name["max_context"].label, limit(by_name["max_context"]), own))
+    if resolved.gpu:
+        cells.append((fewest.label, fewest.human, _fewest_split(resolved, fewest)))
+    return Table((LABEL, Column(), LABEL), tuple(cells))
+
+
+def _total(figure: Figure, replicas: int) -> str:
+    """Return the figure of all replicas together, or 'no limit'."""
+    return "no limit" if figure.quantity is None else count(figure.whole * replicas)
+
+
+def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
+    """Return the changes that make it fit: the options to type, and the concurrent requests that they allow."""
+    if not changes:
+        return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
+    replicas = any(change.result.resolved.replicas > 1 for change in changes)
+    header = "concurrent\nrequests" + "\nper replica" * replicas
+    rows = []
+    for change in changes:
+        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE)
+        rows.append((flags, times(change.result.pool.concurrency, 2)))
+        rows += [(f"  {line}", "") for line in more]
+    return Table((Column("change", "left"), Column(header)), tuple(rows))
+
+
+def _option_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns, unless a word is longer.
+
+    An option stays beside its value, and a quoted word is not divided.
+    """
+    groups: list[str] = []
+    for word in shlex.split(command):
+        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
+        if has_option and not word.startswith("-"):
+            groups[-1] += f" {shlex.quote(word)}"
+        else:
+            groups.append(shlex.quote(word))
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) > width:
+            lines.append(group)
+        else:
+            lines[-1] += f" {group}"
+    return lines
+
+
+def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
+    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
+    if command is None:
+        return ()
+    first, *others = _option_lines(command, WIDTH - 8)
+    lines = [first, *(f"    {line}" for line in others)]
+    header = "\n".join(wrapped(header, "    ", WIDTH - 2))
+    rows = tuple((f"{line} \\",) for line in lines[:-1])
+    return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
@@ -398,17 +539,6 @@ def limit(figure: Figure) -> str:
     return "no limit" if figure.quantity is None else figure.human
 
 
-def suggestions_table(result: FitResult, changes: tuple[Suggestion, ...]) -> tuple[Table, ...]:
-    """Return the table of suggestions: the options to type, and the concurrent requests that they allow."""
-    if result.verdict == "fits":
-        return ()
-    if not changes:
-        return (Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),)),)
-    columns = (Column("suggestion", "left"), LABEL, Column("concurrent\nrequests"))
-    rows = ((change.flag, change.change, times(change.result.pool.concurrency, 2)) for change in changes)
-    return (Table(columns, tuple(rows)),)
-
-
 def log_table(result: FitResult) -> tuple[Table, ...]:
     """Return the lines that the engine will log."""
     if not result.log_lines:
@@ -422,6 +552,32 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
 
 
 # Notes
+
+
+def shown_notes(
+    notes: tuple[str, ...],
+    bounds: RooflineSection,
+    *,
+    full: bool,
+    roofline: bool,
+    more: tuple[str, ...] = ("the budget", "blocks", "log lines"),
+) -> tuple[str, ...]:
+    """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
+
+    Args:
+        notes: All notes but those on the roofline.
+        bounds: The roofline.
+        full: Whether the screen has all notes.
+        roofline: Whether the screen has the roofline.
+        more: What --full adds besides notes.
+    """
+    decisive = [note for note in notes if full or is_decisive(note)]
+    left_out = len(notes) - len(decisive)
+    *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
+    hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
+    if not roofline and bounds.tables:
+        hints.append("--roofline adds times")
+    return (*decisive, *(bounds.notes if roofline else ()), *([f"{'; '.join(hints)}."] if hints else []))
 
 
 def _warnings(result: FitResult) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..engines import ENGINES, engine_defaults
 from ..errors import AttncalcError
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
+from ..serving.request import ResolvedRequest
 from ..serving.suggestions import suggestions
 from ..units import BYTES
 from .fit import (
@@ -19,8 +20,8 @@ from .fit import (
     hardware,
     limit,
     request_facts,
+    shown_notes,
     term_figures,
-    verdict_table,
 )
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .roofline import roofline_section
@@ -45,10 +46,11 @@ class Answer(NamedTuple):
         return {figure.name: figure for figure in self.figures}
 
 
-def fit_all_report(request: FitRequest) -> Report:
+def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = False) -> Report:
     """Return what fits with each engine. The verdict is yes if it fits with one of them.
 
-    The report's own figures are those of the first engine that supports the request. Raises AttncalcError if none does.
+    The report's own figures are those of the first engine that supports the request. `full` and `roofline` are as in
+    `fit_report`. Raises AttncalcError if no engine supports it.
     """
     answers: list[Answer] = []
     errors: dict[str, AttncalcError] = {}
@@ -66,15 +68,16 @@ def fit_all_report(request: FitRequest) -> Report:
     layers = {answer.result.resolved.engine: _layer(answer) for answer in answers} | {
         name: _unsupported(name, error) for name, error in errors.items()
     }
+    refusals, notes = _refusals(errors), _notes(answers)
     return Report(
         "fit",
-        heading(request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved)),
+        (verdict, *_heading(request, resolved, full=full)),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*answers[0].figures, *bounds.figures),
         tuple(layers[name] for name in ENGINES),
-        (verdict_table(verdict), _table(answers), *bounds.tables),
-        tuple(dict.fromkeys((*_notes(answers, errors), *bounds.notes))),
+        (_table(answers), *(bounds.tables if roofline else ())),
+        tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
         (*term_figures(first), *bounds.terms),
         {
             **fit_facts(first, verdict, suggestions(first)),
@@ -82,7 +85,18 @@ def fit_all_report(request: FitRequest) -> Report:
             "verdict": _best(answers),
             "roofline": bounds.extra,
         },
+        verdict=_best(answers),
+        shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
     )
+
+
+def _heading(request: FitRequest, resolved: ResolvedRequest, *, full: bool) -> tuple[str, ...]:
+    """Return the model, where it runs and the request; if `full`, also the model's attention."""
+    if full:
+        return heading(request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved))
+    facts = (f"{request.model.title} on {hardware(resolved)}", *request_facts(resolved))
+    assumed = (f"ASSUMED: {request.model.assumed}",) if request.model.assumed else ()
+    return (", ".join(fact for fact in facts if fact), *assumed)
 
 
 def _answer(request: FitRequest) -> Answer:
@@ -150,14 +164,20 @@ def _verdict(answers: Sequence[Answer]) -> str:
     return "; ".join(f"{_WORDS[verdict]} {', '.join(names)}" for verdict, names in titles.items() if names) + "."
 
 
-def _notes(answers: Sequence[Answer], errors: dict[str, AttncalcError]) -> list[str]:
+def _refusals(errors: dict[str, AttncalcError]) -> tuple[str, ...]:
+    """Return why engines do not support the request."""
+    return tuple(
+        f"{engine_defaults(name).title} does not support this: {error.message}." for name, error in errors.items()
+    )
+
+
+def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:
     """Return the notes. One that all engines share has no prefix; any other starts with its engines' names."""
     titles: dict[str, list[str]] = {}
     for answer in answers:
         for note in fit_notes(answer.result):
             titles.setdefault(note, []).append(answer.title)
-    return [
+    return (
         "bytes: 'lower' is a lower bound, the tokens themselves; 'reserved' is what the engine allocates.",
-        *(f"{engine_defaults(name).title} does not support this: {error.message}." for name, error in errors.items()),
         *(note if len(names) == len(answers) else f"{', '.join(names)}: {note}" for note, names in titles.items()),
-    ]
+    )

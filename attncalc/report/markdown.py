@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .explain import explain_figures
 from .report import Report, Table
+from .text import bar_lines
 
 
 def render(report: Report, *, explain: bool = False) -> str:
     """Return the report as Markdown; `explain` adds a code block with the formula of each figure."""
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
-    blocks = [f"**{escaped(name)}** {escaped(attention)}", *(escaped(fact) for fact in facts)]
+    blocks = [f"**{escaped(name)}** {escaped(attention)}".rstrip(), *(escaped(fact) for fact in facts)]
+    if report.bar:
+        blocks.append(_code("text", bar_lines(report)))
     blocks += [f"**{escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:
-        blocks += ["\n".join(("```text", *lines, "```")) for lines in explain_figures(report)]
-    blocks += [f"> {escaped(note)}" for note in report.notes]
+        blocks += [_code("text", lines) for lines in explain_figures(report)]
+    blocks += [f"> {escaped(note)}" for notes in report.note_blocks for note in notes]
     blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 
 
+def _code(language: str, lines: Iterable[str]) -> str:
+    return "\n".join((f"```{language}", *lines, "```"))
+
+
 def _table(table: Table) -> str:
+    if table.code:
+        title = [f"{escaped(column.header)}\n\n" for column in table.columns if column.header]
+        return "".join(title) + _code("sh", (line for (line,) in table.rows))
     marks = ["---" if column.align == "left" else "---:" for column in table.columns]
     header = [escaped(column.header.replace("\n", " ")) for column in table.columns]
     rows = [header, marks, *([_cell(cell) for cell in row] for row in table.rows)]

@@ -14,6 +14,14 @@ NARROW = 32
 prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
 
 
+def is_decisive(note: str) -> bool:
+    """Return whether a note may change a decision: a warning, or one about an option whose default was assumed.
+
+    The latter starts with the option: '--max-num-seqs 256 is assumed, ...'.
+    """
+    return note.startswith((WARNING, "--"))
+
+
 def model_notes(model: ModelSpec) -> list[str]:
     """Return the model's own notes, and notes on an MLP or a vocabulary that its file does not have."""
     notes = list(model.notes)

@@ -14,6 +14,8 @@ from ..workload import Workload
 
 if TYPE_CHECKING:
     from ..check import Check
+    from ..serving.fit import Verdict
+    from .bar import Bar
 
 SUM = "the sum of its parts"
 QUOTIENT = "the first figure divided by the second"
@@ -111,11 +113,13 @@ class Table(NamedTuple):
         columns: Header and alignment of each column.
         rows: The cells of each row.
         strong: Indices of the rows to print in bold on a terminal.
+        code: Whether the rows are lines of a shell command.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     strong: frozenset[int] = frozenset()
+    code: bool = False
 
 
 class Report(NamedTuple):
@@ -135,6 +139,9 @@ class Report(NamedTuple):
         checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
         footer: Tables below the notes, such as the lines that an engine logs.
         answer: The answer in a sentence, below the heading; "" if the tables give it.
+        verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
+        bar: A bar below the heading.
+        shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
     """
 
     command: str
@@ -150,6 +157,16 @@ class Report(NamedTuple):
     checks: tuple[Check, ...] = ()
     footer: tuple[Table, ...] = ()
     answer: str = ""
+    verdict: Verdict | None = None
+    bar: Bar | None = None
+    shown_notes: tuple[str, ...] | None = None
+
+    @property
+    def note_blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The notes of the screen, in blocks that are separated by blank lines."""
+        if self.shown_notes is None:
+            return tuple((note,) for note in self.notes)
+        return (self.shown_notes,) if self.shown_notes else ()
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from .bar import Kind, printable
 from .explain import explain_figures
 from .notes import WARNING
 from .report import Report, Table
 from .text import WIDTH, table_lines, wrapped
+
+_VERDICT_STYLES = {None: "bold", "fits": "bold green", "may_not_fit": "bold yellow", "does_not_fit": "bold red"}
+_BAR_STYLES: dict[Kind | None, str] = {
+    None: "",
+    "weights": "blue",
+    "reserve": "yellow",
+    "range": "yellow",
+    "cache": "green",
+    "outside": "",
+}
 
 
 def print_report(report: Report, *, explain: bool = False) -> None:
@@ -25,23 +36,27 @@ def print_report(report: Report, *, explain: bool = False) -> None:
         for table in report.tables:
             console.print()
             _print_table(console, table)
-    for note in report.notes:
+    for notes in report.note_blocks:
         console.print()
-        for line in wrapped(note):
-            console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
+        for note in notes:
+            for line in wrapped(note):
+                console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
     for table in report.footer:
         console.print()
         _print_table(console, table)
 
 
 def _print_heading(console: Console, report: Report) -> None:
-    """Print the heading, and the answer if the report has one."""
+    """Print the heading, with its first words in bold, and the bar."""
     title, *facts = report.heading
-    name, gap, rest = title.partition("  ")
-    first, *others = wrapped(name + gap + rest)
-    console.print(Text.assemble((first[: len(name)], "bold"), first[len(name) :]))
+    name = title.partition(":" if report.verdict else "  ")[0]
+    first, *others = wrapped(title)
+    console.print(Text.assemble((first[: len(name)], _VERDICT_STYLES[report.verdict]), first[len(name) :]))
     for line in (*others, *(line for fact in facts for line in wrapped(fact))):
         console.print(Text(line, style="dim"))
+    for pieces in report.bar.lines() if report.bar else ():
+        texts = ((printable(piece.text, console.encoding), _BAR_STYLES[piece.kind]) for piece in pieces)
+        console.print(Text.assemble("  ", *texts))
     if report.answer:
         console.print()
         for line in wrapped(report.answer):

@@ -12,16 +12,21 @@ WIDTH = 80
 
 def render(report: Report, *, explain: bool = False) -> str:
     """Return the report in lines of at most 80 columns; only a longer word makes a longer line."""
-    blocks = ["\n".join(line for text in report.heading for line in wrapped(text))]
+    blocks = ["\n".join((*(line for text in report.heading for line in wrapped(text)), *bar_lines(report)))]
     if report.answer:
         blocks.append("\n".join(wrapped(report.answer)))
     if explain:
         blocks += ["\n".join(lines) for lines in explain_figures(report, WIDTH)]
     else:
         blocks += ["\n".join(table_lines(table)) for table in report.tables]
-    blocks += ["\n".join(wrapped(note, "  ")) for note in report.notes]
+    blocks += ["\n".join(line for note in notes for line in wrapped(note)) for notes in report.note_blocks]
     blocks += ["\n".join(table_lines(table)) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
+
+
+def bar_lines(report: Report) -> list[str]:
+    """Return the bar and its legend, indented; none without a bar."""
+    return ["  " + "".join(piece.text for piece in line) for line in report.bar.lines()] if report.bar else []
 
 
 def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:

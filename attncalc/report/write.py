@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import AttncalcError
 from ..units import truncate
+from .bar import printable
 from .formats import choose_format
 from .notes import WARNING
 from .report import Report
@@ -49,7 +50,7 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     else:
         try:
-            sys.stdout.write(text)
+            sys.stdout.write(printable(text, sys.stdout.encoding))
             sys.stdout.flush()
         except BrokenPipeError:  # the reader closed the pipe, as `head` does
             drop_output()

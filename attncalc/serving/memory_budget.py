@@ -9,7 +9,7 @@ from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from .request import ResolvedRequest
-from .reserve import Reserve, Share, estimated_reserve, given_reserve
+from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
 from .weights import Weights, multiplied_as, weights
 
 End = Literal["low", "expected", "high"]
@@ -97,6 +97,7 @@ def memory_budget(
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
     )
+    reserve_on_gpu = _as_logged(reserve_on_gpu, resolved)
     kv_memory = (
         named(usable, "usable", "bytes that the engine takes")
         - named(weights_on_gpu.total, "weights", "bytes of the weights")
@@ -148,4 +149,12 @@ def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, cont
     limits = resolved.limits(batch, context) or facts.limits
     args = dataclasses.replace(facts.args, sequences=resolved.slots(batch))
     facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
-    return estimated_reserve(resolved.engine, facts)
+    return _as_logged(estimated_reserve(resolved.engine, facts), resolved)
+
+
+def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
+    """Return the reserve with what a log shows beyond the estimate; as it is without a log."""
+    excess = resolved.request.logged_excess
+    if excess is None:
+        return reserve
+    return with_excess(reserve, excess.size, exact=excess.devices == resolved.devices)

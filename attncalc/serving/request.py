@@ -34,6 +34,18 @@ _RESOLVED = frozenset(
 """Fields of `EngineArgs` that `resolve` fills in itself."""
 
 
+class LoggedExcess(NamedTuple):
+    """What weights and reserve took beyond the estimate, as a start-up log shows.
+
+    Attributes:
+        size: Bytes on each GPU; negative if they took less.
+        devices: The number of GPUs of that start: with as many, the reserve has no range.
+    """
+
+    size: int
+    devices: int
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """Does a workload fit? Give either `gpu` or `kv_memory`; None means the default of the engine or the model.
@@ -52,6 +64,8 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
     """
 
     model: ModelSpec
@@ -67,6 +81,8 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    logged_excess: LoggedExcess | None = None
+    served_model: str | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""

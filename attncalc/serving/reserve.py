@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..engines import engine_defaults
 from ..engines.base import EngineArgs
 from ..engines.runtime import RuntimeFacts, RuntimeMemory
-from ..quantity import Quantity, symbol
+from ..quantity import Quantity, named, quantity, symbol
 from ..units import parse_decimal
 
 
@@ -62,3 +62,13 @@ def estimated_reserve(engine: str, facts: RuntimeFacts) -> Reserve:
     """Return the reserve for what the engine keeps in its share besides weights and cache, with its range."""
     runtime = engine_defaults(engine).runtime(facts)
     return Reserve(runtime.total, runtime.low, runtime.high, runtime)
+
+
+def with_excess(reserve: Reserve, excess: int, *, exact: bool) -> Reserve:
+    """Return the reserve with `excess` bytes that a log shows beyond the estimate; without a range if it is exact."""
+    total = quantity(
+        named(reserve.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")
+    )
+    if exact:
+        return reserve._replace(total=total, low=int(total), high=int(total))
+    return reserve._replace(total=total, low=reserve.low + excess, high=reserve.high + excess)

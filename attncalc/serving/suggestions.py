@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice, takewhile
 from typing import NamedTuple
 
 from ..errors import AttncalcError
@@ -11,7 +12,11 @@ from ..model import plural
 from ..units import count, dtype
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .request import ResolvedRequest, resolve
+from .reserve import parse_share
 from .weights import as_weights
+
+MAX_PAIRS = 2
+"""Pairs of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
 
 _FEW_TOKENS = 2048
 """Tokens per step to suggest: vLLM's default on small GPUs."""
@@ -32,81 +37,62 @@ class Suggestion(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change that has not been tried yet."""
+    """A change that has not been tried yet; `apply` returns the changed request."""
 
     words: str
     flag: str
-    request: FitRequest
+    apply: Callable[[FitRequest], FitRequest]
 
 
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
-    """Return the changes of which each makes the request fit for sure; () if it does already, or no change helps.
+    """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
 
-    Two changes are combined only if no single one is enough: narrow weights with a narrow cache, then a narrow cache
-    with more GPUs.
+    Changes on the same GPUs come first, then two of these together of which neither is enough. More GPUs, a shorter
+    context and a smaller batch follow.
     """
     if result.verdict == "fits":
         return ()
-    resolved = result.resolved
-    gpus = list(_working(_more_gpus(resolved), stop=True))
-    narrow = [*_working(_narrow_weights(resolved), stop=True), *_working(_narrow_cache(resolved), stop=True)]
-    if not narrow:
-        both = (
-            _Change("both smaller", f"{weights.flag} {cache.flag}", cache.request)
-            for weights in _narrow_weights(resolved)
-            for cache in _narrow_cache(resolve(weights.request))
-        )
-        narrow = list(_working(both, stop=True))
-    if not (gpus or narrow):
-        both = (
-            _Change(f"{more.words}, {cache.words}", f"{cache.flag} {more.flag}", more.request)
-            for cache in _narrow_cache(resolved)
-            for more in _more_gpus(resolve(cache.request))
-        )
-        gpus = list(_working(both, stop=True))
-    fewer = _working(_fewer_sequences(resolved), stop=True)
-    return (*fewer, *gpus, *narrow, *_working(_shorter_context(result)), *_working(_smaller_batch(result)))
+    resolved, request = result.resolved, result.request
+    kinds = [list(kind(resolved)) for kind in _ON_THE_SAME_GPUS]
+    too_small = [list(takewhile(lambda change: not _works(change, request), kind)) for kind in kinds]
+    single = [kind[len(small)] for kind, small in zip(kinds, too_small, strict=True) if len(small) < len(kind)]
+    pairs = list(islice(_pairs(too_small, request), MAX_PAIRS)) if len(single) < MAX_PAIRS else []
+    gpus = list(islice(_more_gpus(resolved), 1))
+    if not (gpus or single or pairs):
+        gpus = list(islice(_more_gpus_with_a_narrow_cache(resolved), 1))
+    changes = [*single, *pairs, *gpus, *_shorter_context(result), *_smaller_batch(result)]
+    return tuple(_fitting(changes, request))
 
 
-def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Suggestion]:
-    """Yield the changes that make the request fit; only the first one with `stop`."""
+def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Suggestion]:
+    """Yield the changes that make the request fit, with what fits then."""
     for change in changes:
         try:
-            result = fit(change.request)
+            result = fit(change.apply(request))
         except AttncalcError:  # this engine or this model does not support it
             continue
         if result.verdict == "fits":
             yield Suggestion(change.words, change.flag, result)
-            if stop:
-                return
 
 
-def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
-    current = resolved.gpus if resolved.whole_layers else resolved.devices
-    for request in with_other_gpus(resolved):
-        if (request.gpus or 1) > current and possible_verdict(request) == "fits":
-            tp = "" if resolved.whole_layers else f" --tp {request.tp}"
-            pp = f" --pp {request.pp}" if request.pp > 1 else ""
-            yield _Change(f"{count(request.gpus or 1)} GPUs", f"--gpus {request.gpus}{tp}{pp}", request)
+def _works(change: _Change, request: FitRequest) -> bool:
+    return possible_verdict(change.apply(request)) == "fits"
 
 
-def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
-    if resolved.gpu is None:
-        return
-    bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
-    for name in resolved.defaults.narrower_weight_dtypes:
-        if as_weights(name).bits < bits:
-            request = dataclasses.replace(resolved.request, weights_dtype=name)
-            yield _Change(f"weights in {name}", f"--weights-dtype {name}", request)
+def _both(one: _Change, other: _Change) -> _Change:
+    return _Change(
+        f"{one.words}, {other.words}", f"{one.flag} {other.flag}", lambda request: other.apply(one.apply(request))
+    )
 
 
-def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
-    args = resolved.args
-    bits = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
-    for name in resolved.defaults.narrower_cache_dtypes:
-        if dtype(name).bits < bits:
-            request = resolved.request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
-            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", request)
+def _pairs(kinds: Sequence[Sequence[_Change]], request: FitRequest) -> Iterator[_Change]:
+    """Yield two changes that make the request fit together, at most one pair for every two kinds of changes."""
+    for first, second in combinations(kinds, 2):
+        pairs = (_both(one, other) for one in first for other in second)
+        yield from islice((pair for pair in pairs if _works(pair, request)), 1)
+
+
+# The changes on the same GPUs, each kind from the smallest change to the largest
 
 
 def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -117,21 +103,90 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
     limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
     for sequences in resolved.defaults.fewer_sequences:
         if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
-            tokens = min(limits.tokens, _FEW_TOKENS)
-            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
             flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
-            request = resolved.request.with_engine_args(**changes)
-            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, request)
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, _with_limits(changes))
+
+
+def _with_limits(changes: Mapping[str, int]) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: request.with_engine_args(**changes)
+
+
+def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
+    for text in resolved.defaults.larger_shares:
+        larger, share = parse_share(text, ""), resolved.share
+        if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
+            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", _with_share(text))
+
+
+def _with_share(text: str) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: dataclasses.replace(request, gpu_memory_utilization=text)
+
+
+def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
+    args = resolved.args
+    bits = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
+    for name in resolved.defaults.narrower_cache_dtypes:
+        if dtype(name).bits < bits:
+            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", _with_cache_dtype(name))
+
+
+def _with_cache_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
+
+
+def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
+    if resolved.gpu is None:
+        return
+    bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
+    for name in resolved.defaults.narrower_weight_dtypes:
+        if as_weights(name).bits < bits:
+            yield _Change(f"weights in {name}", f"--weights-dtype {name}", _with_weights_dtype(name))
+
+
+def _with_weights_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: dataclasses.replace(request, weights_dtype=name)
+
+
+_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share)
+"""The kinds of changes that need no other GPUs. A larger share is last: the engine may run out of memory later."""
+
+
+# Other changes
+
+
+def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
+    current = resolved.gpus if resolved.whole_layers else resolved.devices
+    for request in with_other_gpus(resolved):
+        gpus = request.gpus or 1
+        if gpus > current and possible_verdict(request) == "fits":
+            replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
+            tp = "" if resolved.whole_layers else f" --tp {request.tp}"
+            pp = f" --pp {request.pp}" if request.pp > 1 else ""
+            words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
+            flag = f"--gpus {gpus * replicas}{tp}{pp}"
+            yield _Change(words, flag, _on_gpus_of(dataclasses.replace(request, gpus=gpus * replicas)))
+
+
+def _on_gpus_of(other: FitRequest) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: dataclasses.replace(request, gpus=other.gpus, tp=other.tp, pp=other.pp)
+
+
+def _more_gpus_with_a_narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
+    for cache in _narrow_cache(resolved):
+        for more in _more_gpus(resolve(cache.apply(resolved.request))):
+            yield _both(cache, more)
 
 
 def _shorter_context(result: FitResult) -> Iterator[_Change]:
     context, _ = sure_limits(result.resolved)
     if context:
-        request = result.request.with_workload(context=context)
-        yield _Change(f"{count(context)} tokens of context", f"--context {context}", request)
+        words = f"{count(context)} tokens of context"
+        yield _Change(words, f"--context {context}", lambda request: request.with_workload(context=context))
 
 
 def _smaller_batch(result: FitResult) -> Iterator[_Change]:
     _, batch = sure_limits(result.resolved)
     if batch:
-        yield _Change(plural(batch, "sequence"), f"--batch {batch}", result.request.with_workload(batch=batch))
+        yield _Change(plural(batch, "sequence"), f"--batch {batch}", lambda request: request.with_workload(batch=batch))

@@ -45,6 +45,7 @@ DEFAULTS = EngineDefaults(
     sglang_runtime,
     _mem_fraction_static,
     "--mem-fraction-static",
+    larger_shares=("0.8", "0.85", "0.88", "0.9", "0.92"),
     stage_sizes=stage_sizes,
     dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
     reads_kv_dtype=True,

@@ -55,6 +55,7 @@ DEFAULTS = EngineDefaults(
     _limits,
     runtime,
     _gpu_memory_utilization,
+    larger_shares=("0.95",),
     fewer_sequences=(128, 32, 8),
     refusal=refusal,
     checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,

@@ -1,182 +1,213 @@
-"""Reads a start-up log of vLLM: the engine's settings, and the figures that it printed about its cache.
+"""Reads a start-up log of vLLM: the engine's settings, and the figures that it printed about its memory.
 
 The lines are those of vllm/v1/engine/core.py ('Initializing a V1 LLM engine ... with config'),
-v1/worker/gpu_worker.py ('Available KV cache memory'), v1/core/kv_cache_utils.py, and of V0's
+v1/worker/gpu_worker.py ('Available KV cache memory', 'Free memory on device'), v1/core/kv_cache_utils.py, and of V0's
 executor/executor_base.py ('# GPU blocks') and worker/worker.py ('reserved for KV Cache').
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from ...errors import AttncalcError
-from ...units import truncate
+from ...units import GIB
+from ..startup_log import (
+    COUNT,
+    LogRefusal,
+    Printed,
+    StartupLog,
+    first,
+    gib,
+    last_start,
+    least,
+    most,
+    printed,
+    torch_out_of_memory,
+)
 
-_NUMBER = r"(\d[\d,_]{0,29})"
 _DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
-_SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ?GiB"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d+(?:\.\d+)*)")
-_BANNER = re.compile(r"(?:vLLM API server )?\bversion v?(\d+(?:\.\d+)+)")
-_MODEL = re.compile(r"\bmodel='([^']+)'|'model(?:_tag)?': '([^']+)'")
-_DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w+)'")
+_ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d{1,6}(?:\.\d{1,6})+)")
+_BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
+_ANY_VERSION = re.compile(r"\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
+_MODEL = re.compile(r"\bmodel='([^']{1,4096})'|'model(?:_tag)?': '([^']{1,4096})'")
+_DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w{1,80})'")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
-_RANKS = re.compile(r"\bworld_size=(\d+) rank=\d+")
+_RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
-_CACHE_SIZE = re.compile(r"KV cache size: \d|# \w+ blocks: \d|KV cache is needed")
+_NO_MEMORY = r"No available memory for the cache blocks"
+_OCCUPIED = r"is less than desired GPU memory utilization"
+_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+_OUTCOME = re.compile(
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_NO_MEMORY}|{_OCCUPIED}|{_OUT_OF_MEMORY}"
+)
 _RELEVANT = re.compile(
-    r"engine|version|args|KV|kv_|max_|model|parallel|block|padding|prefix|dtype|world_size|GiB|Available memory"
-    r"|Maximum concurrency"
+    r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
+    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b"
 )
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
+_AVAILABLE = gib(
+    r"Available KV cache memory: SIZE|memory reserved for KV Cache is SIZE|kv_cache_size=SIZE"
+    r"|larger than the available KV cache memory \(SIZE\)"
+)
+_IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
+_CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
+_CPU_BLOCKS = re.compile(r"# \w{1,20} blocks: (\d{1,15}), # CPU blocks: (\d{1,15})")
 _FIGURES = {
-    "available": re.compile(
-        rf"Available KV cache memory: {_SIZE}|memory reserved for KV Cache is {_SIZE}|kv_cache_size={_SIZE}"
-        rf"|larger than the available KV cache memory \({_SIZE}\)"
+    "kv_tokens": re.compile(rf"KV cache size: {COUNT} tokens"),
+    "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d{1,15})"),
+    # exact bytes: as an argument, as vllm-ascend prints them, or after the start (0.10.2 to 0.11)
+    "kv_memory": re.compile(
+        r"kv_cache_memory_bytes'?[=:] ?(\d{1,18})|Available memory: (\d{1,18}), total memory"
+        r"|Current kv cache memory in use is (\d{1,18}) bytes"
     ),
-    "kv_tokens": re.compile(rf"KV cache size: {_NUMBER} tokens"),
-    "concurrency": re.compile(rf"Maximum concurrency for {_NUMBER} tokens per request: {_DECIMAL}x"),
-    "cpu_blocks": re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)"),
-    "kv_blocks": re.compile(r"after num_gpu_blocks is: (\d+)"),
-    "kv_bytes_per_sequence": re.compile(rf"{_SIZE} KV cache is needed"),
-    # exact bytes: as an argument, or as vllm-ascend prints them
-    "kv_memory": re.compile(r"kv_cache_memory_bytes'?[=:] ?(\d+)|Available memory: (\d+), total memory"),
-    "max_context": re.compile(rf"estimated maximum model length is {_NUMBER}"),
-    "kv_block_size": re.compile(rf"Setting attention block size to {_NUMBER} tokens"),
+    "max_context": re.compile(rf"estimated maximum model length is {COUNT}"),
+    "kv_block_size": re.compile(rf"Setting attention block size to {COUNT} tokens"),
 }
 """The figures that are read, by the names that attncalc gives them in JSON, with the lines that contain them."""
-_SIZE_FIGURES = {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}
-"""A start-up log has at least one of these."""
+_NEEDED = gib(r"SIZE KV cache is needed")
+_BUDGET = {
+    "weights": gib(
+        r"(?:Model loading|Loading model weights) took SIZE|model weights take SIZE|SIZE for weight\b"
+        r"|weights memory: SIZE"
+    ),
+    "activations": gib(
+        r"PyTorch activation peak memory takes SIZE|SIZE for peak activation|torch peak memory increase: SIZE"
+    ),
+    "outside_torch": gib(
+        r"non_torch_memory takes SIZE|SIZE for non-torch memory|non-torch forward increase memory: SIZE"
+        r"|non_torch_memory=SIZE"
+    ),
+    "weights_and_outside": gib(r"SIZE for consumed memory"),
+    "cuda_graphs": gib(r"Estimated CUDA graph memory: SIZE|SIZE \(estimated\)"),
+    "captured_graphs": gib(
+        r"SIZE for CUDAGraph memory|CUDA graph pool memory: SIZE|Graph capturing finished in \d{1,9} secs?, took SIZE"
+    ),
+    "gpu_memory": gib(
+        r"Free memory on device (?:\S{1,20} )?\(\d{1,6}(?:\.\d{1,9})?/SIZE\)|total_gpu_memory \(SIZE\)"
+        r"|total_gpu_memory=SIZE|has a total capacity of SIZE"
+    ),
+    "free_memory": re.compile(r"Free memory on device (?:\S{1,20} )?\((\d{1,6}(?:\.\d{1,9})?)/"),
+}
+"""What is printed about the rest of the memory."""
 
 
 def _setting(*names: str) -> re.Pattern[str]:
     """Return a pattern for a setting in the engine's config (name=value) or in its arguments ('name': value)."""
-    return re.compile(rf"(?<!\w)'?(?:{'|'.join(names)})'?[=:] ?'?(?:torch\.)?(?!None|auto)([\w.]*\w)")
+    return re.compile(rf"(?<!\w)'?(?:{'|'.join(names)})'?[=:] ?'?(?:torch\.)?(?!None|auto)([\w.]{{0,40}}\w)")
+
+
+def _number(*names: str) -> re.Pattern[str]:
+    """Return a pattern for a setting that is a whole number."""
+    return re.compile(rf"(?<!\w)'?(?:{'|'.join(names)})'?[=:] ?(\d{{1,12}})(?![\w.])")
 
 
 _SETTINGS = {
-    "tp": _setting("tensor_parallel_size"),
-    "pp": _setting("pipeline_parallel_size"),
-    "dcp": _setting("decode_context_parallel_size"),
-    "context": re.compile(r"max_(?:seq|model)_len'?[=:] ?(\d+)|Using max model len (\d+)|max seq len \((\d+)\)"),
-    "kv_dtype": re.compile(r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w+)|Using (fp8)\w* data type to store kv cache"),
+    "tp": _number("tensor_parallel_size"),
+    "pp": _number("pipeline_parallel_size"),
+    "dcp": _number("decode_context_parallel_size"),
+    "context": re.compile(
+        r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
+    ),
+    "kv_dtype": re.compile(r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w{1,40})|Using (fp8)\w* data type to store kv cache"),
     "dtype": _setting("dtype"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
-    "max_num_batched_tokens": _setting("max_num_batched_tokens"),
-    "block_size": _setting("block_size"),
+    "max_num_batched_tokens": _number("max_num_batched_tokens"),
+    "max_num_seqs": _number("max_num_seqs"),
+    "gpu_memory_utilization": re.compile(
+        r"gpu_memory_utilization'?(?:[=:] ?| \()([01]?\.\d{1,6})|GPU memory utilization (?:is )?\(([01]?\.\d{1,6}),"
+    ),
+    "block_size": _number("block_size"),
     "swap_space": _setting("swap_space"),
     "mamba_ssm_cache_dtype": _setting("mamba_ssm_cache_dtype"),
-    "speculative_tokens": _setting("num_spec_tokens", "num_speculative_tokens"),
+    "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
 """The settings that are read, by the names of `EngineArgs` and `attncalc fit`."""
+_FLAGS = {"enforce_eager": re.compile(r"enforce_eager'?[=:] ?True")}
+_QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
+_WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
+"""{how a quantization method begins: the dtype of its weights, as far as the name decides it}."""
 
 
-class Printed(NamedTuple):
-    """A figure as the log prints it.
-
-    Attributes:
-        text: its digits, whose number shows how it was rounded.
-        line: the part of the line that has it.
-    """
-
-    text: str
-    line: str
-
-
-class Log(NamedTuple):
-    """The contents of a start-up log.
-
-    Attributes:
-        version: vLLM's version, "v0" for the old engine; None if the log does not have it.
-        model: the model as it was given to vLLM; None if the log does not have it.
-        settings: settings as text, by the names of `EngineArgs` and `attncalc fit`.
-        available: the GiB for the cache that each rank printed.
-        logged: the engine's figures by name.
-        starts: how often the engine started in this log; everything else is from its last start.
-    """
-
-    version: str | None
-    model: str | None
-    settings: dict[str, str]
-    available: tuple[Printed, ...]
-    logged: dict[str, Printed]
-    starts: int = 1
-
-
-def read_log(text: str, name: str) -> Log:
-    """Return the contents of the log `text`. The error names the file, `name`.
-
-    Raises AttncalcError if no line has the size of the cache.
-    """
-    lines, starts = _last_start([" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines()])
-    version, model, settings = _read_settings(lines)
-    available: list[Printed] = []
+def vllm_log(lines: Sequence[str]) -> StartupLog | None:
+    """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
+    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    version, model, settings = _read_settings(text)
     logged: dict[str, Printed] = {}
-    for line in lines:
-        for figure, pattern in _FIGURES.items():
-            match = pattern.search(line)
-            if not match:
-                continue
-            values = [value.replace(",", "").replace("_", "") for value in match.groups() if value]
-            if figure == "available":
-                available.append(Printed(values[0], match.group()))
-            elif figure == "concurrency":
-                settings["context"] = values[0]
-                _store_least(logged, figure, Printed(values[1], match.group()))
-            elif figure == "cpu_blocks":
-                version = "v0"
-                logged["kv_blocks"] = Printed(values[0], match.group())
-                logged["cpu_blocks"] = Printed(values[1], match.group())
-            else:
-                _store_least(logged, figure, Printed(values[0], match.group()))
-    if not logged.keys() & _SIZE_FIGURES:
-        raise AttncalcError(
-            f"{truncate(name)} is not a start-up log of vLLM: no line has the size of its cache",
-            "give a log with a line such as 'GPU KV cache size: 78,384 tokens' or '# GPU blocks: 507'",
-        )
-    return Log(version, model, settings, tuple(available), logged, starts)
+    for name, pattern in _FIGURES.items():
+        _store(logged, name, least(printed(pattern, text)))
+    _store(logged, "kv_bytes_per_sequence", least(printed(_NEEDED, text, GIB)))
+    concurrencies = [(match[1], Printed(match[2], match[0])) for match in _CONCURRENCY.finditer(text)]
+    if concurrencies:
+        settings["context"] = concurrencies[-1][0].replace(",", "").replace("_", "")
+        _store(logged, "concurrency", least(figure for _, figure in concurrencies))
+    if blocks := _CPU_BLOCKS.search(text):
+        version = "v0"
+        logged["kv_blocks"], logged["cpu_blocks"] = (Printed(blocks[i], blocks[0]) for i in (1, 2))
+    available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
+    budget: dict[str, Printed] = {}
+    for name, pattern in _BUDGET.items():
+        _store(budget, name, (least if name.endswith("memory") else most)(printed(pattern, text, GIB)))
+    refusal = _refusal(text, logged, available)
+    if refusal is None and not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
+        return None
+    return StartupLog(
+        engine="vllm",
+        version=version,
+        model=model,
+        settings=settings,
+        flags=frozenset(name for name, pattern in _FLAGS.items() if pattern.search(text)),
+        available=tuple(available),
+        logged=logged,
+        budget=budget,
+        refusal=refusal,
+        starts=starts,
+    )
 
 
-def _last_start(lines: list[str]) -> tuple[list[str], int]:
-    """Return the relevant lines of the last start that printed the size of its cache, and how many starts did."""
-    starts: list[list[str]] = [[]]
-    has_size = False
-    for line in filter(_RELEVANT.search, lines):
-        if has_size and _START.search(line):
-            starts.append([])
-            has_size = False
-        starts[-1].append(line)
-        has_size = has_size or _CACHE_SIZE.search(line) is not None
-    complete = [start for start in starts if any(map(_CACHE_SIZE.search, start))]
-    return (complete[-1], len(complete)) if complete else (starts[-1], 1)
+def _store(figures: dict[str, Printed], name: str, figure: Printed | None) -> None:
+    if figure is not None:
+        figures[name] = figure
 
 
-def _store_least(logged: dict[str, Printed], name: str, printed: Printed) -> None:
-    """Store the figure unless there is a smaller one: if ranks print different figures, the least applies to all."""
-    if name not in logged or float(printed.text) < float(logged[name].text):
-        logged[name] = printed
+def _read_settings(text: str) -> tuple[str | None, str | None, dict[str, str]]:
+    """Return the version, the model and the settings.
 
-
-def _read_settings(lines: list[str]) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return the version, the model and the settings."""
-    version = None
-    settings: dict[str, str] = {}
-    for line in lines:
-        if engine := _ENGINE.search(line):
-            version = "v0" if engine.group("engine") == "V0" else engine.group("version")
-        for name, pattern in _SETTINGS.items():
-            if match := pattern.search(line):
-                # the first line has the model's settings, a later one may have the drafter's
-                settings.setdefault(name, next(filter(None, match.groups())))
-        if _NO_PREFIXES.search(line):
-            settings["prefix_caching"] = "False"
+    The first mention of a setting is the model's; a later one may be its drafter's.
+    """
+    engine = _ENGINE.search(text)
+    version = first(_BANNER, text) or first(_ANY_VERSION, text)
+    if engine:
+        version = "v0" if engine["engine"] == "V0" else engine["version"]
+    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
+    settings = {name: value for name, value in found.items() if value is not None}
+    if _NO_PREFIXES.search(text):
+        settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
         settings["kv_dtype"] = "fp8"
-    text = "\n".join(lines)
     if drafter := _DRAFTER.search(text):
-        settings["speculative_layers"] = "1" if drafter.group(1).endswith(("mtp", "eagle", "eagle3")) else "0"
+        settings["speculative_layers"] = "1" if drafter[1].endswith(("mtp", "eagle", "eagle3")) else "0"
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
-        settings["tp"] = ranks.group(1)
-    banner, model = _BANNER.search(text), _MODEL.search(text)
-    return version or (banner and banner.group(1)), model and (model.group(1) or model.group(2)), settings
+        settings["tp"] = ranks[1]
+    method = first(_QUANTIZATION, text) or ""
+    weights = next((dtype for name, dtype in _WEIGHTS.items() if method.startswith(name)), None)
+    if weights:
+        settings["weights_dtype"] = weights
+    return version, first(_MODEL, text), settings
+
+
+def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
+    """Return why this start ended without an engine; None if it has the tokens of its cache and no memory ran out."""
+    started = logged.keys() & {"kv_tokens", "concurrency"}
+    if "kv_bytes_per_sequence" in logged and not started:
+        needed = logged["kv_bytes_per_sequence"]
+        return LogRefusal("too_small", needed.line)
+    failed = torch_out_of_memory(text, "sampler" if started else "")
+    if failed or started:
+        return failed
+    occupied = re.search(_OCCUPIED, text)
+    if occupied:
+        return LogRefusal("occupied", occupied[0])
+    empty = re.search(_NO_MEMORY, text)
+    none_left = next((figure.line for figure in available if figure.number <= 0), None)
+    message = empty[0] if empty else none_left
+    return LogRefusal("no_memory", message) if message else None

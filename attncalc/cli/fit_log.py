@@ -1,0 +1,179 @@
+"""The log of `attncalc fit --log`: reading the file, and what of its contents stands for options."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import load
+from ..config.gpus import gpu
+from ..config.hub import is_repo
+from ..config.presets import preset_names, preset_text
+from ..engines import engine_defaults
+from ..errors import AttncalcError
+from ..hardware import Gpu
+from ..units import GIB, truncate
+from . import fit_options as f
+from . import options as o
+
+if TYPE_CHECKING:
+    from ..engines.startup_log import StartupLog
+    from ..model import ModelSpec
+
+LIMIT = 1 << 26
+"""Bytes of a log that are read: 64 MiB, a thousand start-ups."""
+_NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
+_TIP = "give a file with what the engine printed when it started"
+
+
+def read_log_option(serving: f.ServingOptions) -> StartupLog | None:
+    """Return the start-up log; None if there is none.
+
+    Raises AttncalcError if it cannot be read, is no engine's start-up log, or cannot be combined with another option.
+    """
+    path = serving.log
+    if path is None:
+        return None
+    for name in _NOT_WITH_A_LOG:
+        if getattr(serving, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise AttncalcError(f"{option} cannot be combined with --log", "leave it out: the log has the memory")
+    if serving.engine == "all":
+        raise AttncalcError(
+            "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
+        )
+    from ..engines.log import read_log
+
+    log = read_log(_content(path), str(path))
+    if serving.engine not in (f.ServingOptions.engine, log.engine):
+        raise AttncalcError(
+            f"--engine {truncate(serving.engine)} cannot be combined with a log of {engine_defaults(log.engine).title}",
+            "leave --engine out: the log names the engine",
+        )
+    return log
+
+
+def _content(path: Path) -> bytes:
+    """Return the file's bytes. Raises AttncalcError if it cannot be read, or is longer than LIMIT."""
+    name = "standard input" if str(path) == "-" else truncate(path)
+    try:
+        data = _read(path)
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL, or a closed standard input
+        reason = getattr(error, "strerror", None) or "cannot be read"
+        raise AttncalcError(f"{name}: {reason.lower()}", _TIP) from None
+    if len(data) > LIMIT:
+        raise AttncalcError(f"{name}: longer than {LIMIT:,} bytes", "give the lines of the start-up only")
+    if not data.strip(b"\0 \t\r\n"):
+        raise AttncalcError(f"{name}: it is empty", _TIP)
+    return data
+
+
+def _read(path: Path) -> bytes:
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise ValueError
+        return sys.stdin.buffer.read(LIMIT + 1)
+    # a pipe that nobody writes to would never open without O_NONBLOCK
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb", buffering=0) as file:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.set_blocking(descriptor, True)
+        parts, size = [], 0
+        while size <= LIMIT and (part := file.read(1 << 20)):
+            parts.append(part)
+            size += len(part)
+    return b"".join(parts)
+
+
+def options_in_log(log: StartupLog) -> dict[str, str]:
+    """Return {option: text} of the arguments in the log; an option on the command line overrides them."""
+    texts = dict(log.settings)
+    if log.version is not None:
+        texts["engine_version"] = log.version
+    return texts
+
+
+def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:
+    """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
+    repository or folder.
+
+    Raises AttncalcError if there is none.
+    """
+    name = log.model
+    tip = "give the model: attncalc fit MODEL --log FILE"
+    if name is None:
+        raise AttncalcError("the log does not name the model", tip)
+    preset = _preset_of(name)
+    try:
+        if preset is None and not is_repo(name) and not (Path(name) / "config.json").is_file():
+            raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
+        spec = load(preset or name)
+    except (OSError, ValueError):
+        raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
+    except AttncalcError:
+        raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
+    return spec.with_attention(model.attention) if model.attention else spec
+
+
+def _preset_of(name: str) -> str | None:
+    """Return the preset whose name, title or source is `name`; None if there is none."""
+    if name in preset_names():
+        return name
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", name)  # the cache of huggingface_hub
+    repository = f"{cached[1]}/{cached[2]}" if cached else name.strip("/")
+    for preset in preset_names():
+        text = preset_text(preset)
+        if is_repo(repository) and re.search(
+            rf"huggingface\.co/{re.escape(repository)}(?![\w.-])", text, re.IGNORECASE
+        ):
+            return preset
+        title = re.search(r"^title: *(.+)$", text, re.MULTILINE)
+        if title and _letters(title[1]) == _letters(name):
+            return preset
+    return None
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def gpu_in_log(log: StartupLog, given: Gpu | None) -> Gpu | None:
+    """Return the GPU that was given, or that the log names, with the memory in the log; None if nothing is known."""
+    known = given
+    if given is None and log.gpu is not None:
+        words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
+        try:
+            known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None
+        except AttncalcError:
+            known = None
+    size = _memory_of(log)
+    if size is None or size <= 0:
+        return known
+    if known is not None:
+        return dataclasses.replace(known, memory=size, measured=True)
+    title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
+    return Gpu("logged", title, _vendor(log), memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())
+
+
+def _vendor(log: StartupLog) -> str:
+    """Return the GPU's vendor: NVIDIA unless the log has signs of AMD's."""
+    text = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
+    return "AMD" if any(sign in text for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
+
+
+def _memory_of(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU; of llama.cpp's, those that were free.
+
+    vLLM prints them. SGLang prints what is free after CUDA and communication have started, which take 0.55 GiB.
+    """
+    if "gpu_memory" in log.budget:
+        return log.budget["gpu_memory"].bytes
+    if log.engine == "vllm" or "free_memory" not in log.budget:
+        return None
+    free = log.budget["free_memory"].bytes
+    return free if log.engine == "llamacpp" else free + GIB * 55 // 100

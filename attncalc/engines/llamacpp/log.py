@@ -1,0 +1,168 @@
+"""Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not allocate.
+
+The lines are those of src/llama-context.cpp ('llama_context: n_ctx'), src/llama-kv-cache.cpp ('llama_kv_cache: size'),
+src/llama-model.cpp ('model buffer size') and ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed').
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ...units import is_dtype
+from ..startup_log import MIB, SIZE_MIB, LogRefusal, Printed, StartupLog, first, last_start, printed
+
+_START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
+_FAILED = r"cudaMalloc failed: out of memory|failed to allocate \w{1,20} buffer|unable to allocate \w{1,20} buffer"
+_FAILED_LINE = re.compile(rf"{_FAILED}|failed to allocate buffer for kv cache|failed to allocate compute pp buffers")
+_OUTCOME = re.compile(
+    rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|{_FAILED_LINE.pattern}"
+)
+_RELEVANT = re.compile(
+    r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
+    r"|general\.name"
+)
+_NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
+_FILE = re.compile(r"(?:loaded meta data .{0,80}? from |--model |-m )(\S{1,4096}\.gguf)")
+_VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
+_BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
+_SETTINGS = {
+    "n_ctx": re.compile(r"\bn_ctx += (\d{1,12})"),
+    "sequences": re.compile(r"\bn_seq_max += (\d{1,9})"),
+    "ubatch": re.compile(r"\bn_ubatch += (\d{1,9})"),
+    "flash_attn": re.compile(r"\bflash_attn += (\w{1,20})"),
+    "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
+    "kv_dtype_v": re.compile(r"\bV \((\w{1,20})\): |type_v = '(\w{1,20})'"),
+}
+_FLASH = {"1": "on", "enabled": "on", "0": "off", "disabled": "off", "auto": "auto"}
+_UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
+_WEIGHT_TYPE = re.compile(r"file type += (?:all )?(\w{2,20})")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
+_DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
+_FREE = re.compile(r"using device \S{1,40} \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free")
+_HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
+"""Not the buffers in host memory."""
+_BUFFER = (
+    rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
+)
+_CACHE = re.compile(
+    r"creating +(?P<kind>non-SWA|SWA|main|indexer) KV cache|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>"
+    r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
+)
+_TRIED = re.compile(
+    rf"allocating {SIZE_MIB} on device|failed to allocate \w{{1,20}} buffer of size (\d{{1,18}})"
+    r"|memory allocation of size (\d{1,18}) failed"
+)
+_KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
+
+
+def llamacpp_log(lines: Sequence[str]) -> StartupLog | None:
+    """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
+    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    logged = llamacpp_figures(text)
+    settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
+    refusal = _refusal(text, logged)
+    if refusal is None and not logged.keys() - {"n_ctx"}:
+        return None
+    budget: dict[str, Printed] = {}
+    for name, kind in (("model_buffer", "model"), ("compute_buffer", "compute")):
+        buffers = _buffers(kind, text)
+        if buffers:
+            budget[name] = max(buffers, key=lambda figure: figure.number)
+    host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
+    if host:
+        budget["host_compute_buffer"] = host[-1]
+    free, path = printed(_FREE, text, MIB), first(_FILE, text)
+    if free:
+        budget["free_memory"] = min(free, key=lambda figure: figure.number)
+    return StartupLog(
+        engine="llamacpp",
+        version=_version(text),
+        model=first(_NAME, text) or path,
+        path=path,
+        settings=settings,
+        flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),
+        logged=logged,
+        budget=budget,
+        refusal=refusal,
+        gpu=first(_DEVICE, text),
+        devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
+        starts=starts,
+    )
+
+
+def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
+    """Return the figures of predicted lines, for a comparison with those of a log."""
+    return llamacpp_figures(" ".join(" ".join(line.split()) for line in log_lines))
+
+
+def llamacpp_figures(text: str) -> dict[str, Printed]:
+    """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc predicts."""
+    figures: dict[str, Printed] = {}
+    name = "kv_size"
+    for match in _CACHE.finditer(text):
+        if match["kind"]:
+            name = _KINDS.get(match["kind"], "kv_size")
+        elif match["recurrent"]:
+            figures.setdefault("recurrent_size", Printed(match["states"], match[0], MIB))
+        else:
+            figures.setdefault(name, Printed(match["size"], match[0], MIB))
+            name = "kv_size"
+    if n_ctx := re.search(r"\bn_ctx += (\d{1,12})", text):
+        figures["n_ctx"] = Printed(n_ctx[1], n_ctx[0])
+    return figures
+
+
+def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
+    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
+    settings = {name: value for name, value in found.items() if value is not None}
+    if "flash_attn" in settings:
+        state = _FLASH.get(settings.pop("flash_attn"))
+        if state:
+            settings["flash_attn"] = state
+    slots = int(settings.get("sequences", "1")) or 1
+    n_ctx = int(settings.pop("n_ctx", "0"))
+    if n_ctx:
+        settings["context"] = str(max(1, n_ctx // slots))
+        settings["batch"] = str(slots)
+    if not has_cache:
+        settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
+    weights = first(_WEIGHT_TYPE, text)
+    if weights and is_dtype(weights):
+        settings["weights_dtype"] = weights.lower()
+    return settings
+
+
+def _version(text: str) -> str | None:
+    build = first(_VERSION, text) or first(_BUILD_NAME, text)
+    return f"b{int(build)}" if build and int(build) else None
+
+
+def _buffers(kind: str, text: str) -> list[Printed]:
+    """Return the buffers on GPUs, each GPU's last: a model's buffers come before its drafter's."""
+    return list(_last_buffers(kind, text).values())
+
+
+def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
+    pattern = re.compile(_BUFFER.replace("NAME", kind))
+    buffers: dict[str, Printed] = {}
+    for match in pattern.finditer(text):
+        buffers.setdefault(match[1], Printed(match[2], match[0], MIB))
+    return buffers
+
+
+def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
+    match = _FAILED_LINE.search(text)
+    if match is None:
+        return None
+    tried = None
+    if size := _TRIED.search(text):
+        tried = Printed(size[1], size[0], MIB) if size[1] else Printed(size[2] or size[3], size[0])
+    if "kv cache" in text[match.start() : match.start() + 2000]:
+        where = "cache"
+    elif "error loading model" in text or not logged:
+        where = "weights"
+    else:
+        where = "compute"
+    return LogRefusal("out_of_memory", match[0], tried, None, where)

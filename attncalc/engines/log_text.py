@@ -1,0 +1,98 @@
+"""The lines of a log, whatever wrote it down: a file, a terminal, docker or PowerShell.
+
+What is undone: UTF-16 and byte-order marks, colour codes, docker's and Kubernetes' JSON, and lines that a terminal
+wrapped at its width.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+LONGEST_LINE = 1 << 16
+"""Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
+_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}[A-Za-z]")
+_JSON_TEXTS = ("log", "message", "msg", "line")
+"""The keys under which log drivers keep the text of a line: docker's is `log`."""
+_NARROWEST, _WIDEST = 40, 400
+"""Columns of a terminal. The longest lines of other logs are longer or differ in length."""
+_BEGINNING = re.compile(
+    r"\s*(?:\(|\[|INFO|WARNING|ERROR|DEBUG|ValueError|RuntimeError|\d{2,4}[-:.]\d\d[-:. ]"
+    r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
+)
+"""How a line of a log begins, and the rest of a wrapped one hardly ever."""
+
+
+def lines_of(data: bytes) -> list[str]:
+    """Return the lines of a log, without colours and with single blanks."""
+    text = _decode(data)
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
+    if text.lstrip()[:1] == "{":
+        lines = _from_json(lines)
+    return [" ".join(line.split()) for line in _unwrapped(list(lines))]
+
+
+def _decode(data: bytes) -> str:
+    """Return the text; bytes that are none become replacement characters."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    start = data[:1000]
+    for encoding, nulls in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):  # ASCII in 16 bits
+        if len(start) > 8 and nulls.count(0) > 0.8 * len(nulls):
+            return data.decode(encoding, "replace")
+    return data.decode("utf-8", "replace")
+
+
+def _from_json(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the texts of lines of JSON; other lines unchanged.
+
+    docker splits long lines: all parts but the last have no line break.
+    """
+    part = ""
+    for line in lines:
+        text = _json_text(line)
+        if text is None:
+            yield line
+            continue
+        part = (part + text)[:LONGEST_LINE]
+        if text.endswith("\n") or not line.lstrip().startswith('{"log"'):
+            yield from part.splitlines()
+            part = ""
+    yield from part.splitlines()
+
+
+def _json_text(line: str) -> str | None:
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    texts = (data.get(key) for key in _JSON_TEXTS) if isinstance(data, dict) else ()
+    return next((text for text in texts if isinstance(text, str)), None)
+
+
+def _unwrapped(lines: list[str]) -> Iterator[str]:
+    """Yield the lines with those joined that a terminal wrapped.
+
+    In a wrapped log several lines are as long as the longest, and none is longer: they continue in the next line,
+    unless that begins as a new one.
+    """
+    widths = Counter(map(len, lines))
+    width = max(widths, default=0)
+    if widths[width] < 2 or not _NARROWEST <= width <= _WIDEST:
+        yield from lines
+        return
+    parts: list[str] = []
+    for line in lines:
+        if parts and (len(parts[-1]) < width or _BEGINNING.match(line)):
+            yield "".join(parts)
+            parts = []
+        parts.append(line)
+    yield "".join(parts)

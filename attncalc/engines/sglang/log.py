@@ -1,0 +1,162 @@
+"""Reads a start-up log of SGLang: its arguments, and what it printed about its memory.
+
+The lines are those of srt/model_executor/model_runner.py ('Load weight begin', 'Memory pool end', 'Capture cuda graph
+end'), srt/mem_cache/memory_pool.py ('KV Cache is allocated') and srt/managers/scheduler.py ('max_total_num_tokens=').
+What it prints as GB are GiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ...units import GIB
+from ..startup_log import (
+    COUNT,
+    LogRefusal,
+    Printed,
+    StartupLog,
+    first,
+    gib,
+    last_start,
+    least,
+    most,
+    printed,
+    torch_out_of_memory,
+)
+
+_START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
+_NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
+_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
+_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{_OUT_OF_MEMORY}")
+_RELEVANT = re.compile(
+    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
+)
+_ARGUMENT = r"(?<!\w)'?(?:NAMES)'?[=:] ?'?(?!None|auto)(VALUE)"
+
+
+def _argument(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
+    """Return a pattern for an argument in ServerArgs(name=value)."""
+    return re.compile(_ARGUMENT.replace("NAMES", names).replace("VALUE", value))
+
+
+_MODEL = re.compile(r"model_path='([^']{1,4096})'|--model(?:-path)? ([^\s']{1,4096})")
+_VERSION = re.compile(r"(?:sglang|SGLang)(?:[ =:]{1,3}| version )v?(\d{1,6}\.\d{1,6}\.\d{1,6})")
+_SETTINGS = {
+    "tp": _argument("tp_size|tp", r"\d{1,6}"),
+    "pp": _argument("pp_size|pp", r"\d{1,6}"),
+    "context": re.compile(r"context_len(?:gth)?'?[=:] ?(\d{1,12})"),
+    "dtype": re.compile(r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, dtype=torch\.(\w{1,40})"),
+    "kv_dtype": re.compile(r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"),
+    "gpu_memory_utilization": _argument("mem_fraction_static", r"[01]?\.\d{1,12}"),
+    "block_size": _argument("page_size", r"\d{1,6}"),
+    "swa_full_tokens_ratio": _argument("swa_full_tokens_ratio", r"\d{0,6}\.?\d{1,9}"),
+    "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
+    "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
+}
+_REQUESTS = _argument("max_running_requests", r"\d{1,12}")
+_LONGEST_ARGS = 30_000
+"""Characters of ServerArgs(...): some 10,000."""
+_FLAGS = {"disable_hybrid_swa_memory": re.compile(r"disable_hybrid_swa_memory=True")}
+_QUANTIZATION = re.compile(r"(?<!\w)quantization='(\w{1,40})'")
+_WEIGHTS = {"fp8": "fp8", "w8a8": "int8", "awq": "int4", "gptq": "int4"}
+_POOL = re.compile(
+    r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
+    r"{0,4}[\d.]{1,20} ?GB)?)"
+)
+_STATES = re.compile(r"Mamba Cache is allocated\.(.{0,200}?ssm_state size: ?[\d.]{1,20} ?GB)")
+_TOKENS = re.compile(rf"#tokens: {COUNT}")
+_NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
+_SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
+_STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_state size"}
+_BUDGET = {
+    "free_memory": gib(r"Load weight begin\. avail mem=SIZE"),
+    "weights": gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
+    "after_weights": gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
+    "after_cache": gib(r"Memory pool end\. avail mem=SIZE"),
+    "cuda_graphs": gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
+}
+
+
+def sglang_log(lines: Sequence[str]) -> StartupLog | None:
+    """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
+    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    logged = sglang_figures(text)
+    budget: dict[str, Printed] = {}
+    for name, pattern in _BUDGET.items():
+        figure = (least if name == "free_memory" else most)(printed(pattern, text, GIB))
+        if name == "weights" and figure is not None and not figure.number:
+            continue
+        if figure is not None:
+            budget[name] = figure
+    refusal = _refusal(text, started=bool(logged))
+    if refusal is None and not logged:
+        return None
+    return StartupLog(
+        engine="sglang",
+        version=first(_VERSION, text),
+        model=first(_MODEL, text),
+        settings=_settings(text),
+        flags=frozenset(name for name, pattern in _FLAGS.items() if pattern.search(text)),
+        logged=logged,
+        budget=budget,
+        refusal=refusal,
+        starts=starts,
+    )
+
+
+def _settings(text: str) -> dict[str, str]:
+    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
+    start = text.find("ServerArgs(")
+    if start >= 0:  # a later line has the number that SGLang made of it
+        found["max_running_requests"] = first(_REQUESTS, text[start : start + _LONGEST_ARGS])
+    settings = {name: value for name, value in found.items() if value is not None}
+    if settings.get("kv_dtype", "").startswith("fp4"):
+        settings["kv_dtype"] = "fp4"
+    method = first(_QUANTIZATION, text) or ""
+    weights = next((dtype for name, dtype in _WEIGHTS.items() if method.startswith(name)), None)
+    if weights:
+        settings["weights_dtype"] = weights
+    return settings
+
+
+def sglang_figures(text: str) -> dict[str, Printed]:
+    """Return the sizes of the pools in those lines: SGLang's own, or the ones that attncalc predicts."""
+    figures: dict[str, Printed] = {}
+    tokens = least(printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
+    for match in _POOL.finditer(text):
+        kind = match["kind"].strip().lower()
+        prefix = f"{kind}_" if kind else ""
+        if count := _TOKENS.search(match["rest"]):
+            _keep(figures, f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
+        _sizes(figures, prefix, _SIZES, match["rest"])
+    if states := _STATES.search(text):
+        if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[1]):
+            _keep(figures, "state_slots", Printed(slots[1].replace(",", ""), states[0]))
+        _sizes(figures, "", _STATE_SIZES, states[1])
+    if tokens is not None and "kv_tokens" not in figures and "full_kv_tokens" not in figures:
+        figures["kv_tokens"] = tokens
+    return figures
+
+
+def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], text: str) -> None:
+    for name, label in labels.items():
+        if size := re.search(rf"(?<!\w){label}{_NUMBER}", text):
+            _keep(figures, prefix + name, Printed(size[1], size[0], GIB))
+
+
+def _keep(figures: dict[str, Printed], name: str, figure: Printed) -> None:
+    """Keep the first figure: later ones are of other ranks, or of a drafter."""
+    figures.setdefault(name, figure)
+
+
+def _refusal(text: str, *, started: bool) -> LogRefusal | None:
+    if failed := torch_out_of_memory(text, "graphs" if started else ""):
+        return failed
+    match = re.search(_NO_MEMORY, text)
+    return LogRefusal("no_memory", match[0]) if match and not started else None
+
+
+def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
+    """Return the figures of predicted lines, for a comparison with those of a log."""
+    return sglang_figures(" ".join(log_lines))

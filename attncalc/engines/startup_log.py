@@ -1,0 +1,180 @@
+"""What a start-up log of an engine contains: its arguments, the figures that it printed, and why it did not start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from ..units import GIB
+
+MIB = 2**20
+SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
+"""A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
+SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
+COUNT = r"(\d[\d,_]{0,29})"
+_MOST = 1 << 22
+"""Characters of relevant lines that are searched: a start-up has some tens of thousands."""
+
+
+class Printed(NamedTuple):
+    """A figure as the log prints it.
+
+    Attributes:
+        text: its digits, whose number shows how it was rounded.
+        line: the part of the line that has it.
+        unit: bytes of the unit that it is printed in; 1 for bytes and for counts.
+    """
+
+    text: str
+    line: str
+    unit: int = 1
+
+    @property
+    def number(self) -> Fraction:
+        """The figure in its own unit."""
+        return Fraction(self.text)
+
+    @property
+    def bytes(self) -> int:
+        """The size in bytes, rounded down."""
+        return int(self.number * self.unit)
+
+    @property
+    def half(self) -> int:
+        """Bytes by which the size may differ from what is printed: half of the last digit, rounded up.
+
+        At most 0.005 GiB, because "4.8" is 4.80 without its zero. 5.625 GiB may be printed as 5.62 or as 5.63.
+        """
+        if self.unit == 1:
+            return 0
+        digits = max(2, len(self.text.partition(".")[2]))
+        return int(Fraction(self.unit, 2 * 10**digits)) + 1
+
+
+class LogRefusal(NamedTuple):
+    """Why the engine did not start, as its log says it.
+
+    Attributes:
+        kind: 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none,
+            'out_of_memory' if an allocation failed, 'occupied' if other processes hold the memory.
+        line: the message.
+        tried: the size of the allocation that failed.
+        free: what was free then.
+        where: what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it.
+    """
+
+    kind: Literal["too_small", "no_memory", "out_of_memory", "occupied"]
+    line: str
+    tried: Printed | None = None
+    free: Printed | None = None
+    where: str = ""
+
+
+class StartupLog(NamedTuple):
+    """The contents of a start-up log.
+
+    Attributes:
+        engine: the engine that wrote it, by attncalc's name.
+        version: its version, "v0" for vLLM's old engine; None if the log does not have it.
+        model: the model as it was given to the engine; None if the log does not have it.
+        settings: settings as text, by the names of `EngineArgs` and `attncalc fit`.
+        flags: the flags that are set, by the names of `EngineArgs`.
+        available: the memory for the cache that each rank printed.
+        logged: the figures of the cache by name: they follow exactly from the memory and the settings.
+        budget: what was printed of everything else in the GPU's memory, by name.
+        refusal: why the engine did not start; None if it did.
+        path: the file of the model, if the log has it besides its name.
+        gpu: the GPU's name as printed.
+        devices: the number of GPUs that the log lists, or 0.
+        starts: how often the engine started in this log; everything else is from its last start.
+    """
+
+    engine: str
+    version: str | None
+    model: str | None
+    settings: dict[str, str]
+    flags: frozenset[str] = frozenset()
+    available: tuple[Printed, ...] = ()
+    logged: Mapping[str, Printed] = {}
+    budget: Mapping[str, Printed] = {}
+    refusal: LogRefusal | None = None
+    path: str | None = None
+    gpu: str | None = None
+    devices: int = 0
+    starts: int = 1
+
+    @property
+    def served(self) -> str | None:
+        """What the engine loaded, to start it again: a path or a repository; None if the log does not have it."""
+        return self.path or (None if self.engine == "llamacpp" else self.model)
+
+
+def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]) -> tuple[str, int]:
+    """Return the lines of the last start with an outcome, joined by blanks, and how many starts had one.
+
+    Args:
+        lines: the relevant lines of the log.
+        start: matches the lines with which a start begins.
+        outcome: matches the lines that a start ends with: the size of its cache, or why it has none.
+    """
+    starts: list[list[str]] = [[]]
+    ended = False
+    for line in lines:
+        if ended and start.search(line):
+            starts.append([])
+            ended = False
+        starts[-1].append(line)
+        ended = ended or outcome.search(line) is not None
+    complete = [lines for lines in starts if any(map(outcome.search, lines))]
+    text = " ".join(complete[-1] if complete else starts[-1])
+    if len(text) > _MOST:
+        text = f"{text[: _MOST // 2]} {text[-_MOST // 2 :]}"
+    return text, max(1, len(complete))
+
+
+def first(pattern: re.Pattern[str], text: str) -> str | None:
+    """Return the first group that matched, of the first match; None without a match."""
+    match = pattern.search(text)
+    return next((group for group in match.groups() if group), None) if match else None
+
+
+def printed(pattern: re.Pattern[str], text: str, unit: int = 1) -> list[Printed]:
+    """Return the figure of every match: its first group that matched, without separators of thousands."""
+    return [
+        Printed(next(group for group in match.groups() if group).replace(",", "").replace("_", ""), match[0], unit)
+        for match in pattern.finditer(text)
+    ]
+
+
+def least(figures: Iterable[Printed]) -> Printed | None:
+    """Return the smallest figure: if ranks print different ones, the least applies to all. None without any."""
+    return min(figures, key=lambda figure: figure.number, default=None)
+
+
+def most(figures: Iterable[Printed]) -> Printed | None:
+    """Return the largest figure; None without any."""
+    return max(figures, key=lambda figure: figure.number, default=None)
+
+
+def gib(pattern: str) -> re.Pattern[str]:
+    """Return a compiled pattern in which S is a size in GiB."""
+    return re.compile(pattern.replace("SIZE", SIZE))
+
+
+_TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
+_FREE = re.compile(r"of which (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is free")
+
+
+def torch_out_of_memory(text: str, where: str) -> LogRefusal | None:
+    """Return what PyTorch says when an allocation fails; None if none did."""
+    match = re.search(r"(?:CUDA|HIP) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough", text)
+    if match is None:
+        return None
+    return LogRefusal("out_of_memory", match[0], _amount(_TRIED, text), _amount(_FREE, text), where)
+
+
+def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
+    match = pattern.search(text)
+    return Printed(match[1], match[0], GIB if match[2] == "G" else MIB) if match else None

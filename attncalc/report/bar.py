@@ -1,0 +1,105 @@
+"""A bar of text: how weights, reserve and cache share the memory of a GPU.
+
+It is drawn with block characters. `printable` replaces them by ASCII where an output's encoding has none.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from ..units import GIB
+
+WIDTH = 60
+"""Columns of a bar."""
+Kind = Literal["weights", "reserve", "range", "cache", "outside"]
+MARKS: dict[Kind, str] = {"weights": "█", "reserve": "▓", "range": "▒", "cache": "░", "outside": " "}
+_ASCII = str.maketrans({"█": "#", "▓": "=", "▒": "-", "░": "."})
+
+
+class Piece(NamedTuple):
+    """Text of one kind, which a terminal prints in the kind's colour; `kind` is None for other text."""
+
+    text: str
+    kind: Kind | None = None
+
+
+Line = tuple[Piece, ...]
+
+
+class Bar(NamedTuple):
+    """The memory of one GPU, in bytes.
+
+    Attributes:
+        memory: What software sees of the GPU's memory.
+        usable: What the engine may use of it.
+        share: That share as text: '0.92'.
+        weights: The weights.
+        reserve: The least and the most that the engine keeps besides weights and cache.
+        cache: The least and the most that is left for the cache.
+    """
+
+    memory: int
+    usable: int
+    share: str
+    weights: int
+    reserve: tuple[int, int]
+    cache: tuple[int, int]
+
+    def lines(self) -> tuple[Line, ...]:
+        """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
+        low, high = self.reserve
+        reserve = MARKS["reserve"] * (low > 0) + MARKS["range"] * (high > low)
+        legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {_gib(self.weights)}   ")]
+        if reserve:
+            legend += [Piece(reserve, "reserve"), Piece(f" reserve {_range(low, high)}   ")]
+        legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {_range(*self.cache)}   GiB")]
+        return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self._limits()),))
+
+    def _cells(self) -> Line:
+        """Return the cells of the bar, with a '|' where the engine's share ends.
+
+        A bar of weights that exceed the memory is as long as they are: [####|#######].
+        """
+        low, high = self.reserve
+        ends: list[tuple[Kind, int]] = [
+            ("weights", self.weights),
+            ("reserve", self.weights + low),
+            ("range", self.weights + high),
+            ("cache", self.usable),
+        ]
+        length = max(self.memory, self.weights + high)
+        middles = [(2 * i + 1) * length for i in range(WIDTH)]  # of each cell, times 2 * WIDTH
+        kinds: list[Kind] = [
+            next((kind for kind, end in ends if middle < 2 * WIDTH * end), "outside") for middle in middles
+        ]
+        limit = sum(middle < 2 * WIDTH * self.usable for middle in middles)
+        parts = (kinds[:limit], kinds[limit:]) if self.usable < length else (kinds,)
+        pieces = [[Piece(MARKS[kind] * len(list(cells)), kind) for kind, cells in groupby(part)] for part in parts]
+        return (*pieces[0], *(Piece("|"), *pieces[1])) if len(pieces) > 1 else tuple(pieces[0])
+
+    def _limits(self) -> str:
+        outside = self.memory - self.usable
+        if not outside:
+            return f"of {_gib(self.memory)} GiB"
+        return (
+            f"of {_gib(self.usable)} GiB, {self.share} of the GPU's {_gib(self.memory)}; {_gib(outside)} stay outside"
+        )
+
+
+def printable(text: str, encoding: str | None) -> str:
+    """Return the text with ASCII in place of block characters if the encoding lacks them (ascii, cp1252)."""
+    try:
+        text.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_ASCII)
+    return text
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"
+
+
+def _range(low: int, high: int) -> str:
+    """Return '4.1 to 4.6', or one figure if both ends print the same."""
+    return _gib(low) if _gib(low) == _gib(high) else f"{_gib(low)} to {_gib(high)}"

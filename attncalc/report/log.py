@@ -1,0 +1,205 @@
+"""The report of `attncalc fit --log`: a start-up log beside the prediction, and why the engine did not start."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..check import Check
+from ..engines.startup_log import StartupLog
+from ..quantity import Quantity
+from ..serving.fit import fit
+from ..serving.launch import launch_command
+from ..serving.log_check import Estimate, LogComparison, compare
+from ..serving.log_doctor import Diagnosis, diagnose
+from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..serving.suggestions import Suggestion
+from ..units import BYTES, count, human
+from .fit import (
+    aligned,
+    budget_table,
+    command_table,
+    detail_figures,
+    fit_report,
+    gib_range,
+    lines_table,
+    model_heading,
+    pool_table,
+)
+from .report import LABEL, Column, Report, Table, times
+from .text import WIDTH, wrapped
+
+
+def log_report(request: FitRequest, log: StartupLog) -> Report:
+    """Return the log's figures and the predicted ones; `extra["agrees"]` is whether all of the cache's agree.
+
+    The request has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
+    """
+    if log.engine == "vllm" and request.workload.context > (request.model.max_context or request.workload.context):
+        # an engine that wrote a log was not refused for its context
+        request = request.with_engine_args(allow_long_max_model_len=True)
+    comparison = compare(request, log)
+    version = comparison.request.engine_args.get("engine_version")
+    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory)
+    report, result = fit_report(comparison.request), fit(comparison.request)
+    tables = [lines_table([_verdict(comparison, diagnosis)], strong=True)]
+    if diagnosis:
+        tables += _changes(diagnosis)
+    if comparison.checks:
+        tables.append(_checks_table(comparison))
+    if comparison.estimates:
+        tables.append(_estimates_table(comparison.estimates))
+    if diagnosis is None:
+        details = detail_figures(result, report.figures)
+        tables += aligned(budget_table(result, report.figures), pool_table(result, report.figures, details))
+    return report._replace(
+        heading=model_heading(result),
+        verdict=None,
+        shown_notes=None,
+        tables=tuple(tables),
+        notes=(
+            *(diagnosis.notes if diagnosis else ()),
+            *_notes(comparison, resolve(comparison.request), log),
+            *(report.notes if diagnosis is None else ()),
+        ),
+        checks=comparison.checks,
+        extra={**report.extra, **_facts(comparison, diagnosis, log)},
+        footer=(),  # the log has the engine's own lines
+    )
+
+
+def _facts(comparison: LogComparison, diagnosis: Diagnosis | None, log: StartupLog) -> dict[str, Any]:
+    """Return the keys of JSON that only a log has."""
+    changes = diagnosis.changes if diagnosis else ()
+    summary = {"fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason} if diagnosis else {}
+    return {
+        **summary,
+        "agrees": comparison.agrees and diagnosis is None,
+        "checks": [check.facts() for check in comparison.checks],
+        "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
+        "refusal": None
+        if diagnosis is None
+        else {
+            "kind": log.refusal.kind if log.refusal else None,
+            "message": diagnosis.message,
+            "reason": diagnosis.reason,
+            "missing": diagnosis.missing,
+        },
+        "suggestions": [
+            {
+                "change": change.change,
+                "flag": change.flag,
+                "concurrency": float(change.result.pool.concurrency),
+                "max_batch": None if change.result.max_batch is None else int(change.result.max_batch),
+                "launch_command": _command(change),
+            }
+            for change in changes
+        ],
+    }
+
+
+def _verdict(comparison: LogComparison, diagnosis: Diagnosis | None) -> str:
+    if diagnosis:
+        return f"DID NOT START: {diagnosis.reason}"
+    if not comparison.checks:
+        return "NOTHING TO COMPARE: the log has no figures of the cache."
+    if comparison.agrees:
+        return "AGREES: all figures are within the log's rounding."
+    return "DIFFERS: see the figures below."
+
+
+def _changes(diagnosis: Diagnosis) -> list[Table]:
+    """Return the tables of the changes with which the engine would start."""
+    if not diagnosis.changes:
+        return [Table((LABEL,), (("No change of GPUs, dtypes, context or batch is known to make it start.",),))]
+    columns = (Column("starts with", "left"), Column("concurrent requests"))
+    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in diagnosis.changes)
+    tables = [Table(columns, tuple(rows))]
+    for change in diagnosis.changes:
+        tables += command_table(_command(change), f"with {change.flag}:")
+    return tables
+
+
+def _command(change: Suggestion) -> str | None:
+    """Return the command with the change. The memory that the log has for the cache is no argument of it."""
+    resolved = change.result.resolved
+    return launch_command(resolved._replace(request=dataclasses.replace(resolved.request, kv_memory=None)))
+
+
+def _checks_table(comparison: LogComparison) -> Table:
+    memory = comparison.memory
+    source = LABEL._replace(header="\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2)) if memory else "")
+    columns = (source, Column("predicted"), Column("logged"), Column("", "left"))
+    return Table(
+        columns,
+        tuple(
+            (check.label, _cell(check, check.predicted), _cell(check, check.measured), _agreement(check))
+            for check in comparison.checks
+        ),
+    )
+
+
+def _cell(check: Check, value: int | float) -> str:
+    if check.unit == BYTES:
+        return human(int(value), BYTES)
+    return f"{value:,.2f}" if check.name == "concurrency" else count(int(value))
+
+
+def _agreement(check: Check) -> str:
+    if not check.ok:
+        return f"differs by {_cell(check, abs(check.difference))}"
+    if check.unit == BYTES:
+        return "agrees"
+    return f"agrees, within {_cell(check, check.tolerance)}" if check.tolerance else "agrees"
+
+
+def _estimates_table(estimates: tuple[Estimate, ...]) -> Table:
+    columns = (LABEL._replace(header="estimates"), Column("predicted"), Column("logged"), Column("", "left"))
+    return Table(
+        columns,
+        tuple(
+            (
+                estimate.label,
+                gib_range(estimate.low, estimate.high) or human(Quantity(estimate.expected), BYTES),
+                human(Quantity(max(0, estimate.logged)), BYTES),
+                _place(estimate),
+            )
+            for estimate in estimates
+        ),
+    )
+
+
+def _place(estimate: Estimate) -> str:
+    """Return where the logged size is: an estimate is not wrong inside its range."""
+    if estimate.inside:
+        return "in the range"
+    if estimate.logged < estimate.low:
+        return f"{human(Quantity(estimate.low - estimate.logged), BYTES)} below"
+    return f"{human(Quantity(estimate.logged - estimate.high), BYTES)} above"
+
+
+def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:
+    notes = []
+    if comparison.guessed and comparison.checks:
+        version = resolved.args.engine_version
+        if comparison.agrees:
+            notes.append(f"The log has no version: {version} is the newest with which all figures agree.")
+        else:
+            notes.append(
+                f"The log has no version: no known one agrees, so the newest, {version}, is compared; "
+                "--engine-version sets another."
+            )
+    if log.starts > 1:
+        notes.append(f"The log has {log.starts} starts: the last is compared.")
+    if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
+        notes.append(
+            "The log's weights are of another size than estimated: --weights-dtype sets the dtype of a quantized "
+            "checkpoint; encoders and padding may not be counted."
+        )
+    if comparison.agrees:
+        return notes
+    if log.model:
+        notes.append(f"The log is of '{log.model}', and the prediction of {resolved.request.model.title}.")
+    if log.engine == "vllm" and len(log.available) < resolved.devices:
+        notes.append("The log has the memory of one rank; the rank with the least memory limits the blocks.")
+    return [*notes, "An argument that is not in the log may differ: give it as an option, which goes before the log."]

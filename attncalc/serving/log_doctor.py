@@ -1,0 +1,208 @@
+"""Why an engine did not start, as its log says it, and the changes with which it would."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ..engines.startup_log import LogRefusal, StartupLog
+from ..errors import AttncalcError
+from ..quantity import Quantity
+from ..units import BYTES, GIB, count, human
+from .fit import FitResult, fit
+from .log_check import LogMemory, without_gpu
+from .request import FitRequest, LoggedExcess
+from .reserve import parse_share
+from .suggestions import Suggestion, suggestions
+
+_MARGIN = GIB // 4
+"""Bytes that should stay free beyond an allocation that failed after the cache was there."""
+
+
+class Diagnosis(NamedTuple):
+    """Why an engine did not start.
+
+    Attributes:
+        reason: What is missing, as a sentence.
+        missing: Bytes per GPU that are missing; None if the log and the estimate do not say it.
+        changes: The changes with which it would start, the cheapest first.
+        notes: What the diagnosis rests on, one sentence each.
+        message: The engine's own message.
+    """
+
+    reason: str
+    missing: int | None
+    changes: tuple[Suggestion, ...]
+    notes: tuple[str, ...]
+    message: str
+
+
+def diagnose(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> Diagnosis | None:
+    """Return why the engine did not start; None if it did.
+
+    Args:
+        request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
+        log: What the engine printed.
+        memory: The memory for the cache that it printed, or that follows from its figures.
+
+    Raises AttncalcError as `fit` does.
+    """
+    refusal = log.refusal
+    if refusal is None:
+        return None
+    if refusal.kind == "occupied":
+        return _occupied(request, log, refusal)
+    if refusal.where in ("sampler", "graphs"):
+        return _after_the_cache(request, refusal)
+    available = _available(request, log, memory)
+    if request.gpu is None:
+        return _without_gpu(request, refusal, available)
+    return _with_gpu(request, log, refusal, available)
+
+
+def _available(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> int | None:
+    """Return the bytes that the engine had for the cache, negative if weights and reserve were too large.
+
+    None if the log does not say it. SGLang has f A0 - W: what is free after the weights, less 1 - f of what was before.
+    """
+    if log.engine == "vllm":
+        return memory.printed if memory else None
+    before, after = log.budget.get("free_memory"), log.budget.get("after_weights")
+    if log.engine == "sglang" and before and after and request.gpu and request.gpu_memory_utilization:
+        share = parse_share(str(request.gpu_memory_utilization), "--mem-fraction-static")
+        outside = share.denominator - share.numerator
+        return after.bytes - before.bytes * outside // share.denominator
+    return None
+
+
+def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None) -> Diagnosis:
+    notes = (
+        "The log does not name the GPU's memory. With --gpu, changes of the weights, the share and the number of GPUs "
+        "are computed too.",
+    )
+    if available is None:
+        return Diagnosis(f"The memory of the GPU was not enough: {refusal.line}.", None, (), notes, refusal.line)
+    result = fit(without_gpu(request, available))
+    missing = int(result.needed) - available
+    return Diagnosis(_reason(result, available, missing), missing, suggestions(result), notes, refusal.line)
+
+
+def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
+    """Return the changes, computed from the log's own figures where it has them, else from the estimate."""
+    estimate = fit(request)
+    excess = _excess(estimate, log, available)
+    if excess is None:
+        missing = int(estimate.needed) - estimate.budget.room()
+        notes = ["The log does not say how much memory was left: the changes rest on the estimate."]
+        if missing <= 0:
+            notes = ["By the estimate it fits: other processes may use the GPU's memory, or the log's settings differ."]
+        if refusal.tried and refusal.free:
+            reason = f"An allocation of {_size(refusal.tried.bytes)} failed, {_size(refusal.free.bytes)} were free."
+        else:
+            reason = _reason(estimate, estimate.budget.room(), missing)
+        changes = suggestions(estimate)
+        return Diagnosis(reason, missing if missing > 0 else None, changes, tuple(notes), refusal.line)
+    logged = LoggedExcess(excess, estimate.resolved.devices)
+    result = fit(dataclasses.replace(request, logged_excess=logged))
+    room = result.budget.room()
+    missing = int(result.needed) - room
+    notes = [
+        f"The log's weights and runtime memory are {_size(abs(excess))} "
+        f"{'larger' if excess > 0 else 'smaller'} than the estimate; the changes are computed with the log's."
+    ]
+    return Diagnosis(_reason(result, room, missing), max(0, missing), suggestions(result), tuple(notes), refusal.line)
+
+
+def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
+    """Return the bytes that weights and reserve took beyond the estimate; None if the log does not say it."""
+    if available is not None:
+        return estimate.budget.room() - available
+    loaded = log.budget.get("model_buffer") if log.devices <= 1 else None
+    if loaded is not None and estimate.budget.weights is not None:
+        return loaded.bytes - int(estimate.budget.weights.total)
+    return None
+
+
+def _occupied(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
+    """Return the largest share that is free, and what else has to change with it."""
+    free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
+    if free is None or total is None or not total.number or request.gpu is None:
+        return Diagnosis("Other processes use the memory of the GPU.", None, (), (), refusal.line)
+    # free_memory has no unit of its own: it is printed before "/total GiB"
+    free_bytes = int(free.number * GIB)
+    hundredths = int(100 * free.number / total.number)
+    reason = f"Other processes use {_size(total.bytes - free_bytes)} of the GPU: {_size(free_bytes)} are free."
+    share = f"0.{hundredths:02d}" if 0 < hundredths < 100 else None
+    if share is None:
+        return Diagnosis(reason, None, (), (), refusal.line)
+    result = fit(dataclasses.replace(request, gpu_memory_utilization=share))
+    note = f"End the other processes, or give vLLM the share that is free: --gpu-memory-utilization {share}."
+    smaller = Suggestion(f"{share} of the GPU's memory", f"--gpu-memory-utilization {share}", result)
+    if result.verdict == "fits":
+        return Diagnosis(reason, None, (smaller,), (note,), refusal.line)
+    changes = tuple(
+        change._replace(
+            flag=f"--gpu-memory-utilization {share} {change.flag}", change=f"{smaller.change}, {change.change}"
+        )
+        for change in suggestions(result)
+        if "--gpu-memory-utilization" not in change.flag
+    )
+    return Diagnosis(reason, None, changes, (note,), refusal.line)
+
+
+def _after_the_cache(request: FitRequest, refusal: LogRefusal) -> Diagnosis:
+    """Return smaller shares and fewer sequences: the cache left too little for what comes after it."""
+    reason = "The cache left too little memory for what follows it: the warm-up of the sampler, or graphs."
+    missing = None
+    if refusal.tried and refusal.free:
+        missing = max(0, refusal.tried.bytes - refusal.free.bytes)
+        reason = f"{reason[:-1]}. {_size(refusal.tried.bytes)} were wanted, {_size(refusal.free.bytes)} were free."
+    if request.gpu is None:
+        note = "A smaller share leaves more; with --gpu, the share is computed."
+        return Diagnosis(reason, missing, (), (note,), refusal.line)
+    result = fit(request)
+    changes = [_smaller_share(result, missing or _MARGIN), _fewer_sequences(result)]
+    return Diagnosis(reason, missing, tuple(change for change in changes if change), (), refusal.line)
+
+
+def _smaller_share(result: FitResult, missing: int) -> Suggestion | None:
+    share, gpu = result.budget.share, result.resolved.gpu
+    if share is None or gpu is None:
+        return None
+    left = share.numerator * gpu.memory // share.denominator - missing - _MARGIN
+    hundredths = 100 * left // gpu.memory
+    if hundredths < 1:
+        return None
+    text = f"0.{hundredths:02d}"
+    changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=text))
+    return Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed) if changed.fits else None
+
+
+def _fewer_sequences(result: FitResult) -> Suggestion | None:
+    """Return a quarter of the sequences in one step: the sampler warms up with all of them."""
+    limits = result.resolved.limits(result.resolved.workload.batch, result.resolved.workload.context)
+    fewer = limits.sequences // 4 if limits else 0
+    if fewer < 1 or not result.resolved.defaults.fewer_sequences:
+        return None
+    try:
+        changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
+    except AttncalcError:
+        return None
+    return Suggestion(f"{count(fewer)} sequences per step", f"--max-num-seqs {fewer}", changed)
+
+
+def _reason(result: FitResult, room: int, missing: int) -> str:
+    workload = result.resolved.workload
+    batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"
+    needed = (
+        f"{batch} of {count(workload.context)} tokens need{'s' if workload.batch == 1 else ''} {_size(result.needed)}"
+    )
+    if room < 0:
+        return f"{needed}, and weights and runtime memory are {_size(-room)} larger than the engine's share."
+    if missing <= 0:
+        return f"{needed}, and {_size(room)} are left for the cache."
+    return f"{needed}, {_size(room)} are left for the cache: {_size(missing)} are missing."
+
+
+def _size(size: int) -> str:
+    return human(Quantity(int(size)), BYTES)

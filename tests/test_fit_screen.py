@@ -1,0 +1,178 @@
+"""The default screen of `attncalc fit`: it starts with the answer, and fits a terminal of 24 rows and 80 columns."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+from asking import Ask, shell
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Workload, load, preset_names
+from attncalc.config.gpus import gpu
+from attncalc.engines import ENGINES
+from attncalc.report import markdown, terminal, text
+from attncalc.report.bar import Bar, printable
+from attncalc.report.fit import fit_report
+from attncalc.report.fit_all import fit_all_report
+from attncalc.report.report import Report
+from attncalc.serving.request import FitRequest
+from attncalc.units import GIB
+
+QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")
+GPUS = ("rtx-4090", "h100-80gb", "a100-40gb")
+ROWS, COLUMNS = 24, 80
+ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START")
+
+
+def reports(name: str) -> Iterator[Report]:
+    """Yield the report of every engine that supports the model, on each of GPUS, then that of all engines."""
+    model = load(name)
+    source = (model.encoder.max_context or 512) if model.encoder else None
+    workload = Workload.decode(1, model.max_context or 512, source=source)
+    for device in map(gpu, GPUS):
+        for engine in ENGINES:
+            try:
+                yield fit_report(FitRequest(model, workload, engine, gpu=device))
+            except AttncalcError:  # this engine does not support this model
+                continue
+        if model.main.has_cache:
+            yield fit_all_report(FitRequest(model, workload, gpu=device))
+
+
+class Terminal(io.StringIO):
+    """Standard output as a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_default_screen_leaves_a_row_for_the_prompt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for report in reports(name):
+        output = Terminal()
+        monkeypatch.setattr(sys, "stdout", output)
+        terminal.print_report(report)
+        monkeypatch.undo()
+        shown = re.sub(r"\x1b\[[\d;]*m", "", output.getvalue())
+        plain = text.render(report)
+        assert [line.rstrip() for line in shown.splitlines()] == [line.rstrip() for line in plain.splitlines()]
+        assert plain.startswith(ANSWERS)
+        assert len(plain.splitlines()) < ROWS, plain
+        assert max(map(len, plain.splitlines())) <= COLUMNS, plain
+
+
+def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
+    lines = ask(*QWEN, "--batch", "4", "--context", "12000", "--engine-version", "0.19.0").out.splitlines()
+    assert any(line.startswith("  --") for line in lines)
+    assert len(lines) < ROWS
+
+
+def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None:
+    verdict, place, bar, legend, limits, empty, *_ = ask(*QWEN).out.splitlines()
+    assert verdict.startswith("MAY NOT FIT: 1 request of 40,960 tokens needs 5.63 GiB, ")
+    assert place == "Qwen3 8B on one NVIDIA GeForce RTX 4090, vLLM 0.33.0, cache in bf16"
+    assert re.fullmatch(r"  \[█+▓*▒+░+\| +\]", bar)
+    assert re.fullmatch(r"  █ weights 15\.\d   ▓?▒ reserve .* to .*   ░ KV cache .* to .*   GiB", legend)
+    # 0.92 x 23.51 GiB = 21.63
+    assert limits == "  of 21.6 GiB, 0.92 of the GPU's 23.5; 1.9 stay outside"
+    assert empty == ""
+
+
+def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
+    default, full, roofline = (ask(*QWEN, *more).out for more in ((), ("--full",), ("--roofline",)))
+    assert "vLLM will" not in default
+    assert "lower bound" not in default
+    assert full.startswith(default.partition("warning: ")[0])
+    assert "blocks of one request" in full
+    assert "vLLM will" in full
+    assert "lower bound" not in full
+    assert "lower bound" in roofline
+    assert "MLA-512" in roofline
+    assert ask(*QWEN, "--json") == ask(*QWEN, "--json", "--full", "--roofline")
+
+
+def test_the_default_screen_says_how_many_notes_full_has(ask: Ask) -> None:
+    command = (*QWEN, "--engine", "llamacpp")
+    left_out = re.search(r"--full adds .* and (\d+) notes?; --roofline adds times\.", ask(*command).out)
+    assert left_out
+    notes = ask(*command, "--full").out
+    assert "llama.cpp's default for every model" not in ask(*command).out
+    assert "llama.cpp's default for every model" in notes
+    assert int(left_out[1]) >= 2
+
+
+def test_warnings_and_assumed_limits_are_on_the_default_screen(ask: Ask) -> None:
+    screen = " ".join(ask(*QWEN).out.split())
+    assert "--max-num-seqs 256 and --max-num-batched-tokens 2,048 are assumed" in screen
+    assert "warning: " in screen
+    assert "warning: context 41,000 is beyond" in ask(*QWEN, "--engine", "sglang", "-c", "41000", "--tp", "4").out
+
+
+def test_roofline_needs_a_gpu(ask: Ask) -> None:
+    answer = ask("fit", "gpt2", "--kv-memory", "1GiB", "--roofline")
+    assert (answer.code, answer.out) == (2, "")
+    assert "error: --roofline needs --gpu" in answer.err
+
+
+# The bar
+
+
+@given(st.integers(1, 200), st.integers(50, 100), st.integers(0, 400), st.integers(0, 60), st.integers(0, 30))
+def test_a_bar_has_one_width_and_parts_in_proportion(
+    memory: int, share: int, weights: int, low: int, more: int
+) -> None:
+    usable = memory * share * GIB // 100
+    bar = Bar(memory * GIB, usable, f"0.{share}", weights * GIB, (low * GIB, (low + more) * GIB), (0, 0))
+    line = "".join(piece.text for piece in bar.lines()[0])
+    cells = line[1:-1].replace("|", "")
+    assert len(cells) == 60
+    assert ("|" in line) == (usable < max(memory, weights + low + more) * GIB)
+    length = max(memory, weights + low + more)
+    for mark, size in (("█", weights), ("▓", low), ("▒", more)):
+        assert abs(cells.count(mark) - 60 * size / length) <= 1
+    assert sorted(cells, key="█▓▒░ ".index) == list(cells)
+
+
+def test_the_bar_is_ascii_where_the_encoding_has_no_blocks(ask: Ask) -> None:
+    for encoding in ("ascii", "cp1252"):
+        screen = shell("attncalc fit qwen3-8b --gpu rtx-4090", PYTHONIOENCODING=encoding).stdout
+        assert re.search(r"^  \[#+=*-+\.+\| +\]$", screen, re.MULTILINE)
+        assert screen.isascii()
+    assert printable("█▓▒░", "cp437") == "█▓▒░" == printable("█▓▒░", None)
+    assert printable("█", "no such encoding") == "#"
+
+
+def test_markdown_has_the_bar_and_the_command_as_code() -> None:
+    report = fit_report(FitRequest(load("gpt2"), Workload.decode(1, 1024), gpu=gpu("t4")))
+    document = markdown.render(report)
+    assert document.startswith("**FITS: ")
+    assert "```text\n  [█" in document
+    assert "```sh\nvllm serve openai-community/gpt2 --max-model-len 1024" in document
+
+
+def test_the_command_can_be_pasted(ask: Ask) -> None:
+    command = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4", "--enforce-eager", "-b", "3")
+    document = ask(*command).out
+    lines = document[document.index("  vllm serve") :].partition("\n\n")[0]
+    assert lines.count("\\\n") == 1
+    pasted = shell(f"vllm() {{ printf '%s\\n' vllm \"$@\"; }}\n{lines}").stdout.splitlines()
+    assert pasted == [
+        *("vllm", "serve", "meta-llama/Llama-2-70b-hf", "--max-model-len", "4096"),
+        *("--tensor-parallel-size", "4", "--data-parallel-size", "2", "--enforce-eager"),
+    ]
+
+
+def test_a_quoted_word_of_the_command_stays_on_one_line() -> None:
+    path = "/models/a folder with a rather long name/and one more folder/Qwen3 8B"
+    request = FitRequest(load("qwen3-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), served_model=path)
+    lines = [line for table in fit_report(request).tables if table.code for (line,) in table.rows]
+    assert lines == ["vllm serve \\", f"    '{path}' \\", "    --max-model-len 4096"]
