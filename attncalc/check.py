@@ -137,6 +137,8 @@ class Timing(NamedTuple):
         flop: FLOP of the pass, of visible pairs only.
         bytes: bytes that the pass must move.
         least_ms: lower bound of the time, from the device's own matmul and copy.
+        device_flop_per_s: FLOP per second of the device's own matmul, measured in the same run.
+        device_bytes_per_s: bytes per second of the device's own copy or sum, measured in the same run.
     """
 
     of: str
@@ -146,9 +148,12 @@ class Timing(NamedTuple):
     flop: int
     bytes: int
     least_ms: float
+    device_flop_per_s: float = math.inf
+    device_bytes_per_s: float = math.inf
 
     def facts(self) -> dict[str, Any]:
         """Return the timing as plain data, for JSON."""
+        flop_per_s, bytes_per_s = self.flop / self.ms * 1000, self.bytes / self.ms * 1000
         return {
             "of": self.of,
             "phase": self.phase,
@@ -156,8 +161,10 @@ class Timing(NamedTuple):
             "ms": self.ms,
             "flop": int(self.flop),
             "bytes": int(self.bytes),
-            "flop_per_s": self.flop / self.ms * 1000,
-            "bytes_per_s": self.bytes / self.ms * 1000,
+            "flop_per_s": flop_per_s,
+            "flop_share": flop_per_s / self.device_flop_per_s,
+            "bytes_per_s": bytes_per_s,
+            "bytes_share": bytes_per_s / self.device_bytes_per_s,
             "least_ms": self.least_ms,
         }
 

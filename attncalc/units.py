@@ -180,6 +180,14 @@ def quotient(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + f" {unit}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time rounded for people: '40 s', '3 min', '5 hours', '12 days', 'more than a year'."""
+    for unit, size, limit in (("s", 1, 90), ("min", 60, 90), ("hours", 3600, 48), ("days", 86_400, 366)):
+        if seconds < limit * size:
+            return f"{max(1, round(seconds / size))} {unit}"
+    return "more than a year"
+
+
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 

@@ -32,3 +32,10 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Answer(code, captured.out, captured.err)
 
     return run_command
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` take any time by default: on a busy machine it would shorten contexts that tests expect."""
+    monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
+    monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)

@@ -225,3 +225,10 @@ def test_cross_attention_after_a_past_computes_no_keys() -> None:
 def test_layers_have_unique_names() -> None:
     layers = activations(load("t5-base"), Workload.prefill(1, 5, source=21))
     assert len({layer.name for layer in layers}) == 3
+
+
+def test_a_gate_per_head_is_as_wide_as_the_heads() -> None:
+    """8 heads x 64 and d_model 64: a full gate of 512 per token is above the output y, and one of 8 is not."""
+    full = peak(layer(Grouped(8, 8, 64, gate=True), 64), Workload.prefill(1, 100), "flash")
+    per_head = peak(layer(Grouped(8, 8, 64, gate="head"), 64), Workload.prefill(1, 100), "flash")
+    assert full["the gate"] - per_head["the output projection"] == 100 * 2 * (512 - 64)

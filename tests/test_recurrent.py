@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def model(*names: str) -> str:
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch: Patch) -> None:
     """Skip timing, which these tests do not need."""
-    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(1.0, 1.0))
-    monkeypatch.setattr(timing, "fastest", lambda device, run: 1.0)
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf))
+    monkeypatch.setattr(timing, "typical", lambda device, run: 1.0)
 
 
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:

@@ -179,6 +179,7 @@ from attncalc import load
 from attncalc.verify.devices import find_device
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.plan import required_bytes
+from attncalc.verify.progress import Progress
 from attncalc.verify.programs.layers import verify_layers
 from attncalc.verify.request import resolve
 model, device = load({saved(MHA, tmp_path)!r}), find_device("cpu")
@@ -187,7 +188,7 @@ required = max(max(by_kernel.values()) for by_kernel in required_bytes(model, re
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 before = resident("VmRSS")
-verify_layers(model, request, device, timed=False, on_progress=lambda _: None)
+verify_layers(model, request, device, timed=False, on_progress=Progress())
 print(required, resident("VmHWM") - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)

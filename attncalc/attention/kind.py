@@ -149,7 +149,7 @@ class Widths(NamedTuple):
         extra: further elements per token that are held at the same time (MLA's latent, and the part that K was copied
             from).
         fused: q, k and v are one tensor, so all are held as long as one of them is.
-        gate: the output has a gate.
+        gate: width of the gate on the output; 0 without one.
     """
 
     n_heads: int
@@ -158,7 +158,7 @@ class Widths(NamedTuple):
     d_v: int
     extra: int = 0
     fused: bool = False
-    gate: bool = False
+    gate: int = 0
 
 
 class Attention(Protocol):

@@ -131,7 +131,7 @@ class Latent:
                 Matrix("kv_a_norm", self.kv_lora_rank),
             ]
         out = self.n_heads * self.d_v
-        gate = [Matrix("W_gate", d_model, self.n_heads if self.gate == "head" else out, 0, "queries")]
+        gate = [Matrix("W_gate", d_model, self._gate_width, 0, "queries")]
         return (
             *queries,
             *latent,
@@ -143,6 +143,13 @@ class Latent:
             Matrix("W_o", out, d_model, 0, "queries"),
             *([Matrix("vectors", self.extra_vectors)] if self.extra_vectors else ()),
         )
+
+    @property
+    def _gate_width(self) -> int:
+        """Width of the gate: one value per head, or per element of the output; 0 without one."""
+        if not self.gate:
+            return 0
+        return self.n_heads if self.gate == "head" else self.n_heads * self.d_v
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         indexer_flops = self.indexer.score_flops(run, mask) if self.indexer else 0
@@ -169,10 +176,10 @@ class Latent:
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
-            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=bool(self.gate))
+            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=self._gate_width)
         # V is a view of the output of W_kv_b, so that tensor is held with the part that K was copied from.
         extra = latent + self.n_heads * self.d_nope
-        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=bool(self.gate))
+        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=self._gate_width)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         if past:

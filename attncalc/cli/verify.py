@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     Verified = tuple[list[VerifiedModel], dict[str, object]]
 
 app = command_app()
+MAX_MINUTES = 366 * 24 * 60
+"""The largest --minutes."""
 
 
 class DeviceOptions(Options):
@@ -121,9 +124,38 @@ class ProgramOptions(Options):
         ),
     ] = None
 
+    minutes: Annotated[
+        o.Text,
+        o.option(
+            "--minutes",
+            metavar="N",
+            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets and --record.",
+        ),
+    ] = None
+
+    def minutes_or(self, default: int) -> int:
+        """Return --minutes, or the default. Raises AttncalcError if it is not a number of at most a year."""
+        minutes = default if self.minutes is None else parse_count(self.minutes, "--minutes")
+        if minutes > MAX_MINUTES:
+            raise AttncalcError(f"--minutes {truncate(self.minutes)} is more than a year", "give a smaller number")
+        return minutes
+
     def ranks(self) -> int:
         """Return --tp. Raises AttncalcError if it is not a number."""
         return parse_count(self.tp, "--tp")
+
+
+class RecordOptions(Options):
+    """The folder of a record."""
+
+    record: Annotated[
+        Path | None,
+        o.option(
+            "--record",
+            metavar="DIR",
+            help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
+        ),
+    ] = None
 
 
 class VerifyOutputOptions(o.OutputOptions):
@@ -144,9 +176,13 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
+    record: RecordOptions,
     output: VerifyOutputOptions,
 ) -> None:
-    from ..verify.options import VerifyOptions
+    from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
+
+    if record.record is not None:
+        raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
     ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
@@ -169,6 +205,7 @@ def verify(
             scaling=program.scaling,
             tp=ranks,
             timed=model.is_given,
+            minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
         verified, device_facts = _verify_on_device(specs, options, device)
 
@@ -185,6 +222,40 @@ def verify(
         raise typer.Exit(CannotCheckError.code)
 
 
+def _write_record(
+    folder: Path,
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    output: VerifyOutputOptions,
+) -> int:
+    """Write a record and return the exit code. Raises AttncalcError if an option cannot be combined with --record."""
+    from ..verify.options import VerifyOptions
+    from .verify_record import MINUTES, check_alone, write_record
+
+    used = {
+        "a model": model.is_given,
+        "--batch": size.batch is not None,
+        "--context": size.context is not None,
+        "--source-context": size.source_context is not None,
+        "--attention": layers.attention is not None,
+        "--scaling": program.scaling,
+        "--tp": program.ranks() > 1,
+        "--against": program.against is not None,
+        "--simulate": device.simulate is not None,
+        "--json": output.json,
+        "--format": output.format is not None,
+        "--output": output.output is not None,
+        "--explain": output.explain,
+        "--full": output.full,
+    }
+    check_alone(used.items())
+    base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
+    return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
+
+
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
     """Verify each model on the chosen device, or on a simulated one.
 
@@ -198,16 +269,21 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: De
     from ..report.verify import VerifiedModel
     from ..verify.devices import find_device, simulated_device
     from ..verify.programs import verify as run_program
+    from ..verify.progress import Progress
     from ..verify.request import resolve
+    from ..verify.time_plan import share_time
 
     if chosen.simulate is None:
         device = find_device(chosen.device)
     else:
         device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
     verified = []
-    with progress() as on_progress:
-        for spec in specs:
-            request = resolve(spec, options, device)
+    with progress() as show:
+        on_progress = Progress(show)
+        asked = [(spec, resolve(spec, options, device)) for spec in specs]
+        requests, steps = share_time(asked, options, device) if len(specs) > 1 else ([asked[0][1]], [[]])
+        for i, (spec, request) in enumerate(zip(specs, requests, strict=True)):
+            on_progress.later = steps[i + 1 :]
             try:
                 result = run_program(spec, options, request, device, on_progress)
             except CannotCheckError as error:
@@ -256,6 +332,7 @@ def _check_against(
         "--device": device.device != "auto",
         "--simulate": device.simulate is not None,
         "--seed": layers.seed != "0",
+        "--minutes": program.minutes is not None,
     }
     for option, used in is_used.items():
         if used:

@@ -95,7 +95,7 @@ class Shape(NamedTuple):
         d_qk: width of a query and a key head.
         d_v: width of a value head.
         extra: further elements held per live key.
-        gate: the output has a gate.
+        gate: width of the gate on the output; 0 without one.
         d_model: width of the model.
         bytes: bytes of an element.
         mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair).
@@ -112,7 +112,7 @@ class Shape(NamedTuple):
     d_qk: int
     d_v: int
     extra: int
-    gate: bool
+    gate: int
     d_model: int
     bytes: int
     mask: str
@@ -195,8 +195,8 @@ def _output_projection(s: Shape, held: list[HeldTensor]) -> Moment:
     `held` are the other tensors held then.
     """
     y = _tensor("y", "the layer's output", s.B * s.S * s.d_model * s.bytes)
-    if s.gate and s.n_heads * s.d_v > s.d_model:
-        gate = _tensor("gate", "the gate", s.B * s.S * s.n_heads * s.d_v * s.bytes)
+    if s.gate > s.d_model:
+        gate = _tensor("gate", "the gate", s.B * s.S * s.gate * s.bytes)
         return Moment("the gate", (*held, _output(s), gate))
     return Moment("the output projection", (*held, _output(s), y))
 

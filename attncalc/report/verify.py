@@ -65,7 +65,7 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
         tuple(f for f in figures if not f.of),
         tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
         tuple(_tables(result, full=full, lists_checks=lists_checks)),
-        tuple(_notes(verified, full=full, lists_checks=lists_checks)),
+        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device)),
         extra=json_facts(result, device, answer, _json_notes(verified)),
         checks=result.checks,
         answer=answer,
@@ -76,16 +76,22 @@ def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: It
     """Return what JSON contains for this command only. Its notes do not depend on `--full`."""
     warning = "" if result.ok else WARNING
     return {
-        "notes": [warning + answer, *notes],
+        "notes": [warning + answer, *notes, *device_notes(device)],
         "verdict": answer,
         "summary": summary_facts(result.checks),
         "simulated": result.simulated,
         "checks": [check.facts() for check in result.checks],
         "reported": [figure.facts() for figure in result.reported],
-        "device": dict(device),
+        "device": {name: fact for name, fact in device.items() if name != "notes"},
         "times": [timing.facts() for timing in result.times],
         "scaling": [row.facts() for row in result.scaling],
     }
+
+
+def device_notes(device: DeviceFacts) -> list[str]:
+    """Return what a reader should know about the device."""
+    notes = device.get("notes")
+    return notes if isinstance(notes, list) else []
 
 
 def compared_with(device: DeviceFacts, result: VerifyResult) -> str:

@@ -9,7 +9,7 @@ from ..model import plural
 from ..units import count
 from .notes import WARNING
 from .report import LABEL, Column, Report, Table, workload_facts
-from .verify import DeviceFacts, VerifiedModel, compared_with, json_facts, skipped_notes
+from .verify import DeviceFacts, VerifiedModel, compared_with, device_notes, json_facts, skipped_notes
 from .verify_tables import NOT_OK, OK, PEAKS, check_tables, reported_tables
 from .verify_verdict import failure_notes, failure_sentences, verdict
 
@@ -34,7 +34,13 @@ def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, 
             *check_tables(result.checks if full else [c for c in result.checks if not c.ok]),
             *reported_tables(result.reported, full=full),
         ),
-        (*failure_notes(result.checks), *unverified, *result.limits, *skipped_notes(result, full, "every check")),
+        (
+            *failure_notes(result.checks),
+            *unverified,
+            *result.limits,
+            *skipped_notes(result, full, "every check"),
+            *device_notes(device),
+        ),
         extra=json_facts(
             result, device, answer, (*failure_sentences(result.checks), *unverified, *result.limits, *result.skipped)
         ),

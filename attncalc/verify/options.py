@@ -12,6 +12,9 @@ DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
 }
 """Tokens that a type of device verifies quickly, by program. A simulated one takes any number."""
 
+DEFAULT_MINUTES, CATALOGUE_MINUTES = 1, 10
+"""Minutes that one model, or every preset together, may take by default."""
+
 
 class VerifyOptions(NamedTuple):
     """The options of the command; None is the default of the model and the device.
@@ -26,6 +29,7 @@ class VerifyOptions(NamedTuple):
         scaling: whether to measure over doubling contexts instead.
         tp: ranks to split each layer over; 1 for none.
         timed: whether to measure times too.
+        minutes: minutes that one model may take; the context is shortened to keep to them.
     """
 
     batch: int = 1
@@ -37,6 +41,7 @@ class VerifyOptions(NamedTuple):
     scaling: bool = False
     tp: int = 1
     timed: bool = True
+    minutes: float = DEFAULT_MINUTES
 
     @property
     def program(self) -> Program:

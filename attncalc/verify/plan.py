@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -17,9 +19,10 @@ from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases
 from .devices import Device
-from .errors import CannotRunError
+from .errors import CannotRunError, MemoryRanOutError
 from .extra_kernels import EXTRA_KERNELS, missing
 from .kernels import sdpa
+from .layers import layer_class
 from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
 
@@ -45,12 +48,14 @@ class Plan(NamedTuple):
         kernels: the kernels that run, by case and phase.
         shortened: a note if the context was shortened.
         skipped: notes on kernels that are left out.
+        required: the bytes that each case needs with the kernels that run, by its name.
     """
 
     request: VerifyRequest
     kernels: dict[CasePhase, tuple[str, ...]]
     shortened: tuple[str, ...]
     skipped: tuple[str, ...]
+    required: Mapping[str, int] = MappingProxyType({})
 
     def kernels_of(self, case: Case, phase: str) -> tuple[str, ...]:
         """Return the kernels that run in this phase; () if the case does not have the phase."""
@@ -67,12 +72,14 @@ def make_plan(
 ) -> Plan:
     """Return the plan that fits in the device's free memory: the requested context, or a half, a quarter, ... of it.
 
-    Raises CannotCheckError if not even MIN_CONTEXT fits, or if no kernel supports a layer.
+    Raises CannotCheckError if not even MIN_CONTEXT fits, if no kernel supports a layer, or if there is no such layer.
 
     Args:
         processes: processes that share the device.
         weight_copies: copies of a layer's weights that each process holds.
     """
+    for case in cases(model):
+        layer_class(case.kind)
     available = int(device.free() * USABLE_SHARE / processes)
     requested = request.context
     while True:
@@ -94,7 +101,22 @@ def make_plan(
     ]
     absent = [f"{kernel}: {missing(kernel)}." for kernel in EXTRA_KERNELS if missing(kernel)]
     notes = (*too_large, *choice.unsupported, *(absent if device.runs_extra_kernels else ()))
-    return Plan(request, choice.kernels, shortened, notes)
+    required = required_bytes(model, request, weight_copies)
+    by_case: dict[str, int] = {}
+    for key, kernels in choice.kernels.items():
+        by_case[key[0]] = max(by_case.get(key[0], 0), *(required[key][kernel] for kernel in kernels))
+    return Plan(request, choice.kernels, shortened, notes, by_case)
+
+
+def check_memory(plan: Plan, case: Case, device: Device) -> None:
+    """Raise MemoryRanOutError if another process has meanwhile taken memory that this layer needs."""
+    needed, free = plan.required.get(case.name, 0), device.free()
+    if needed > free:
+        raise MemoryRanOutError(
+            f"{device.name} ran out of memory: {case.name} needs {human(needed, BYTES)}, "
+            f"and only {human(free, BYTES)} is left",
+            "a shorter --context, or another device",
+        )
 
 
 class _Choice(NamedTuple):

@@ -16,6 +16,9 @@ from .layers.recurrent import RecurrentLayer, State, project
 from .masks import NO_MASK, KernelMask, decode_mask, mask_matrix, prefill_mask
 from .request import VerifyRequest
 
+PERIOD = 1_048_573
+"""Random values that a large matrix repeats: the largest prime below 2^20."""
+
 
 class RealLayer:
     """One layer on a device, with the tokens to run it on.
@@ -159,10 +162,22 @@ def initialised(module: nn.Module, random: torch.Generator) -> nn.Module:
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() > 1:
-            bound = (3 / parameter.shape[-1]) ** 0.5
-            parameter.uniform_(-bound, bound, generator=random)
+            _fill(parameter, (3 / parameter.shape[-1]) ** 0.5, random)
         else:
             parameter.uniform_(-0.5, 0.5, generator=random)
             if name.endswith("norm.weight"):
                 parameter.add_(1)
     return module
+
+
+def _fill(matrix: Tensor, bound: float, random: torch.Generator) -> None:
+    """Fill a matrix with random values between -bound and bound.
+
+    A CPU draws random numbers ten times more slowly than it copies them, so a large matrix repeats PERIOD of them. The
+    period is prime, so that each row starts at another of them and no two rows are equal.
+    """
+    values, drawn = matrix.view(-1), min(PERIOD, matrix.numel())
+    values[:drawn].uniform_(-bound, bound, generator=random)
+    whole = values.numel() // drawn
+    values[drawn : whole * drawn].view(-1, drawn).copy_(values[:drawn])
+    values[whole * drawn :].copy_(values[: values.numel() - whole * drawn])

@@ -32,6 +32,7 @@ class VerifyRequest(NamedTuple):
         dtype: dtype of weights and activations: 'fp32', 'fp16' or 'bf16'.
         kernels: backends of torch's attention to try.
         seed: of the random weights and tokens.
+        seconds: seconds that the program may take; None for any time.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class VerifyRequest(NamedTuple):
     dtype: str
     kernels: tuple[str, ...]
     seed: int = 0
+    seconds: float | None = None
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -73,7 +75,8 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
     if model.encoder and source is None:
         source = min(model.encoder.max_context or context, context)
     name = default_dtype(model, device) if options.dtype is None else parse_dtype(options.dtype)
-    return VerifyRequest(options.batch, context, source, name, _parse_kernels(options.kernel, device), options.seed)
+    kernels = _parse_kernels(options.kernel, device)
+    return VerifyRequest(options.batch, context, source, name, kernels, options.seed, 60 * options.minutes)
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -18,11 +19,16 @@ from .passes import Pass
 from .real_layer import RealLayer
 
 MAX_RUNS, MAX_SECONDS = 10, 0.2
-"""A run is repeated until one of these is reached; the fastest repetition counts."""
+"""A run is repeated until one of these is reached."""
 
 
 class Ceiling(NamedTuple):
-    """The throughput that the device reaches on one large matmul, and on one large copy."""
+    """The throughput that the device reaches on one large matmul, and on one large copy or sum.
+
+    Attributes:
+        flop_per_s: FLOP per second of the matmul.
+        bytes_per_s: bytes read and written per second.
+    """
 
     flop_per_s: float
     bytes_per_s: float
@@ -37,46 +43,71 @@ class Ceiling(NamedTuple):
 
 
 def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
-    """Measure a matmul and a copy in this dtype."""
+    """Measure a matmul, a copy and a sum in this dtype. The fastest of several runs counts.
+
+    A pass's time is a median, so that noise cannot make a pass faster than its bound. Ones draw less power than random
+    numbers, with which a GPU may lower its clock. A sum only reads, as a decode step almost does: that is a few percent
+    faster than a copy, which also writes.
+    """
     n = device.matrix_size
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
-    b, out = a.clone(), a.clone()
-    matmul_s = fastest(device, partial(nn.functional.linear, a, b))
-    copy_s = fastest(device, partial(out.copy_, a))
-    return Ceiling(2 * n**3 / matmul_s, 2 * a.numel() * a.itemsize / copy_s)
+    matmul_s = fastest(device, partial(nn.functional.linear, a, a.clone()))
+    source = a.new_ones(max(1, min(device.copied_bytes, device.free() // 8) // a.itemsize))
+    copy_s = fastest(device, partial(torch.empty_like(source).copy_, source))
+    sum_s = fastest(device, partial(torch.sum, source))
+    return Ceiling(2 * n**3 / matmul_s, max(2 * source.nbytes / copy_s, source.nbytes / sum_s))
+
+
+def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
+    """Return the ceiling that was measured first on this device, or measure it. A simulated device has no limit."""
+    if not device.has_values:
+        return Ceiling(math.inf, math.inf)
+    return device.once(("ceiling", dtype), lambda: measure_ceiling(device, dtype))
 
 
 def with_bound(times: list[Timing], ceiling: Ceiling) -> list[Timing]:
     """Return the same times with lower bounds from this ceiling."""
-    return [t._replace(least_ms=ceiling.lower_bound(t.flop, t.bytes) * 1e3) for t in times]
+    return [
+        t._replace(
+            least_ms=ceiling.lower_bound(t.flop, t.bytes) * 1e3,
+            device_flop_per_s=ceiling.flop_per_s,
+            device_bytes_per_s=ceiling.bytes_per_s,
+        )
+        for t in times
+    ]
 
 
 def fastest(device: Device, run: Callable[[], Tensor]) -> float:
     """Return the seconds of the fastest of several runs, after one warm-up run."""
     run()
-    best, spent, runs = float("inf"), 0.0, 0
-    while runs < MAX_RUNS and spent < MAX_SECONDS:
-        device.synchronize()
-        start = time.perf_counter()
-        run()
-        device.synchronize()
-        seconds = time.perf_counter() - start
-        best, spent, runs = min(best, seconds), spent + seconds, runs + 1
-    return best
+    return min(repeated(device, run))
+
+
+def typical(device: Device, run: Callable[[], Tensor]) -> float:
+    """Return the median seconds of several runs. `run` must have been run before, as its first run is slower."""
+    return median(repeated(device, run))
+
+
+def repeated(device: Device, run: Callable[[], Tensor]) -> list[float]:
+    """Return the seconds of each of several runs: MAX_RUNS, or fewer if they take MAX_SECONDS."""
+    seconds: list[float] = []
+    while len(seconds) < MAX_RUNS and sum(seconds) < MAX_SECONDS:
+        seconds.append(device.seconds(run))
+    return seconds
 
 
 def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ceiling) -> Timing:
-    """Time one pass.
+    """Time one pass, which must have been run before.
 
     Its FLOP and bytes are those of a perfect kernel: the FLOP of visible pairs; the weights, the tokens in and out
     and, in decode, the cache.
     """
-    seconds = fastest(device, layer_pass.run)
+    seconds = typical(device, layer_pass.run)
     moved = sum(p.numel() for p in layer.module.parameters()) * layer.x.itemsize
     moved += layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
     flop = exact_flop(layer_pass, layer)
-    least_ms = ceiling.lower_bound(flop, moved) * 1e3
-    return Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, seconds * 1e3, flop, moved, least_ms)
+    timing = Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, seconds * 1e3, flop, moved, 0)
+    return with_bound([timing], ceiling)[0]
 
 
 def exact_flop(layer_pass: Pass, layer: RealLayer) -> int:

@@ -216,9 +216,9 @@ def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
     if layer.is_recurrent:
         return True
     widths = layer.case.kind.widths(Run(1, 1, 8) if layer_pass.phase == "decode" else None)
-    q = layer.x.new_zeros(1, widths.n_heads, 8, widths.d_qk)
-    k = layer.x.new_zeros(1, widths.n_kv_heads, 8, widths.d_qk)
-    v = layer.x.new_zeros(1, widths.n_kv_heads, 8, widths.d_v)
+    q = layer.x.new_zeros(1, widths.n_heads // widths.n_kv_heads, 8, widths.d_qk)  # one group of heads is enough
+    k = layer.x.new_zeros(1, 1, 8, widths.d_qk)
+    v = layer.x.new_zeros(1, 1, 8, widths.d_v)
     try:
         return counted_flops(partial(sdpa, layer_pass.kernel, q, k, v, NO_MASK, 1.0)) > 0
     except AssertionError:

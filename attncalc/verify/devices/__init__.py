@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import torch
 
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
-from ...units import truncate
+from ...units import BYTES, human, truncate
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -17,29 +18,67 @@ from .simulated import SimulatedCuda
 
 __all__ = ["DTYPES", "Device", "PeakMemory", "find_device", "simulated_device"]
 
+WITHOUT_GPU = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
+
 
 def find_device(name: str) -> Device:
-    """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'.
+    """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'; for 'cuda' the GPU with the most free memory.
 
-    Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device.
+    Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device or cannot use it.
     """
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,4})?", name):
         raise AttncalcError(f"unknown device '{truncate(name)}'", "known: auto, cpu, cuda, cuda:1, mps")
-    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    with warnings.catch_warnings(record=True) as problems:  # such as a driver that is too old for this torch
+        warnings.simplefilter("always")
+        has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
     if name.startswith("cuda"):
-        index, number = int(name.partition(":")[2] or 0), torch.cuda.device_count() if has_cuda else 0
-        if index >= number:
+        number = torch.cuda.device_count() if has_cuda else 0
+        if int(name.partition(":")[2] or 0) >= number:
             sees = f"torch {torch.__version__} sees {number} CUDA device" + ("" if number == 1 else "s")
-            tip = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
-            raise CannotCheckError(f"--device {name} is not available: {sees}", tip)
-        return Cuda(index)
+            reason = f" ({_first_line(problems[0].message)})" if problems and not number else ""
+            raise CannotCheckError(f"--device {name} is not available: {sees}{reason}", WITHOUT_GPU)
+        return _usable_gpu(int(name[5:])) if name != "cuda" else _freest_gpu(number)
     if name == "mps":
         if not has_mps:
             raise CannotCheckError("--device mps is not available on this machine", "--device cpu runs everywhere")
         return Mps()
     return Cpu()
+
+
+def _usable_gpu(index: int) -> Cuda:
+    """Return a GPU. Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or broken."""
+    try:
+        device = Cuda(index)
+        device.free()
+    except RuntimeError as error:
+        raise CannotCheckError(f"cuda:{index} cannot be used: {_first_line(error)}", WITHOUT_GPU) from None
+    return device
+
+
+def _freest_gpu(number: int) -> Cuda:
+    """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if none can be used."""
+    usable: list[Cuda] = []
+    for index in range(number):
+        try:
+            usable.append(_usable_gpu(index))
+        except CannotCheckError as error:
+            failed = error
+    if not usable:
+        raise failed
+    freest = max(usable, key=lambda device: device.free())  # the first of several that are equal
+    if number > 1:
+        freest.is_chosen = True
+        free = human(freest.free(), BYTES)
+        freest.notes += (
+            f"{freest.torch} has the most free memory of {number} GPUs, {free}; --device chooses another.",
+        )
+    return freest
+
+
+def _first_line(problem: object) -> str:
+    return truncate((str(problem).strip() or type(problem).__name__).splitlines()[0], 120)
 
 
 def simulated_device(gpu: Gpu | None) -> Device:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
-from ...errors import CannotCheckError
 from ...units import truncate
+from ..errors import MemoryRanOutError
 from ..masks import KernelMask
 
+Result = TypeVar("Result")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+MEASURED_TORCH = "2.13"
+"""The version of torch whose kernels the predictions were compared with."""
+
+
+def version_notes(version: str) -> tuple[str, ...]:
+    """Return a note if this version of torch ('2.13.0+cu130') is not the one that was measured."""
+    if version.split(".")[:2] == MEASURED_TORCH.split("."):
+        return ()
+    return (
+        f"The predictions were compared with torch {MEASURED_TORCH}; this is {version}, whose kernels may hold "
+        "other tensors.",
+    )
 
 
 class PeakMemory(NamedTuple):
@@ -50,17 +66,24 @@ class Device:
         runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
         has_values: whether tensors have values; a simulated device has only their shapes.
         default_dtype: the dtype of layers if none is given; None for the model's own.
-        matrix_size: rows of the square matrices whose product and copy give the device's ceiling.
+        matrix_size: rows of the square matrices whose product gives the device's rate of FLOP.
+        is_chosen: whether it was chosen among several, and not named.
+        notes: what a reader should know about the device.
+        copied_bytes: bytes of the tensor whose copy gives its rate of memory: more than its caches hold.
     """
 
-    kernels: ClassVar[tuple[str, ...]]
+    kernels: tuple[str, ...]
     runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
     default_dtype: ClassVar[str | None] = None
     matrix_size: ClassVar[int] = 4096
+    copied_bytes: ClassVar[int] = 2**26
 
     def __init__(self, device: torch.device, name: str) -> None:
         self.torch, self.name = device, name
+        self.is_chosen = False
+        self.notes = version_notes(str(torch.__version__))
+        self._known: dict[Hashable, Any] = {}
 
     @property
     def type(self) -> str:
@@ -84,11 +107,30 @@ class Device:
     def synchronize(self) -> None:
         """Wait until all queued work is done."""
 
+    def seconds(self, run: Callable[[], Tensor]) -> float:
+        """Return the seconds of one run, from the moment when the device is idle until its work is done."""
+        self.synchronize()
+        start = time.perf_counter()
+        run()
+        self.synchronize()
+        return time.perf_counter() - start
+
     def empty_cache(self) -> None:
         """Return unused memory to the device."""
 
+    def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """Return what `compute` returned when it was first called for this key.
+
+        Many layers have the same heads, for which a kernel is checked once: Llama 3, Mistral and Qwen3 8B have 32 query
+        heads and 8 KV heads of width 128.
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        result: Result = self._known[key]
+        return result
+
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
-        """Return the peak memory of `run`, after one warm-up run."""
+        """Return the peak memory of `run`, which must have been run before: libraries keep memory of a first run."""
         raise NotImplementedError
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
@@ -101,13 +143,14 @@ class Device:
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
-        return {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+        facts = {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+        return {**facts, "notes": list(self.notes)} if self.notes else facts
 
     @contextmanager
     def session(self, seed: int) -> Iterator[torch.Generator | None]:
         """Run without gradients and with full-precision matmuls; yield `random(seed)`.
 
-        Raises CannotCheckError if the device runs out of memory.
+        Raises MemoryRanOutError if the device runs out of memory.
         """
         precision = torch.get_float32_matmul_precision()
         with warnings.catch_warnings(), torch.no_grad():
@@ -129,8 +172,8 @@ class Device:
         """Return the mode of torch that layers run in."""
         return nullcontext()
 
-    def _out_of_memory(self, error: Exception) -> CannotCheckError:
-        return CannotCheckError(
+    def _out_of_memory(self, error: Exception) -> MemoryRanOutError:
+        return MemoryRanOutError(
             f"{self.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
             "a shorter --context, or another device",
         )

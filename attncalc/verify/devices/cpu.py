@@ -37,7 +37,6 @@ class Cpu(Device):
         """Return the maximum of the running sum of the profiler's memory events."""
         from torch.profiler import ProfilerActivity, profile
 
-        run()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             output = run()  # assigned, so that it is not freed while events are recorded
         results = profiler.profiler.kineto_results if profiler.profiler else None

@@ -15,17 +15,22 @@ from .live_tensors import live_tensors
 REQUESTED, ALLOCATED = "requested_bytes.all", "allocated_bytes.all"
 """Names of torch's allocator statistics: what was requested, and the blocks that were given for it."""
 
+EVICTOR = 256 * 2**20
+"""Bytes that are written to evict the L2 cache where its size is unknown: AMD's largest last level has as many."""
+
 
 class Cuda(Device):
     """A GPU that torch calls cuda: an NVIDIA GPU, or an AMD GPU with ROCm."""
 
-    kernels = tuple(BACKENDS)
     runs_extra_kernels = True
     matrix_size = 8192
+    copied_bytes = 2**29
 
     def __init__(self, index: int) -> None:
         device = torch.device("cuda", index)
-        super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)})")
+        rocm = f", ROCm {torch.version.hip}" if torch.version.hip else ""
+        super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)}{rocm})")
+        self.kernels = tuple(kernel for kernel in BACKENDS if not (rocm and kernel == "cudnn"))
 
     @property
     def measures_memory(self) -> bool:
@@ -45,6 +50,29 @@ class Cuda(Device):
         """Wait until all queued work is done."""
         torch.cuda.synchronize(self.torch)
 
+    def seconds(self, run: Callable[[], Tensor]) -> float:
+        """Return the seconds of one run, between two events on the GPU.
+
+        A buffer larger than the L2 cache is written first. It evicts the layer's weights, which other layers of a model
+        would evict too, and it keeps the GPU busy while the CPU queues the run: otherwise a short run would
+        measure how fast the CPU launches kernels.
+        """
+        with torch.cuda.device(self.torch):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            evictor = torch.empty(self._evictor_bytes(), dtype=torch.uint8, device=self.torch)
+            self.synchronize()
+            evictor.zero_()
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def _evictor_bytes(self) -> int:
+        """Return twice the bytes of the L2 cache, or EVICTOR if unknown; at most a sixteenth of the free memory."""
+        l2 = int(getattr(torch.cuda.get_device_properties(self.torch), "L2_cache_size", 0) or 0)
+        return max(1, min(2 * l2 or EVICTOR, self.free() // 16))
+
     def empty_cache(self) -> None:
         """Return unused memory to the device."""
         torch.cuda.empty_cache()
@@ -52,11 +80,10 @@ class Cuda(Device):
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the peak of torch's allocator.
 
-        The first run allocates what libraries keep, for example cuBLAS' workspace of the first matmul. The second one
-        is observed operator by operator, under a dispatch mode. A mode changes what torch does (it adds a bias out of
-        place, for example), so that the peak is measured in a third run without one.
+        The run before it has allocated what libraries keep, for example cuBLAS' workspace of the first matmul. A second
+        run is observed operator by operator, under a dispatch mode. A mode changes what torch does (it adds a bias out
+        of place, for example), so that the peak is measured in another run without one.
         """
-        run()
         inside = self._inside_operators(run)
         self.synchronize()
         torch.cuda.reset_peak_memory_stats(self.torch)

@@ -32,7 +32,8 @@ def _cgroup_room() -> Iterator[int]:
     of its own, so all of them are read. In a container the path may be the host's, and the files are at the top.
     """
     for line in _read(ROOT / "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if number == "0":
             yield from _rooms(ROOT / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):

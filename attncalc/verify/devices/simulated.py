@@ -128,11 +128,11 @@ def _view(tensor: Tensor, index: object) -> Tensor:
     """Return tensor[index] for an index of numbers, slices, None and an ellipsis."""
     dim = 0
     parts = index if isinstance(index, tuple) else (index,)
-    for part in parts:
+    for i, part in enumerate(parts):
         if part is None:
             tensor, dim = tensor.unsqueeze(dim), dim + 1
         elif part is Ellipsis:
-            dim = tensor.dim() - (len(parts) - parts.index(part) - 1)
+            dim = tensor.dim() - sum(later is not None for later in parts[i + 1 :])
         elif isinstance(part, slice):
             tensor, dim = aten.slice.Tensor(tensor, dim, part.start, part.stop, part.step or 1), dim + 1
         else:

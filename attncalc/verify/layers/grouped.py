@@ -82,18 +82,22 @@ class GroupedAttention(AttentionLayer):
             heads = qkv.shape[-1] // parts
             widths = (heads * self.share * self.d_head, heads * self.d_head, heads * self.d_v)
             q, k, v = qkv.split(widths, dim=-1)
-        elif self.shares_kv:
+            return (
+                self._heads(q, "q_norm", self.d_head),
+                self._heads(k, "k_norm", self.d_head),
+                v.unflatten(-1, (-1, self.d_v)),
+            )
+        # Each norm runs before the next projection, so that its one value per head is not held at the peak.
+        q = self._heads(self.W_q(x), "q_norm", self.d_head)
+        if self.shares_kv:
             # cloned, so that they count towards the peak as the formula counts them
             k, v = (t[:, : x.shape[1]].clone() for t in self.earlier_kv)
-            return self._heads(self.W_q(x), "q_norm", self.d_head), k, v
-        else:
-            q, k = self.W_q(x), self.W_k(source)
-            v = self.W_v(source) if hasattr(self, "W_v") else k.clone()  # a copy, because the norm of K works in place
-        return (
-            self._heads(q, "q_norm", self.d_head),
-            self._heads(k, "k_norm", self.d_head),
-            v.unflatten(-1, (-1, self.d_v)),
-        )
+            return q, k, v
+        k = self.W_k(source)
+        v_from_k = None if hasattr(self, "W_v") else k.clone()  # a copy, because the norm of K works in place
+        k = self._heads(k, "k_norm", self.d_head)
+        v = self.W_v(source) if v_from_k is None else v_from_k
+        return q, k, v.unflatten(-1, (-1, self.d_v))
 
     def _heads(self, projected: Tensor, norm_name: str, width: int) -> Tensor:
         norm = getattr(self, norm_name, None)
@@ -161,7 +165,7 @@ class CrossAttention(GroupedAttention):
     """Cross-attention: K and V are made from the source once and cached."""
 
     def __init__(self, kind: Cross, d_model: int, d_source: int) -> None:
-        super().__init__(dataclasses.replace(kind.heads, fused=False), d_model, d_source)
+        super().__init__(dataclasses.replace(kind.heads, fused=False, extra_vectors=None), d_model, d_source)
 
     @staticmethod
     def unsupported(kind: Cross) -> list[str]:  # type: ignore[override]

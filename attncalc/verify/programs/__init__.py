@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...check import VerifyResult
 from ...model import ModelSpec
+from ...units import count
 from ..devices import Device
+from ..errors import MemoryRanOutError
 from ..options import VerifyOptions
-from ..request import VerifyRequest
+from ..progress import Progress
+from ..request import MIN_CONTEXT, VerifyRequest
 
-OnProgress = Callable[[str], None]
-"""Called with the description of the current step, for a progress bar."""
+DIVISORS = (1, 2, 4)
+"""If memory runs out, the context is divided by the first of these, then by the next; after the last it is an error."""
+OnProgress = Progress
+"""Called with the name of each step that begins."""
 
 
 def verify(
@@ -19,8 +22,27 @@ def verify(
 ) -> VerifyResult:
     """Run the program that the options select. `request` is `resolve(model, options, device)`.
 
+    If memory runs out, although the plan fits in what was free before, the program is planned and run anew: first with
+    the same context, then with a half and a quarter of it.
+
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
+    note, asked = "", request
+    for divisor in DIVISORS:
+        try:
+            result = _run(model, options, asked, device, on_progress)
+            return result._replace(limits=(*result.limits, note)) if note else result
+        except MemoryRanOutError as error:
+            failed = MemoryRanOutError(error.message, error.tip)  # without the frames, which hold tensors
+        device.empty_cache()
+        asked = request._replace(context=max(MIN_CONTEXT, request.context // divisor))
+        note = f"{failed.message}. Repeated with a context of at most {count(asked.context)}."
+    raise failed
+
+
+def _run(
+    model: ModelSpec, options: VerifyOptions, request: VerifyRequest, device: Device, on_progress: OnProgress
+) -> VerifyResult:
     if options.program == "scaling":
         from .scaling import verify_scaling
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,10 +25,11 @@ from ..devices import Device
 from ..environment import Environment
 from ..errors import CannotRunError
 from ..extra_kernels import is_compiled
-from ..passes import passes
-from ..plan import Plan, make_plan
+from ..passes import Pass, passes
+from ..plan import Plan, check_memory
 from ..real_layer import RealLayer
 from ..request import VerifyRequest
+from ..time_plan import plan_within_limit
 from . import OnProgress
 
 
@@ -46,9 +49,10 @@ def verify_layers(
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
     with device.session(request.seed) as random:
-        plan = make_plan(model, request, device)
+        plan, steps = plan_within_limit(model, request, device, timed=timed)
+        on_progress.expect(steps)
         predicted = memory.predicted_activations(model, plan, device.machine)
-        ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed and device.has_values else None
+        ceiling = timing.known_ceiling(device, request.torch_dtype) if timed and device.has_values else None
         skipped = [*plan.skipped, *_layers_without_attention(model)]
         checks: list[Check] = []
         times: list[Timing] = []
@@ -56,26 +60,21 @@ def verify_layers(
         totals: list[LayerTotals] = []
         for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
             on_progress(f"{model.name}, {case.name}")
+            check_memory(plan, case, device)
             layer = RealLayer(case, plan.request, device.torch, random)
             case_checks, layer_totals = _structure(layer, symbolic, plan, has_values=device.has_values)
             totals.append(layer_totals)
             if device.has_values:
                 case_checks += counts.visible_pairs(layer, symbolic)
             for layer_pass in passes(layer, plan):
-                try:
-                    can_observe = not is_compiled(layer_pass.kernel)
-                    flops = counts.flops(layer_pass, layer, symbolic) if can_observe else None
-                    case_checks += [flops] if flops else []
-                    if device.measures_memory and can_observe and not layer.is_recurrent:
-                        peak = memory.peak(layer_pass, layer, device, predicted)
-                        case_checks += peak.checks
-                        reported += (figure._replace(of=case.name) for figure in peak.reported)
-                    if ceiling and not layer.is_recurrent:
-                        times.append(timing.measure_time(layer_pass, layer, device, ceiling))
-                except (CannotRunError, torch.OutOfMemoryError) as error:
-                    ran_out = isinstance(error, torch.OutOfMemoryError)
-                    reason = "ran out of memory" if ran_out else "does not support these sizes"
-                    skipped.append(f"{case.name}, {layer_pass.phase}: {layer_pass.kernel} {reason}.")
+                observe = partial(_observe, layer_pass, layer, symbolic, device, predicted, ceiling)
+                observed = _retried(observe, device)
+                if isinstance(observed, str):
+                    skipped.append(f"{case.name}, {layer_pass.phase}: {layer_pass.kernel} {observed}.")
+                    continue
+                case_checks += observed.checks
+                reported += (figure._replace(of=case.name) for figure in observed.reported)
+                times += observed.times
             skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
             is_recurrent = layer.is_recurrent
             del layer
@@ -100,6 +99,54 @@ def verify_layers(
         reported=tuple(reported),
         simulated=not device.has_values,
     )
+
+
+class _Observed(NamedTuple):
+    """What the runs of one pass show."""
+
+    checks: list[Check]
+    reported: tuple[Reported, ...]
+    times: list[Timing]
+
+
+def _observe(
+    layer_pass: Pass,
+    layer: RealLayer,
+    symbolic: Case,
+    device: Device,
+    predicted: memory.PredictedActivations,
+    ceiling: timing.Ceiling | None,
+) -> _Observed:
+    """Count the FLOPs of a pass, then measure its peak memory, then its time."""
+    checks: list[Check] = []
+    reported: tuple[Reported, ...] = ()
+    can_observe = not is_compiled(layer_pass.kernel)
+    flops = counts.flops(layer_pass, layer, symbolic) if can_observe else None
+    if flops:
+        checks.append(flops)
+    else:
+        layer_pass.run()  # the first run, which libraries use to allocate what they keep
+    if device.measures_memory and can_observe and not layer.is_recurrent:
+        peak = memory.peak(layer_pass, layer, device, predicted)
+        checks += peak.checks
+        reported = peak.reported
+    times = []
+    if ceiling and not layer.is_recurrent:
+        times.append(timing.measure_time(layer_pass, layer, device, ceiling))
+    return _Observed(checks, reported, times)
+
+
+def _retried(observe: Callable[[], _Observed], device: Device) -> _Observed | str:
+    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
+    for _ in range(2):
+        try:
+            return observe()
+        except CannotRunError:
+            return "does not support these sizes"
+        except torch.OutOfMemoryError:
+            pass  # the exception holds the tensors of its frames until this block ends
+        device.empty_cache()
+    return "ran out of memory"
 
 
 def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:

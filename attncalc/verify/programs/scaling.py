@@ -14,17 +14,10 @@ from ..extra_kernels import cost_kernel, is_compiled
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
-from ..request import MIN_CONTEXT, VerifyRequest
-from ..timing import exact_flop, fastest
+from ..request import VerifyRequest
+from ..time_plan import doubling_contexts, is_scaled, plan_within_limit
+from ..timing import exact_flop, typical
 from . import OnProgress
-
-DOUBLINGS = 3
-
-
-def doubling_contexts(longest: int) -> tuple[int, ...]:
-    """Return the longest context, its half, its quarter and its eighth, in rising order."""
-    contexts = [longest >> i for i in range(DOUBLINGS, -1, -1)]
-    return tuple(n for n in contexts if n >= MIN_CONTEXT)
 
 
 def verify_scaling(
@@ -38,14 +31,15 @@ def verify_scaling(
     rows: list[ScalingRow] = []
     notes: list[str] = []
     with device.session(request.seed) as random:
-        longest = make_plan(model, request, device)
+        longest, steps = plan_within_limit(model, request, device, program="scaling")
+        on_progress.expect(steps)
         contexts = doubling_contexts(longest.request.context)
         plans = [make_plan(model, request._replace(context=n), device) for n in contexts]
         for case in cases(model.plain()):
             if isinstance(case.kind, Recurrent):
                 notes.append(f"{case.name}: {case.kind.label} runs no attention kernel to measure.")
                 continue
-            if case.stack.input == "source":
+            if not is_scaled(case):
                 continue  # the encoder's tokens are the source, whose length does not change
             for plan in plans:
                 on_progress(f"{model.name}, {case.name}, {plan.request.context:,} tokens")
@@ -76,7 +70,9 @@ def _measure(
         if layer_pass.phase == "decode":
             continue
         kernel = layer_pass.kernel
-        ms = fastest(device, layer_pass.run) * 1e3 if device.has_values else None
+        if device.has_values:
+            layer_pass.run()
+        ms = typical(device, layer_pass.run) * 1e3 if device.has_values else None
         activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
         if device.measures_memory and not is_compiled(kernel):

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,13 +33,15 @@ from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
 from ..layers.grouped import GroupedAttention
-from ..plan import make_plan
 from ..real_layer import RealLayer, attend_with
 from ..request import VerifyRequest
+from ..time_plan import plan_within_limit
 from . import OnProgress
 
 COMPARED_TOKENS = 128
 """Tokens whose outputs are compared."""
+WATCH_SECONDS = 0.5
+"""Seconds between two looks at whether the parent still runs."""
 WEIGHT_COPIES = 3
 """Copies of the weights that a process holds while it splits a layer."""
 
@@ -51,7 +55,7 @@ def verify_tensor_parallel(
     enough memory.
     """
     model.shard(tp)
-    if device.torch.index:
+    if device.torch.index and not device.is_chosen:
         raise AttncalcError(f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda")
     if not dist.is_available():
         raise CannotCheckError("--tp needs torch.distributed, which this torch lacks", "install a build that has it")
@@ -60,12 +64,23 @@ def verify_tensor_parallel(
         raise CannotCheckError(
             f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", "--device cpu uses processes instead"
         )
+    if device.type == "cuda":
+        device = min((find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free())
     with device.session(request.seed):
         processes = 1 if device.type == "cuda" else tp
-        plan = make_plan(model, request, device, processes=processes, weight_copies=WEIGHT_COPIES)
+        plan, steps = plan_within_limit(
+            model,
+            request,
+            device,
+            program="tensor_parallel",
+            ranks=tp,
+            processes=processes,
+            weight_copies=WEIGHT_COPIES,
+        )
     unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
     if not _split_cases(model):
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
+    on_progress.expect(steps)
     on_progress(f"{model.name} over {tp} processes")
     kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
     ranks = _spawn(model, tp, plan.request, device, kernels)
@@ -162,7 +177,7 @@ def _spawn(
         before = {name: os.environ.get(name) for name in quiet}
         os.environ.update({name: value for name, value in quiet.items() if before[name] is None})
         try:
-            spawn(_run_rank, (tp, folder, model, request, device.type, kernels), nprocs=tp, daemon=True)
+            spawn(_run_rank, (tp, folder, os.getpid(), model, request, device.type, kernels), nprocs=tp, daemon=True)
         except (ProcessExitedException, ProcessRaisedException) as error:
             last = str(error).strip().splitlines()[-1]
             raise CannotCheckError(
@@ -175,10 +190,33 @@ def _spawn(
         return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(tp)]
 
 
+def end_with_parent(parent: int) -> None:
+    """End this process when the process `parent`, which started it, ends in whatever way.
+
+    A thread notices within a second that this process has another parent. SIGTERM ends the parent without its clean-up,
+    and a rank would otherwise wait for the others for half an hour.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _run_rank(
-    rank: int, tp: int, folder: str, model: ModelSpec, request: VerifyRequest, device_type: str, kernels: dict[str, str]
+    rank: int,
+    tp: int,
+    folder: str,
+    parent: int,
+    model: ModelSpec,
+    request: VerifyRequest,
+    device_type: str,
+    kernels: dict[str, str],
 ) -> None:
     """Measure this rank's part of every layer, and write the reports into `folder`."""
+    end_with_parent(parent)
     cuda = device_type == "cuda"
     device = find_device(f"cuda:{rank}" if cuda else device_type)
     if cuda:

@@ -1,0 +1,99 @@
+"""`attncalc verify --record DIR`: measure what the device can do in a given time, and write a page and its JSON."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import load, preset_names
+from ..config.data_files import file_names, presets_folder
+from ..errors import AttncalcError, CannotCheckError
+from ..model import ModelSpec, plural
+from ..units import duration
+
+if TYPE_CHECKING:
+    from ..report.record_files import RecordFiles
+    from ..verify.options import VerifyOptions
+
+MINUTES = 10
+"""Minutes of a record, unless --minutes names another number."""
+EXAMPLES = "presets/kinds"
+"""The folder of small models whose kinds of attention no preset has."""
+
+
+def check_alone(used: Iterable[tuple[str, bool]]) -> None:
+    """Raise AttncalcError for an option that --record does not take: {option: whether it is used}."""
+    for option, is_used in used:
+        if is_used:
+            raise AttncalcError(
+                f"--record cannot be combined with {option}",
+                "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed and --minutes",
+            )
+
+
+def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: int, *, force: bool) -> int:
+    """Measure on a device and write its record into `folder`; return the exit code.
+
+    Raises AttncalcError before anything is measured if an option is unknown, the files exist (without force) or cannot
+    be written; CannotCheckError if this machine lacks torch or the device.
+    """
+    from ..verify import need_torch
+
+    need_torch()
+    from ..report.progress import progress
+    from ..report.record import agrees, is_empty, record_verdict
+    from ..report.record_files import prepare_files
+    from ..verify.devices import find_device
+    from ..verify.record.machine import device_title, file_stem
+    from ..verify.record.recorder import plan_record, record
+
+    device = find_device(device_name)
+    models = record_models()
+    steps = plan_record(models, base, device)
+    files = prepare_files(folder, file_stem(device_title(device)), force=force)
+    command = _command(device_name, base, minutes)
+    written = None
+    try:
+        with progress() as on_progress:
+            for document in record(steps, models, device, minutes, command, on_progress):
+                files.write(document)
+                written = document
+    except KeyboardInterrupt:
+        sys.stderr.write(f"interrupted: {_saved(written, files)}\n")
+        return 130
+    assert written is not None
+    late = sum(step["seconds"] is not None for step in written["skipped"])
+    sys.stdout.write(f"{record_verdict(written)}\n")
+    if late:
+        sys.stdout.write(f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more time.\n")
+    sys.stdout.write(f"{files.page}\n{files.data}\n")
+    if not agrees(written):
+        return 1
+    return CannotCheckError.code if is_empty(written) else 0
+
+
+def _saved(written: dict[str, Any] | None, files: RecordFiles) -> str:
+    """Return what an interrupt has left."""
+    if written is None:
+        return "nothing was measured"
+    runs = written["runs"]
+    return f"{plural(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {files.page} and {files.data}"
+
+
+def record_models() -> dict[str, ModelSpec]:
+    """Return every preset, and the example of each kind that no preset has, by the name for the command line."""
+    kinds = presets_folder() / "kinds"
+    examples = {f"{EXAMPLES}/{name}.yaml": load(kinds / f"{name}.yaml") for name in file_names(kinds)}
+    return {name: load(name) for name in preset_names()} | examples
+
+
+def _command(device: str, base: VerifyOptions, minutes: int) -> str:
+    """Return the command that repeats the record in a checkout."""
+    words = ["attncalc", "verify", "--record", "docs/measured", "--device", device]
+    words += ["--dtype", base.dtype] if base.dtype else []
+    words += ["--kernel", base.kernel] if base.kernel != "all" else []
+    words += ["--seed", str(base.seed)] if base.seed else []
+    return shlex.join([*words, "--minutes", str(minutes)])

@@ -1,0 +1,276 @@
+"""Run the steps of a record that fit in its time, and describe after each what is known so far, as plain data."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ... import __version__
+from ...check import Check, VerifyResult
+from ...errors import AttncalcError
+from ...model import ModelSpec
+from ...units import duration, truncate
+from ..devices import Device
+from ..options import VerifyOptions
+from ..programs import verify
+from ..progress import Progress
+from ..request import VerifyRequest, resolve
+from ..time_plan import predicted_seconds
+from ..timing import known_ceiling
+from .machine import machine_facts, main_dtype
+from .steps import Step, Target, record_steps
+
+SCHEMA = "attncalc.record/1"
+COLUMNS = {
+    "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
+    "reported": ("of", "name", "predicted", "measured", "unit"),
+    "times": ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+    "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
+}
+"""The columns of the lists of each run, in order: a row per object would make the file three times as long."""
+NO_TIME = "no time left"
+INTERRUPTED = "the record ended before it"
+DIGITS = 7
+"""Significant digits of measured numbers that are no integers."""
+
+Document = dict[str, Any]
+"""A record as plain data, which is written as JSON and from which the page is made."""
+
+
+class Left(NamedTuple):
+    """A step that did not run.
+
+    Attributes:
+        arguments: its arguments.
+        reason: why.
+        seconds: how long it would have taken, if the time was too short for it.
+        failed: whether it ended in an error that nobody expected.
+        longer: whether longer contexts of the same model did not run either, for the same reason.
+    """
+
+    arguments: str
+    reason: str
+    seconds: float | None = None
+    failed: bool = False
+    longer: bool = False
+
+
+def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: Device) -> list[Step]:
+    """Return the steps for a device, the most informative first. Raises AttncalcError if an option is unknown.
+
+    Args:
+        models: the models by the name that the command line takes.
+        base: the dtype, the kernel and the seed of every step.
+        device: the device.
+    """
+    for model in list(models.values())[:1]:
+        resolve(model, base, device)  # raises the error of an unknown dtype or kernel before anything is measured
+    gpus = torch.cuda.device_count() if device.type == "cuda" and not device.torch.index else 1
+    target = Target(device.type, base.dtype or main_dtype(device), device.default_dtype, gpus)
+    return record_steps(models, base, target)
+
+
+def record(
+    steps: Sequence[Step],
+    models: Mapping[str, ModelSpec],
+    device: Device,
+    minutes: float,
+    command: str,
+    show: Callable[[str], None],
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[Document]:
+    """Run every step that fits in the time, and yield the record after each: the runs so far, and what did not run.
+
+    Args:
+        steps: what to run, in order.
+        models: the models by the name that a step has.
+        device: the device.
+        minutes: the time for all steps together. A step starts only if its estimate fits in what is left.
+        command: the command that repeats the record.
+        show: called with the progress in words.
+        now: the clock, in seconds.
+    """
+    return _Recorder(steps, models, device, minutes, show, now).run(
+        {
+            "schema": SCHEMA,
+            "attncalc": __version__,
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "command": command,
+            "minutes": minutes,
+            "device": machine_facts(device),
+            "columns": COLUMNS,
+        }
+    )
+
+
+class _Pace:
+    """How the time that steps took compares with the time that was expected."""
+
+    def __init__(self) -> None:
+        self._expected = self._taken = 0.0
+
+    def add(self, expected: float, taken: float) -> None:
+        """Add a finished step, in seconds."""
+        self._expected += expected
+        self._taken += taken
+
+    def corrected(self, expected: float) -> float:
+        """Return expected seconds, corrected by the finished steps."""
+        return expected * self._taken / self._expected if self._expected else expected
+
+
+class _Recorder:
+    """The state of one record."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        models: Mapping[str, ModelSpec],
+        device: Device,
+        minutes: float,
+        show: Callable[[str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.steps, self.models, self.device, self.show, self.now = steps, models, device, show, now
+        self.started = now()
+        self.deadline = self.started + 60 * minutes
+        self.runs: list[dict[str, Any]] = []
+        self.left: list[Left] = []
+        self.pace = _Pace()
+        self.ended_series: set[str] = set()
+
+    def run(self, head: Document) -> Iterator[Document]:
+        """Yield the record after each step; `head` is its beginning."""
+        requests = [resolve(self.models[step.model], step.options, self.device) for step in self.steps]
+        expected = self._expected(requests)
+        broken = ""
+        for i, (step, request) in enumerate(zip(self.steps, requests, strict=True)):
+            if step.series in self.ended_series:
+                continue
+            left_out = self._left_out(step, expected[i], broken)
+            if left_out:
+                self._leave_out(step, left_out)
+                continue
+            self._show_progress(i, expected)
+            broken = self._run_step(step, request, expected[i])
+            yield self._document(head, self.steps[i + 1 :])
+        yield self._document(head, ())
+
+    def _expected(self, requests: Sequence[VerifyRequest]) -> list[float]:
+        """Return the seconds that each step is expected to take. The device's rates are measured for it."""
+        with self.device.session(0):
+            return [
+                predicted_seconds(
+                    self.models[step.model],
+                    request,
+                    self.device,
+                    known_ceiling(self.device, request.torch_dtype),
+                    program=step.options.program,
+                    ranks=step.options.tp,
+                )
+                for step, request in zip(self.steps, requests, strict=True)
+            ]
+
+    def _left_out(self, step: Step, expected: float, broken: str) -> Left | None:
+        """Return why a step does not start; None if it does."""
+        if broken:
+            return Left(step.arguments, broken)
+        seconds = self.pace.corrected(expected)
+        if seconds > self.deadline - self.now():
+            return Left(step.arguments, NO_TIME, seconds=round(seconds, 1))
+        return None
+
+    def _show_progress(self, i: int, expected: Sequence[float]) -> None:
+        """Show the number of this step, of those that will probably fit, and the time that they take."""
+        left, number, seconds = self.deadline - self.now(), 0, 0.0
+        for estimate in map(self.pace.corrected, expected[i:]):
+            if seconds + estimate <= left:
+                number, seconds = number + 1, seconds + estimate
+        done = len(self.runs)
+        prefix = f"{done + 1} of {done + max(1, number)}, about {duration(seconds)} left"
+        self.show(f"{prefix}: {self.steps[i].arguments}")
+
+    def _run_step(self, step: Step, request: VerifyRequest, expected: float) -> str:
+        """Run one step and keep its result; return why no further step can run, or ''."""
+        before = self.now()
+        request = request._replace(seconds=max(1.0, self.deadline - before))
+        try:
+            result = verify(self.models[step.model], step.options, request, self.device, Progress())
+        except AttncalcError as error:
+            self._leave_out(step, Left(step.arguments, error.message))
+            return ""
+        except Exception as error:  # whatever happens on this machine, what was measured is kept
+            reason = f"{type(error).__name__}: {truncate(error, 200)}"
+            self._leave_out(step, Left(step.arguments, reason, failed=True))
+            return "" if self._answers() else f"{self.device.name} no longer answers after {step.arguments}"
+        seconds = self.now() - before
+        self.pace.add(expected, seconds)
+        self.runs.append(run_facts(step, request, result, seconds))
+        if step.series and result.context < request.context:
+            self.ended_series.add(step.series)  # its note names the context that fits
+        gc.collect()
+        self.device.empty_cache()
+        return ""
+
+    def _leave_out(self, step: Step, left: Left) -> None:
+        self.left.append(left._replace(longer=bool(step.series)))
+        if step.series:
+            self.ended_series.add(step.series)
+
+    def _answers(self) -> bool:
+        """Whether the device still works: after an illegal access every call of CUDA fails in this process."""
+        try:
+            torch.ones(1, device=self.device.torch).add_(1).item()
+        except Exception:
+            return False
+        return True
+
+    def _document(self, head: Document, remaining: Sequence[Step]) -> Document:
+        left = [*self.left, *(Left(step.arguments, INTERRUPTED) for step in remaining if not step.series)]
+        return {
+            **head,
+            "seconds": round(self.now() - self.started, 1),
+            "runs": self.runs,
+            "skipped": [step._asdict() for step in left],
+        }
+
+
+def run_facts(step: Step, request: VerifyRequest, result: VerifyResult, seconds: float) -> dict[str, Any]:
+    """Return one run as plain data. Checks that disagree are in it whole, all others as a row of COLUMNS."""
+    facts = {
+        "checks": [check.facts() for check in result.checks],
+        "reported": [figure.facts() for figure in result.reported],
+        "times": [timing.facts() for timing in result.times],
+        "scaling": [row.facts() for row in result.scaling],
+    }
+    return {
+        "arguments": step.arguments,
+        "batch": request.batch,
+        "context": result.context,
+        "source": request.source,
+        "dtype": request.dtype,
+        "seconds": round(seconds, 1),
+        **{name: [[_rounded(row[key]) for key in COLUMNS[name]] for row in rows] for name, rows in facts.items()},
+        "disagree": [_whole(check) for check in result.checks if not check.ok],
+        "notes": [*result.limits, *result.skipped],
+    }
+
+
+def _whole(check: Check) -> dict[str, Any]:
+    return {key: _rounded(value) for key, value in check.facts().items()}
+
+
+def _rounded(value: Any) -> Any:
+    """Return a number for JSON: an int, or a float of few digits; None for what JSON cannot hold."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if not abs(value) < float("inf"):
+        return None
+    return float(f"{value:.{DIGITS - 1}e}")

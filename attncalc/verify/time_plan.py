@@ -1,0 +1,274 @@
+"""The time that a verification will take, predicted from the device's own matmul and copy before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..attention import FULL
+from ..attention.recurrent import Recurrent
+from ..cost.activations import activations
+from ..errors import CannotCheckError
+from ..model import ModelSpec
+from ..units import count, duration
+from ..workload import Run
+from .cases import Case, cases
+from .checks.counts import MAX_COUNTED_TOKENS, projection_flops
+from .devices import Device
+from .extra_kernels import EXTRA_KERNELS, cost_kernel, is_compiled
+from .options import Program, VerifyOptions
+from .plan import CasePhase, Plan, make_plan
+from .request import DECODE_STEPS, MIN_CONTEXT, VerifyRequest
+from .timing import MAX_RUNS, MAX_SECONDS, Ceiling, known_ceiling
+
+SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "mps": 3.0}
+"""How much longer a pass takes than its FLOP and bytes at the device's own rates.
+
+On a CPU with 2 threads, shared with other programs, seven runs of 4 to 8,192 tokens took 0.2 to 1.9 times the
+prediction with this factor, most of them about half. No GPU was measured: fused kernels reach a third to two thirds
+of the matmul rate.
+"""
+FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "mps": 2.0}
+"""Seconds per layer for what does not depend on the context: the checks of kernels and of a small layer."""
+COMPILE_SECONDS = 30
+"""Seconds to compile a kernel for one shape."""
+START_SECONDS = 10
+"""Seconds to start one process of --tp and to import torch in it."""
+RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "mps": 5e9}
+"""Normally distributed numbers that the device draws per second. A CPU uses one core for it."""
+SECONDS_PER_STEP = {"cpu": 0.5e-3, "cuda": 1e-3, "mps": 1e-3}
+"""Seconds of one step of a recurrence, which is some twenty small operators."""
+COUNTED_STEP = 6
+"""How many times slower a step is under torch's FLOP counter, which is written in Python."""
+BYTES_PER_PAIR = 40
+"""Bytes moved per query-key pair to make a mask: two comparisons of 8-byte positions, and their results."""
+TOUCHES = 6
+"""How often a pass reads or writes a tensor that it holds at its peak."""
+DOUBLINGS = 3
+"""How often --scaling doubles the context."""
+RUNS = 2
+"""Runs of each pass besides the timed ones: the FLOP counter's, and that of the peak."""
+
+Kernels = Mapping[CasePhase, tuple[str, ...]]
+
+
+def predicted_seconds(
+    model: ModelSpec,
+    request: VerifyRequest,
+    device: Device,
+    ceiling: Ceiling,
+    *,
+    kernels: Kernels | None = None,
+    timed: bool = True,
+    program: Program = "layers",
+    ranks: int = 1,
+) -> float:
+    """Return the seconds that a program is expected to take. Arguments as for `predicted_steps`."""
+    options: dict[str, Any] = {"kernels": kernels, "timed": timed, "program": program, "ranks": ranks}
+    return sum(predicted_steps(model, request, device, ceiling, **options))
+
+
+def predicted_steps(
+    model: ModelSpec,
+    request: VerifyRequest,
+    device: Device,
+    ceiling: Ceiling,
+    *,
+    kernels: Kernels | None = None,
+    timed: bool = True,
+    program: Program = "layers",
+    ranks: int = 1,
+) -> list[float]:
+    """Return the seconds that each step of a program is expected to take: each layer, each context, or all of --tp.
+
+    They are 0 on a simulated device, which runs nothing.
+
+    Args:
+        ceiling: the device's rates in the request's dtype.
+        kernels: the kernels by case and phase; without, every kernel of the request runs in every phase.
+        timed: whether the passes are timed too.
+        ranks: processes of --tp.
+    """
+    layers = cases(model.plain())
+    if program == "scaling":
+        layers = tuple(case for case in layers if is_scaled(case))
+        contexts = doubling_contexts(request.context)
+        if not device.has_values:
+            return [0.0] * len(layers) * len(contexts)
+        parts = [_Estimate(model, request._replace(context=n), device, ceiling, kernels, True) for n in contexts]
+        return [part.of_prefills(case) for case in layers for part in parts]
+    if not device.has_values:
+        return [0.0] * (len(layers) if program == "layers" else 1)
+    estimate = _Estimate(model, request, device, ceiling, kernels, timed)
+    if program == "tensor_parallel":
+        one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
+        return [START_SECONDS * ranks + one_rank * (1 if device.type == "cuda" else ranks)]
+    return [estimate.of_layer(case) for case in layers]
+
+
+def share_time(
+    asked: Sequence[tuple[ModelSpec, VerifyRequest]], options: VerifyOptions, device: Device
+) -> tuple[list[VerifyRequest], list[list[float]]]:
+    """Return the requests of several models with their share of the minutes, and the expected seconds of their steps.
+
+    Each model's share is as large as its share of the expected time.
+    """
+    steps = []
+    with device.session(options.seed):
+        for model, request in asked:
+            ceiling = known_ceiling(device, request.torch_dtype)
+            steps.append(predicted_steps(model, request, device, ceiling, timed=options.timed, program=options.program))
+    limit, expected = 60 * options.minutes, sum(map(sum, steps))
+    factor = limit / expected if expected else 0.0
+    requests = [request._replace(seconds=factor * sum(own)) for (_, request), own in zip(asked, steps, strict=True)]
+    return requests, steps
+
+
+def doubling_contexts(longest: int) -> tuple[int, ...]:
+    """Return the contexts of --scaling: the longest, its half, its quarter and its eighth, in rising order."""
+    contexts = [longest >> i for i in range(DOUBLINGS, -1, -1)]
+    return tuple(n for n in contexts if n >= MIN_CONTEXT)
+
+
+def is_scaled(case: Case) -> bool:
+    """Whether --scaling measures this layer: an attention kernel runs, over a number of tokens that doubles."""
+    return not isinstance(case.kind, Recurrent) and case.stack.input != "source"
+
+
+def plan_within_limit(
+    model: ModelSpec,
+    request: VerifyRequest,
+    device: Device,
+    *,
+    timed: bool = True,
+    program: Program = "layers",
+    ranks: int = 1,
+    processes: int = 1,
+    weight_copies: int = 1,
+) -> tuple[Plan, list[float]]:
+    """Return a plan that fits in memory and in the request's time, and the expected seconds of its steps.
+
+    The context is halved until it fits. Raises CannotCheckError if not even MIN_CONTEXT does, or no kernel runs.
+    """
+    ceiling = known_ceiling(device, request.torch_dtype)
+
+    def planned(asked: VerifyRequest) -> tuple[Plan, list[float]]:
+        plan = make_plan(model, asked, device, processes=processes, weight_copies=weight_copies)
+        steps = predicted_steps(
+            model, plan.request, device, ceiling, kernels=plan.kernels, timed=timed, program=program, ranks=ranks
+        )
+        return plan, steps
+
+    first, steps = planned(request)
+    plan, too_long = first, sum(steps)
+    while request.seconds is not None and sum(steps) > request.seconds:
+        if plan.request.context == MIN_CONTEXT:
+            raise CannotCheckError(
+                f"{model.name}: {MIN_CONTEXT} tokens would take about {duration(sum(steps))} on {device.name}, "
+                f"and the limit is {duration(request.seconds)}",
+                "give a smaller --batch, or more --minutes",
+            )
+        plan, steps = planned(plan.request._replace(context=max(MIN_CONTEXT, plan.request.context // 2)))
+    if plan is first:
+        return plan, steps
+    context, shorter = count(first.request.context), count(plan.request.context)
+    note = f"Context {context} would take about {duration(too_long)}: shortened to {shorter}."
+    return plan._replace(shortened=(*first.shortened, note)), steps
+
+
+class _Estimate:
+    """The expected seconds of the layers of one request."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        request: VerifyRequest,
+        device: Device,
+        ceiling: Ceiling,
+        kernels: Kernels | None,
+        timed: bool,
+    ) -> None:
+        self.request, self.device, self.ceiling, self.kernels, self.timed = request, device, ceiling, kernels, timed
+        self.size = request.torch_dtype.itemsize
+        self.peaks: dict[tuple[str, str], dict[str, int]] = {}
+        for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):
+            if phase == "decode" and not model.main.has_cache:
+                continue
+            for layer in activations(model, workload):
+                self.peaks[layer.name, phase] = {kernel: moment.size for kernel, moment in layer.peaks.items()}
+
+    def of_layer(self, case: Case) -> float:
+        """Return the seconds of every check of one layer."""
+        seconds = FIXED_SECONDS[self.device.type] + self.of_setup(case)
+        if case.decodes:  # the cache is filled by two prefills, and by one with DECODE_STEPS steps
+            seconds += 2 * self.of_one_prefill(case)
+            seconds += DECODE_STEPS * min(self._of_pass(case, "decode", k) for k in self._kernels(case, "decode"))
+        if isinstance(case.kind, Recurrent):
+            return seconds + COUNTED_STEP * self.of_one_prefill(case)
+        tokens = min(self._tokens(case), MAX_COUNTED_TOKENS)
+        seconds += tokens**2 * BYTES_PER_PAIR / self.ceiling.bytes_per_s
+        for phase in ("prefill", "decode") if case.decodes else ("prefill",):
+            seconds += sum(self._repeated(self._of_pass(case, phase, k), k) for k in self._kernels(case, phase))
+        return seconds
+
+    def of_prefills(self, case: Case) -> float:
+        """Return the seconds of one context of --scaling."""
+        times = (self._repeated(self._of_pass(case, "prefill", k), k) for k in self._kernels(case, "prefill"))
+        return self.of_setup(case) + sum(times)
+
+    def of_one_prefill(self, case: Case) -> float:
+        """Return the seconds of one prefill with the fastest kernel."""
+        return min(self._of_pass(case, "prefill", kernel) for kernel in self._kernels(case, "prefill"))
+
+    def of_setup(self, case: Case) -> float:
+        """Return the seconds to fill weights, tokens and caches with random numbers."""
+        weights = self._weights(case) * self.size
+        drawn = self._tokens(case) * int(case.stack.d_model)
+        if case.decodes and not isinstance(case.kind, Recurrent):
+            width = sum(int(c.rows * c.width) for c in case.kind.cache())
+            drawn += self.request.context * width * len(self._kernels(case, "decode"))
+        drawn *= self.request.batch
+        return 4 * weights / self.ceiling.bytes_per_s + drawn / RANDOM_PER_SECOND[self.device.type]
+
+    def _kernels(self, case: Case, phase: str) -> tuple[str, ...]:
+        if isinstance(case.kind, Recurrent):
+            return ("",)
+        known = self.request.kernels if self.kernels is None else self.kernels.get((case.name, phase), ())
+        return known or self.request.kernels
+
+    def _tokens(self, case: Case) -> int:
+        return (self.request.source or 0) if case.stack.input == "source" else self.request.context
+
+    def _weights(self, case: Case) -> int:
+        return sum(int(m.params) for m in case.kind.matrices(case.stack.d_model, case.d_source))
+
+    def _repeated(self, seconds: float, kernel: str) -> float:
+        """Return the seconds of all runs of a pass that takes `seconds`."""
+        timed = min(MAX_RUNS * seconds, max(seconds, MAX_SECONDS)) if self.timed else 0.0
+        return RUNS * seconds + timed + (COMPILE_SECONDS if is_compiled(kernel) else 0)
+
+    def _of_pass(self, case: Case, phase: str, kernel: str) -> float:
+        """Return the seconds of one run: its FLOP, and the bytes of its weights, its cache and its peak."""
+        batch, decodes = self.request.batch, phase == "decode"
+        new = 1 if decodes else self._tokens(case)
+        if isinstance(case.kind, Recurrent):
+            flop = batch * projection_flops(case, new, new)
+            steps = new * SECONDS_PER_STEP[self.device.type] * max(1, batch * self._weights(case) // 10**9)
+            return steps + self._of_work(flop, self._weights(case) * self.size)
+        keys = (self.request.source or 0) if case.crosses else self._tokens(case)
+        projected = 0 if decodes and case.crosses else 1 if decodes else keys
+        flop = batch * int(projection_flops(case, new, projected) + case.kind.score_flops(Run(1, new, keys), None))
+        peaks = self.peaks.get((case.cost_name, phase), {})
+        moved = self._weights(case) * self.size + TOUCHES * peaks.get(self._cost_kernel(kernel), 0)
+        if decodes:
+            moved += batch * keys * sum(int(c.rows * c.width) for c in case.kind.cache()) * self.size
+        if not decodes and case.kind.span != FULL:
+            moved += new * keys * BYTES_PER_PAIR
+        return self._of_work(flop, moved)
+
+    def _cost_kernel(self, kernel: str) -> str:
+        return cost_kernel(kernel) if kernel in EXTRA_KERNELS else kernel
+
+    def _of_work(self, flop: int, moved: int) -> float:
+        seconds = flop / self.ceiling.flop_per_s + moved / self.ceiling.bytes_per_s
+        return SLOWDOWN[self.device.type] * seconds

@@ -1,0 +1,495 @@
+"""`attncalc verify` plans its time and keeps to memory: limits of containers, busy GPUs, memory that runs out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from asking import REPOSITORY, Ask
+from hypothesis import given
+from hypothesis import strategies as st
+from layers import GROUPED, MHA, ZOO, saved
+
+from attncalc import load
+from attncalc.errors import CannotCheckError
+from attncalc.report import progress as progress_lines
+from attncalc.units import duration
+from attncalc.verify import need_torch
+
+need_torch()
+import torch  # noqa: E402
+
+from attncalc.verify import timing  # noqa: E402
+from attncalc.verify.checks import memory  # noqa: E402
+from attncalc.verify.devices import find_device, host_memory, simulated_device  # noqa: E402
+from attncalc.verify.devices.base import MEASURED_TORCH, version_notes  # noqa: E402
+from attncalc.verify.devices.cpu import Cpu  # noqa: E402
+from attncalc.verify.options import VerifyOptions  # noqa: E402
+from attncalc.verify.programs.layers import verify_layers  # noqa: E402
+from attncalc.verify.progress import Progress  # noqa: E402
+from attncalc.verify.request import resolve  # noqa: E402
+from attncalc.verify.time_plan import plan_within_limit, predicted_seconds, predicted_steps  # noqa: E402
+from attncalc.verify.timing import Ceiling  # noqa: E402
+
+GIB = 2**30
+Patch = pytest.MonkeyPatch
+SLOW = Ceiling(1e10, 1e9)
+"""A device with 10 GFLOP/s and 1 GB/s."""
+
+
+# Host memory
+
+
+def root(tmp_path: Path, files: dict[str, str]) -> Path:
+    """Return a fake root of the file system with these files."""
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n"}
+V1 = "sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 8 * GIB),
+        # v2: limit 4 GiB, 3 GiB used, of which 1 GiB is page cache that can be dropped
+        (
+            {
+                "proc/self/cgroup": "0::/job\n",
+                "sys/fs/cgroup/job/memory.max": f"{4 * GIB}\n",
+                "sys/fs/cgroup/job/memory.current": f"{3 * GIB}\n",
+                "sys/fs/cgroup/job/memory.stat": f"anon {2 * GIB}\ninactive_file {GIB}\n",
+            },
+            2 * GIB,
+        ),
+        # the parent's limit is smaller than the job's
+        (
+            {
+                "proc/self/cgroup": "0::/slice/job\n",
+                "sys/fs/cgroup/slice/memory.max": str(2 * GIB),
+                "sys/fs/cgroup/slice/memory.current": str(GIB),
+                "sys/fs/cgroup/slice/job/memory.max": str(6 * GIB),
+                "sys/fs/cgroup/slice/job/memory.current": "0",
+            },
+            GIB,
+        ),
+        # in a container the path is the host's, and the files are at the top
+        (
+            {
+                "proc/self/cgroup": "0::/docker/0123\n",
+                "sys/fs/cgroup/memory.max": str(3 * GIB),
+                "sys/fs/cgroup/memory.current": str(GIB),
+            },
+            2 * GIB,
+        ),
+        # v1
+        (
+            {
+                "proc/self/cgroup": "11:cpu,cpuacct:/docker/0123\n9:memory:/docker/0123\n",
+                f"{V1}/docker/0123/memory.limit_in_bytes": str(5 * GIB),
+                f"{V1}/docker/0123/memory.usage_in_bytes": str(2 * GIB),
+                f"{V1}/docker/0123/memory.stat": f"inactive_file 5\ntotal_inactive_file {GIB}\n",
+            },
+            4 * GIB,
+        ),
+        # v1 without a limit: the largest multiple of a page below 2^63
+        (
+            {
+                "proc/self/cgroup": "9:memory:/\n",
+                f"{V1}/memory.limit_in_bytes": "9223372036854771712",
+                f"{V1}/memory.usage_in_bytes": str(GIB),
+            },
+            8 * GIB,
+        ),
+        # more used than the limit, which was lowered meanwhile
+        (
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"},
+            0,
+        ),
+        (
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max", "sys/fs/cgroup/memory.current": "1"},
+            8 * GIB,
+        ),
+        ({"proc/self/cgroup": "nonsense\n\n0:\n::\n"}, 8 * GIB),
+        ({"proc/self/cgroup": "0::/../..\n", "sys/fs/cgroup/memory.max": "many\n"}, 8 * GIB),
+    ],
+)
+def test_free_memory_is_the_least_that_any_limit_leaves(
+    tmp_path: Path, monkeypatch: Patch, files: dict[str, str], free: int
+) -> None:
+    monkeypatch.setattr(host_memory, "ROOT", root(tmp_path, MEMINFO | files))
+    assert host_memory.free_on_host() == free
+
+
+def test_without_any_file_half_of_the_memory_counts_as_free(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(host_memory, "ROOT", tmp_path)
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert host_memory.free_on_host() == physical // 2
+
+
+# Time
+
+
+def test_a_context_that_takes_too_long_is_shortened_with_a_note(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: SLOW)
+    answer = ask("verify", saved(MHA, tmp_path), "-c", "100000", "--minutes", "1", "--device", "cpu", "--json")
+    assert answer.code == 0
+    document = json.loads(answer.out)
+    note = next(note for note in document["notes"] if "would take about" in note)
+    assert note.startswith("Context 100,000 would take about ")
+    assert ": shortened to " in note
+
+
+def test_a_batch_that_takes_too_long_at_any_context_is_an_error(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e6, 1e6))
+    answer = ask("verify", "gpt2", "--minutes", "1", "--device", "cpu")
+    assert (answer.code, answer.out) == (3, "")
+    assert "gpt2: 4 tokens would take about" in answer.err
+    assert "the limit is 60 s" in answer.err
+    assert "--minutes" in answer.err
+
+
+@pytest.mark.parametrize("context", [99_999_999_999, 10**18])
+def test_a_context_beyond_any_memory_is_planned_without_running_it(context: int, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: SLOW)
+    device, model = find_device("cpu"), load("gpt2")
+    plan, steps = plan_within_limit(model, resolve(model, VerifyOptions(context=context), device), device)
+    assert 4 <= plan.request.context < 100_000
+    assert sum(steps) <= 60
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "600000"])
+def test_invalid_minutes_are_an_error(ask: Ask, text: str) -> None:
+    answer = ask("verify", "gpt2", "--minutes", text)
+    assert (answer.code, answer.out) == (2, "")
+    assert "--minutes" in answer.err
+    assert "tip:" in answer.err
+
+
+@given(st.integers(4, 10**7), st.integers(1, 64), st.sampled_from(["gpt2", "deepseek-v3", "t5-base", "gemma3-27b"]))
+def test_a_longer_context_is_never_predicted_to_be_quicker(context: int, batch: int, name: str) -> None:
+    device, model = find_device("cpu"), load(name)
+
+    def seconds(tokens: int, rates: Ceiling = SLOW) -> float:
+        request = resolve(model, VerifyOptions(context=tokens, batch=batch, dtype="fp32"), device)
+        return predicted_seconds(model, request, device, rates)
+
+    assert seconds(context) <= seconds(2 * context)
+    assert seconds(context, Ceiling(1e11, 1e10)) < seconds(context)
+
+
+def test_attention_over_long_contexts_is_predicted_to_take_quadratic_time() -> None:
+    """From 2^20 to 2^21 tokens the scores dominate: 4 times the time."""
+    device, model = find_device("cpu"), load("gpt2")
+    times = [
+        predicted_seconds(model, resolve(model, VerifyOptions(context=2**n), device), device, SLOW) for n in (20, 21)
+    ]
+    assert 3.8 < times[1] / times[0] < 4.0
+
+
+def test_a_simulated_device_needs_no_time() -> None:
+    device, model = simulated_device(None), load("gpt2")
+    request = resolve(model, VerifyOptions(context=10**9), device)
+    assert predicted_seconds(model, request, device, SLOW) == 0
+
+
+@pytest.mark.parametrize(("scaling", "expected"), [(False, 2), (True, 8)])
+def test_there_is_one_step_per_layer_and_context(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch, scaling: bool, expected: int
+) -> None:
+    """A model with two kinds of layer; --scaling runs four contexts of each."""
+    shown: list[str] = []
+    device, model = find_device("cpu"), load(saved(ZOO, tmp_path))
+    options = VerifyOptions(context=64, scaling=scaling, timed=False)
+    request = resolve(model, options, device)
+    from attncalc.verify.programs import verify
+
+    verify(model, options, request, device, Progress(shown.append))
+    steps = predicted_steps(model, request, device, SLOW, program=options.program)
+    total = int(shown[0].split()[2].rstrip(",:"))
+    assert len(shown) == total == len(steps)
+    assert [line.split()[0] for line in shown] == [str(i + 1) for i in range(total)]
+
+
+# Progress
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_counts_the_steps_of_all_models() -> None:
+    shown: list[str] = []
+    on_progress = Progress(shown.append, Clock())
+    on_progress.later = [[60.0, 60.0]]
+    on_progress.expect([60.0])
+    on_progress("a, decoder")
+    on_progress.later = []
+    on_progress.expect([60.0, 60.0])
+    on_progress("b, encoder")
+    on_progress("b, decoder")
+    assert [text.partition(":")[0].partition(",")[0] for text in shown] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert shown[0] == "1 of 3, about 3 min left: a, decoder"
+
+
+def test_finished_steps_correct_the_time_left() -> None:
+    """The first step took 20 s and not 10, so the second will take 20 s as well."""
+    shown: list[str] = []
+    clock = Clock()
+    on_progress = Progress(shown.append, clock)
+    on_progress.expect([10.0, 10.0])
+    on_progress("one")
+    clock.now = 20.0
+    on_progress("two")
+    assert shown == ["1 of 2, about 20 s left: one", "2 of 2, about 20 s left: two"]
+
+
+def test_progress_without_predictions_names_the_step_only() -> None:
+    shown: list[str] = []
+    Progress(shown.append)("building")
+    assert shown == ["building"]
+
+
+def test_a_pipe_gets_at_most_one_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with progress_lines.progress(clock) as show:
+        for second in range(0, 150, 10):
+            clock.now = float(second)
+            show(f"at {second}")
+    assert capsys.readouterr().err == "at 60\nat 120\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (40, "40 s"),
+        (180, "3 min"),
+        (3 * 3600, "3 hours"),
+        (20 * 86_400, "20 days"),
+        (1e12, "more than a year"),
+    ],
+)
+def test_durations_are_rounded_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+# Memory that runs out
+
+
+def test_memory_taken_after_the_plan_shortens_the_context(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    """The plan sees 8 GiB; then another process takes most of it, and the plan is made anew with what is left."""
+    answers = iter([8 * GIB] * 4)  # for the measurement of rates and for the first plan
+    monkeypatch.setattr(Cpu, "free", lambda _: next(answers, 400 * 2**20))
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e14, 1e14))
+    next(answers), next(answers), next(answers)
+    answer = ask(
+        "verify", saved(MHA, tmp_path), "-b", "8", "-c", "32768", "--kernel", "flash", "--device", "cpu", "--json"
+    )
+    assert answer.code == 0, answer.err
+    notes = json.loads(answer.out)["notes"]
+    assert any("cpu" in note and "ran out of memory: decoder needs" in note for note in notes)
+    assert json.loads(answer.out)["workload"]["context"] < 32768
+
+
+@pytest.mark.parametrize(("failures", "left_out"), [(1, False), (2, True)])
+def test_a_pass_that_runs_out_of_memory_is_retried_once(
+    tmp_path: Path, monkeypatch: Patch, failures: int, left_out: bool
+) -> None:
+    original, attempts = memory.peak, iter(range(100))
+
+    def runs_out(layer_pass: Any, *arguments: Any) -> Any:
+        if layer_pass.kernel == "flash" and layer_pass.phase == "prefill" and next(attempts) < failures:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(layer_pass, *arguments)
+
+    monkeypatch.setattr(memory, "peak", runs_out)
+    device, model = find_device("cpu"), load(saved(GROUPED, tmp_path))
+    request = resolve(model, VerifyOptions(context=12), device)
+    result = verify_layers(model, request, device, timed=False, on_progress=Progress())
+    assert ("decoder, prefill: flash ran out of memory." in result.skipped) == left_out
+    assert ("peak_prefill_flash" in {check.name for check in result.checks}) != left_out
+
+
+def test_memory_that_keeps_running_out_is_one_error_line(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+    def runs_out(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("attncalc.verify.checks.counts.decode_some", runs_out)
+    answer = ask("verify", saved(GROUPED, tmp_path), "-c", "64", "--device", "cpu")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("error: cpu")
+    assert "ran out of memory: CUDA out of memory" in answer.err
+
+
+# GPUs
+
+
+def fake_gpus(monkeypatch: Patch, free: list[int | None]) -> None:
+    """Let torch report GPUs with this much free memory; None is a GPU that cannot be used."""
+
+    def mem_get_info(device: torch.device) -> tuple[int, int]:
+        memory_free = free[device.index]
+        if memory_free is None:
+            raise RuntimeError(
+                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
+            )
+        return memory_free, 80 * GIB
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda"])
+def test_the_gpu_with_the_most_free_memory_is_chosen(monkeypatch: Patch, name: str) -> None:
+    fake_gpus(monkeypatch, [2 * GIB, None, 70 * GIB, 60 * GIB])
+    device = find_device(name)
+    assert device.name == "cuda:2 (NVIDIA H100)"
+    assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB") for note in device.notes)
+
+
+def test_a_gpu_that_is_named_is_used(monkeypatch: Patch) -> None:
+    fake_gpus(monkeypatch, [2 * GIB, 70 * GIB])
+    assert find_device("cuda:0").name == "cuda:0 (NVIDIA H100)"
+    assert not any("free memory" in note for note in find_device("cuda:0").notes)
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
+def test_a_gpu_in_exclusive_use_is_one_error_line(monkeypatch: Patch, name: str) -> None:
+    fake_gpus(monkeypatch, [None])
+    with pytest.raises(CannotCheckError) as caught:
+        find_device(name)
+    assert caught.value.message == (
+        "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+    )
+
+
+def test_rocm_is_named_and_has_no_cudnn(monkeypatch: Patch) -> None:
+    fake_gpus(monkeypatch, [70 * GIB])
+    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+    device = find_device("cuda")
+    assert device.name == "cuda:0 (NVIDIA H100, ROCm 6.4.1)"
+    assert device.kernels == ("math", "flash", "efficient")
+
+
+@pytest.mark.parametrize(("version", "noted"), [("2.13.0+cu130", False), ("2.14.0", True), ("2.1.3", True)])
+def test_a_version_of_torch_that_was_not_measured_is_noted(version: str, noted: bool) -> None:
+    notes = version_notes(version)
+    assert bool(notes) == noted
+    assert all(version in note and MEASURED_TORCH in note for note in notes)
+
+
+def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monkeypatch: Patch) -> None:
+    """An L2 cache of 50 MiB is evicted by writing twice as much."""
+    log: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            log.append("record")
+
+        def synchronize(self) -> None:
+            log.append("wait")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 2.5
+
+    evictor = SimpleNamespace(zero_=lambda: log.append("evict"))
+    fake_gpus(monkeypatch, [70 * GIB])
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 * 2**20))
+    device = find_device("cuda:0")
+    sizes: list[int] = []
+
+    def empty(size: int, **_: Any) -> Any:
+        sizes.append(size)
+        return evictor
+
+    monkeypatch.setattr(torch, "empty", empty)
+
+    def run() -> Any:
+        log.append("run")
+
+    assert device.seconds(run) == 0.0025
+    assert log == ["synchronize", "evict", "record", "run", "record", "wait"]
+    assert sizes == [100 * 2**20]
+
+
+def test_the_time_of_a_pass_is_a_median_and_the_rates_are_the_fastest(monkeypatch: Patch) -> None:
+    seconds = iter([9.0, 0.01, 0.03, 0.02, 0.11, 0.05])
+    device = SimpleNamespace(seconds=lambda run: next(seconds))
+    next(seconds)
+    # 0.01 + 0.03 + 0.02 + 0.11 = 0.17 s is less than 0.2 s, so that a fifth run follows
+    assert timing.typical(device, lambda: torch.zeros(1)) == 0.03  # type: ignore[arg-type]
+    seconds = iter([0.1, 0.05, 0.15])
+    assert timing.fastest(device, lambda: torch.zeros(1)) == 0.05  # type: ignore[arg-type]
+
+
+# Processes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ranks_end_when_their_parent_is_terminated(tmp_path: Path) -> None:
+    """SIGTERM ends the parent without its clean-up; a rank that waits must not stay."""
+    script = """
+import os, sys, time
+import multiprocessing
+from attncalc.verify.programs.tensor_parallel import end_with_parent
+
+def rank(parent):
+    end_with_parent(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=rank, args=(os.getpid(),), daemon=True)
+    process.start()
+    process.join()
+"""
+    path = tmp_path / "parent.py"
+    path.write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    parent = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment)
+    assert parent.stdout is not None
+    rank = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGTERM)
+    parent.wait()
+    parent.stdout.close()
+    ended: Callable[[], bool] = lambda: not Path(f"/proc/{rank}").exists() or _is_zombie(rank)  # noqa: E731
+    for _ in range(600):
+        if ended():
+            break
+        time.sleep(0.1)
+    assert ended()
+
+
+def _is_zombie(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
