@@ -13,6 +13,7 @@ from ..serving.request import FitRequest
 from ..units import truncate
 from . import COMMANDS
 from . import fit_options as f
+from . import fit_users as u
 from . import options as o
 from .command import command_app
 
@@ -30,13 +31,14 @@ def fit(
     model: o.ModelOptions,
     serving: f.ServingOptions,
     workload: o.SizeOptions,
+    users: u.UserOptions,
     dtypes: f.FitDtypeOptions,
     engine: f.EngineOptions,
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
     transformers: f.TransformersOptions,
-    output: o.OutputOptions,
+    output: u.FitOutputOptions,
 ) -> None:
     log = _read_log(serving)
     texts = _options_in_log(log, model) if log else {}
@@ -45,6 +47,9 @@ def fit(
         dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model.with_defaults(texts).read()
     size = workload.with_defaults(texts)
+    traffic = users.traffic(output.output_tokens)
+    if traffic and size.context is None and not spec.max_context:
+        size = o.SizeOptions(**{**vars(size), "context": str(int(traffic.worst_tokens))})
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
@@ -61,6 +66,7 @@ def fit(
         model=spec,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
+        traffic=traffic,
         **deployment,
     )
     if longest:

@@ -43,6 +43,11 @@ def no_refusal(model: ModelSpec, args: EngineArgs) -> Refusal | None:
     return None
 
 
+def grows_by_token(args: EngineArgs) -> bool:
+    """Return False: a sequence's memory grows with its tokens."""
+    return False
+
+
 def whole_memory(args: EngineArgs, devices: int) -> str:
     """Return the share of an engine that uses the whole GPU: '1'."""
     return "1"
@@ -77,6 +82,7 @@ class EngineDefaults(NamedTuple):
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
         runtime_grows: whether `runtime` depends on the batch and the context.
+        reserves_context: returns whether each sequence has memory for its whole context from its start.
     """
 
     title: str
@@ -95,3 +101,4 @@ class EngineDefaults(NamedTuple):
     must_fit_one: bool = False
     whole_prompts: bool = False
     runtime_grows: bool = False
+    reserves_context: Callable[[EngineArgs], bool] = grows_by_token

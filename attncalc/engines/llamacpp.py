@@ -62,6 +62,7 @@ DEFAULTS = EngineDefaults(
     narrower_weight_dtypes=("q8_0", "q4_0"),
     max_slots=MAX_SEQUENCES,
     splits_by_layer=True,
+    reserves_context=lambda args: not args.kv_unified,
 )
 _STATE_ROLES = ("convolution", "state")
 _OPTIONS = frozenset(
@@ -179,6 +180,9 @@ class LlamaCppLayout:
         full_cells, window_cells = self._cells_per_stream(batch, sequences, context)
         states = sequences * self._state_bytes_per_sequence
         return self._streams(sequences) * self._stream_bytes(full_cells, window_cells) + states
+
+    def with_shared_prefix(self, tokens: int) -> None:
+        return None
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. Its tokens are the largest n_ctx (-c) with `sequences` slots.

@@ -17,6 +17,7 @@ from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, wrapped
+from .users import users_section
 
 GIVEN = "as given"
 ESTIMATED = "an estimate: --reserve replaces it"
@@ -30,23 +31,25 @@ def fit_report(request: FitRequest) -> Report:
     figures = fit_figures(result, min_gpus(resolved))
     details = detail_figures(result, figures)
     bounds = roofline_section(resolved)
+    per_user = users_section([resolved])
     return Report(
         "fit",
         _heading(result),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine),
-        (*figures, *bounds.figures),
-        ((engine_facts(result), (*figures, *details)),),
+        (*figures, *per_user.figures, *bounds.figures),
+        ((engine_facts(result), (*figures, *per_user.figures, *details)),),
         (
             verdict_table(verdict(result)),
             *aligned(budget_table(result, figures), pool_table(result, figures, details)),
             limits_table(result, figures),
+            *per_user.tables,
             *suggestions_table(result, changes),
             *bounds.tables,
         ),
-        tuple(dict.fromkeys((*fit_notes(result), *bounds.notes))),
-        (*term_figures(result), *bounds.terms),
-        {**fit_facts(result, verdict(result), changes), "roofline": bounds.extra},
+        tuple(dict.fromkeys((*fit_notes(result), *per_user.notes, *bounds.notes))),
+        (*term_figures(result), *per_user.terms, *bounds.terms),
+        {**fit_facts(result, verdict(result), changes), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result),
     )
 

@@ -20,6 +20,7 @@ from ..model import ModelSpec
 from ..units import dtype, truncate
 from ..workload import Workload
 from .reserve import Share, default_share, parse_share
+from .traffic import Traffic
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
@@ -50,6 +51,7 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
     model: ModelSpec
@@ -65,6 +67,7 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
@@ -174,6 +177,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     defaults, model = engine_defaults(request.engine), request.model
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     workload = request.workload
+    if request.traffic:
+        request.traffic.check(workload.context)
     model_dtype = dtype(workload.dtype or model.dtype, compute=True)
     cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or model_dtype.name)
     args = EngineArgs(
