@@ -239,7 +239,7 @@ def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
     ("arguments", "error"),
     [
         ((), "--gpu or --kv-memory is required"),
-        (("--gpu", "h100", "--kv-memory", "1GiB"), "--kv-memory cannot be combined with --gpu"),
+        (("--kv-memory", "1GiB", "--gpus", "2"), "--gpus cannot be combined with --kv-memory"),
         (("--gpu", "h1000"), "no GPU named 'h1000'"),
         (("--kv-memory", "lots"), "--kv-memory: 'lots' is not a size"),
         (("--kv-memory", "1GiB", "--reserve", "1GiB"), "--reserve cannot be combined with --kv-memory"),

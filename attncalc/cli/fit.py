@@ -56,9 +56,16 @@ def fit(
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("vllm_log", None)
     if serving.gpu is not None:
-        from ..config.gpus import gpu
+        from ..config.gpus import gpus_of
 
-        deployment["gpu"] = gpu(serving.gpu)
+        number, deployment["gpu"] = gpus_of(serving.gpu)
+        if number is not None and deployment.get("gpus", number) != number:
+            raise AttncalcError(
+                f"--gpu {truncate(serving.gpu)} cannot be combined with --gpus {serving.gpus}",
+                "give the number of GPUs once",
+            )
+        if number is not None:
+            deployment["gpus"] = number
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, transformers):
         engine_args |= group.with_defaults(texts).parsed()

@@ -49,7 +49,8 @@ class ServingOptions(Options):
 
     engine: Annotated[str, option("--engine", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or all.")] = "vllm"
     gpu: Annotated[
-        Text, option("--gpu", metavar="GPU", help="As h100-80gb; 'attncalc gpus' lists them; or a .yaml of your own.")
+        Text,
+        option("--gpu", metavar="GPU", help="As h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file."),
     ] = None
     gpus: Annotated[
         Text,
@@ -114,7 +115,7 @@ class ServingOptions(Options):
             "--kv-memory",
             "--kv-cache-memory-bytes",
             metavar="SIZE",
-            help="Instead of --gpu: memory for the cache that an engine reported, as 5.38GiB.",
+            help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
         parse_bytes,
     ] = None

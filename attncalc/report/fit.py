@@ -341,7 +341,7 @@ def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         ),
         (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
-    if result.resolved.gpu:
+    if result.resolved.share:
         fewest = by_name["min_gpus"]
         rows.append((fewest.label, fewest.human, _fewest_split(result.resolved, fewest)))
     return Table((LABEL, Column(), LABEL), tuple(rows))
@@ -424,7 +424,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if resolved.whole_layers:
         notes.append("The embedding stays in host memory: no GPU's figures include it.")
-    if resolved.gpu and not resolved.gpu.measured:
+    if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
         )

@@ -350,10 +350,10 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
     request = resolved.request
-    if resolved.whole_layers:
+    if resolved.whole_layers and request.kv_memory is None:
         for gpus in range(1, request.model.main.n_layers + 1):
             yield dataclasses.replace(request, gpus=gpus)
-    elif resolved.gpu:
+    elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for tp in tensor_parallel_sizes(request.model):
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp)
 

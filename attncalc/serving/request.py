@@ -35,7 +35,9 @@ _RESOLVED = frozenset(
 
 @dataclass(frozen=True)
 class FitRequest:
-    """Does a workload fit? Give either `gpu` or `kv_memory`; None means the default of the engine or the model.
+    """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the model.
+
+    With both, the memory for the cache is as given, and the GPU sets the engine's defaults only.
 
     Attributes:
         model: The whole model, not one device's share.
@@ -100,7 +102,7 @@ class ResolvedRequest(NamedTuple):
         args: The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
         workload: A decode step, with the dtype of the cache.
         gpus: All GPUs, those of replicas included; 1 without a GPU.
-        share: The share of a GPU's memory that the engine takes; None without a GPU.
+        share: The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory.
         weights_dtype: The dtype of weight matrices; None for that of the model or of its files.
     """
 
@@ -120,7 +122,7 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def gpu(self) -> Gpu | None:
-        """The GPU; None if the memory for the cache was given."""
+        """The GPU; None if only the memory for the cache was given."""
         return self.request.gpu
 
     @property
@@ -198,7 +200,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         args = dataclasses.replace(
             args,
             device_memory=request.gpu.memory,
-            device=request.gpu.title,
+            device=request.gpu.title if request.gpu.vendor else "",
             gpus=gpus if defaults.splits_by_layer else 1,
         )
     if defaults.max_slots and not args.sequences:
@@ -234,8 +236,11 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _share(request: FitRequest, args: EngineArgs) -> Share | None:
-    """Return the share of a GPU's memory that the engine takes, under the engine's own name; None without a GPU."""
-    if request.gpu is None:
+    """Return the share of a GPU's memory that the engine takes, under the engine's own name.
+
+    None without a GPU, and if the memory for the cache was given.
+    """
+    if request.gpu is None or request.kv_memory is not None:
         return None
     if request.gpu_memory_utilization is None:
         return default_share(request.engine, args, args.tp * args.pp)
@@ -258,15 +263,18 @@ def _check_devices(request: FitRequest) -> None:
         number = getattr(request, name)
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
-    if (request.kv_memory is None) == (request.gpu is None):
-        problem = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
+    if request.kv_memory is None and request.gpu is None:
         raise AttncalcError(
-            problem, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
+            "--gpu or --kv-memory is required",
+            "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory",
         )
-    for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
-        if request.gpu is None and getattr(request, name) is not None:
+    if request.kv_memory is None:
+        return
+    for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
+        if getattr(request, name) is not None:
             raise AttncalcError(
-                f"--{name.replace('_', '-')} cannot be combined with --kv-memory", "leave it out, or give --gpu instead"
+                f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
+                "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
             )
 
 

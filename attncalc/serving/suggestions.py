@@ -88,7 +88,7 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
-    if resolved.gpu is None:
+    if resolved.share is None:  # the memory for the cache was given: smaller weights do not change it
         return
     bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
     for name in resolved.defaults.narrower_weight_dtypes:
