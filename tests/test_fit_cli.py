@@ -54,6 +54,8 @@ MORE = [
     "gpus",
     "tp",
     "pp",
+    "dp",
+    "expert_parallel",
     "replicas",
     "agrees",
     "checks",

@@ -83,6 +83,21 @@ class ServingOptions(Options):
         ),
         parse_count,
     ] = None
+    dp: Annotated[
+        Text,
+        option(
+            "--dp",
+            "--data-parallel-size",
+            "--dp-size",
+            metavar="N",
+            help="Data-parallel ranks, each with --tp GPUs; they divide the experts. Default: 1.",
+        ),
+        parse_count,
+    ] = None
+    enable_expert_parallel: Annotated[
+        bool,
+        typer.Option("--enable-expert-parallel", help="Whole experts on each GPU instead of a part of each."),
+    ] = False
     gpu_memory_utilization: Annotated[
         Text,
         option(

@@ -13,6 +13,7 @@ from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
+from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import roofline_section
@@ -75,7 +76,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -83,6 +84,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
+        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -150,6 +152,8 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "gpus": resolved.gpus if resolved.gpu else resolved.devices,
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
+        "dp": resolved.dp,
+        "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
         "replicas": resolved.replicas,
@@ -353,8 +357,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp = resolved.args.pp
-    return f"--tp {fewest.whole // pp}" + (f" --pp {pp}" if pp > 1 else "")
+    pp, dp = resolved.args.pp, resolved.dp
+    split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:
@@ -402,7 +407,9 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     resolved, budget = result.resolved, result.budget
     model, args, title = resolved.model, resolved.args, resolved.defaults.title
     notes = context_notes(model, resolved.workload)
-    if resolved.replicas > 1:
+    if resolved.divides_experts:
+        notes += parallel_notes(result)
+    elif resolved.replicas > 1:
         notes.append(
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
@@ -432,4 +439,5 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     # An engine that gives each GPU whole layers replicates no KV heads.
     devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
-    return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))
+    latent = latent_notes(result)
+    return tuple(dict.fromkeys((*notes, *latent, *result.layout.notes, *devices, *model_notes(model))))

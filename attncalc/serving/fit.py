@@ -355,7 +355,7 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for tp in tensor_parallel_sizes(request.model):
-            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp)
+            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
 
 
 def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:

@@ -79,7 +79,7 @@ def _working(changes: Iterator[_Change], *, stop: bool = False) -> Iterator[Sugg
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
-    current = resolved.gpus if resolved.whole_layers else resolved.devices
+    current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
     for request in with_other_gpus(resolved):
         if (request.gpus or 1) > current and possible_verdict(request) == "fits":
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
