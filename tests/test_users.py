@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Workload, load
+from attncalc.config.gpus import gpu
+from attncalc.serving.fit import fit
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.traffic import Traffic
 from attncalc.serving.users import Users, users
@@ -149,11 +151,20 @@ def test_a_shared_prefix_never_leaves_room_for_fewer(
 
 @given(lengths, st.integers(0, 3000))
 def test_the_worst_case_is_the_largest_batch_of_that_context(prompt: int, output: int) -> None:
-    from attncalc.serving.fit import fit
-
     traffic, total = Traffic(prompt, output), prompt + output
     largest = fit(FitRequest(QWEN, Workload.decode(1, total), kv_memory=BLOCKS * BLOCK)).max_batch
     assert users_of(traffic, context=total).worst == largest
+
+
+@pytest.mark.parametrize(
+    "options", [{"pp": 3, "tp": 1, "gpus": 3}, {"engine": "llamacpp", "gpus": 2}, {"reserve": 2**30}]
+)
+def test_users_fit_on_every_gpu(options: dict[str, Any]) -> None:
+    """With pipeline stages or whole layers per GPU the fullest device decides, as for the largest batch."""
+    request = FitRequest(QWEN, Workload.decode(1, 5120), gpu=gpu("rtx-4090"), traffic=Traffic(4096, 1024), **options)
+    answer = users(resolve(request))
+    assert answer is not None
+    assert answer.worst == fit(request).max_batch != 0
 
 
 # Prefix caching
