@@ -249,6 +249,7 @@ def test_output_is_a_number_of_tokens_or_a_file(ask: Ask, tmp_path: Any) -> None
         (["--lengths", "9,6000", "-c", "5119"], "the longest of --lengths has 6,000 tokens"),
         (["--prompt", "1K", "--output", "1", "--shared-prefix", "2K"], "is longer than --prompt, 1,024"),
         (["--output", "a.json", "-o", "b.json"], "-o is given twice"),
+        (["--prompt", "1" * 40, "--output", "1"], "is not a whole number from 1 to 10^30"),
     ],
 )
 def test_a_wrong_request_of_users_is_an_error(ask: Ask, options: list[str], message: str) -> None:
@@ -256,6 +257,13 @@ def test_a_wrong_request_of_users_is_an_error(ask: Ask, options: list[str], mess
     assert answer.code == 2
     assert message in answer.err
     assert "tip: " in answer.err
+
+
+def test_users_are_not_compared_with_a_log(ask: Ask) -> None:
+    log = str(REPOSITORY / "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log")
+    answer = ask("fit", "gemma3-27b", "--vllm-log", log, "--prompt", "1K", "--output", "1K")
+    assert answer.code == 2
+    assert answer.err.startswith("error: --prompt cannot be combined with --vllm-log")
 
 
 def test_a_request_is_checked_in_python_too() -> None:

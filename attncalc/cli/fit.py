@@ -48,6 +48,11 @@ def fit(
     spec = model.with_defaults(texts).read()
     size = workload.with_defaults(texts)
     traffic = users.traffic(output.output_tokens)
+    if traffic and log:
+        raise AttncalcError(
+            f"--{'lengths' if traffic.lengths else 'prompt'} cannot be combined with --vllm-log",
+            "leave one of them out: with a log, fit compares the log's own figures",
+        )
     if traffic and size.context is None and not spec.max_context:
         size = o.SizeOptions(**{**vars(size), "context": str(int(traffic.worst_tokens))})
     longest = size.context in ("auto", "-1")
