@@ -5,6 +5,8 @@ The measurement may come from a real layer on a device, another library's model,
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
@@ -41,6 +43,18 @@ class Check(NamedTuple):
         return self.measured - self.predicted
 
     @property
+    def relative_difference(self) -> float:
+        """The difference as a share of the prediction. A prediction of 0 counts as 1."""
+        return float(self.difference) / float(self.predicted or 1)
+
+    @property
+    def tolerance_used(self) -> float:
+        """The difference as a share of the tolerance: above 1 the two disagree; infinite for NaN."""
+        if self.tolerance and self.difference == self.difference:
+            return abs(self.difference) / self.tolerance
+        return 0.0 if self.ok else math.inf
+
+    @property
     def ok(self) -> bool:
         """Whether the two agree; NaN agrees with nothing."""
         return abs(self.difference) <= self.tolerance
@@ -59,6 +73,56 @@ class Check(NamedTuple):
             "ok": self.ok,
             "note": self.note,
             "failure": self.failure,
+        }
+
+
+def largest_difference(checks: Sequence[Check]) -> Check | None:
+    """Return the check of a predicted figure whose relative difference is the largest; None if all figures are equal.
+
+    Figures have a unit: parameters, bytes, FLOP. A numerical error is not a figure: its prediction is 0.
+    """
+    differing = [check for check in checks if check.unit and check.predicted and check.difference]
+    return max(differing, key=lambda check: abs(check.relative_difference), default=None)
+
+
+class Reported(NamedTuple):
+    """A figure that was measured for information, such as a kernel's own workspace. It never counts as agreement.
+
+    Attributes:
+        section: heading that it is listed under on screens.
+        name: name in JSON.
+        label: name on screens.
+        measured: the figure; None if it is only predicted.
+        unit: its unit.
+        note: what it is.
+        of: the layer group, or '' for the whole model or the device.
+        predicted: the figure of a formula; None without one.
+    """
+
+    section: str
+    name: str
+    label: str
+    measured: int | float | None
+    unit: str = ""
+    note: str = ""
+    of: str = ""
+    predicted: int | float | None = None
+
+    @property
+    def size(self) -> float:
+        """The measured figure, or the predicted one if there is no other."""
+        return (self.predicted or 0) if self.measured is None else self.measured
+
+    def facts(self) -> dict[str, Any]:
+        """Return the figure as plain data, for JSON."""
+        return {
+            "name": self.name,
+            "of": self.of,
+            "section": self.section,
+            "predicted": self.predicted,
+            "measured": self.measured,
+            "unit": self.unit,
+            "note": self.note,
         }
 
 
@@ -105,7 +169,7 @@ class ScalingRow(NamedTuple):
         of: the layer group.
         kernel: the attention kernel.
         context: tokens.
-        ms: measured time in milliseconds.
+        ms: measured time in milliseconds; None if the run was simulated.
         flop: FLOP of the pass, of visible pairs only.
         peak: measured peak memory in bytes; None if the device does not report it.
         peak_predicted: predicted peak memory in bytes.
@@ -114,7 +178,7 @@ class ScalingRow(NamedTuple):
     of: str
     kernel: str
     context: int
-    ms: float
+    ms: float | None
     flop: int
     peak: int | None
     peak_predicted: int
@@ -136,6 +200,9 @@ class VerifyResult(NamedTuple):
         scaling: the rows of `--scaling`.
         skipped: notes on what could not be checked, and why.
         context: tokens of context that were run.
+        limits: notes that limit the whole answer: a shortened context, peak memory that was not measured.
+        reported: figures that were measured for information.
+        simulated: whether no device ran the layers: torch's fake tensors stood in for it.
     """
 
     checks: tuple[Check, ...]
@@ -143,6 +210,9 @@ class VerifyResult(NamedTuple):
     scaling: tuple[ScalingRow, ...] = ()
     skipped: tuple[str, ...] = ()
     context: int = 0
+    limits: tuple[str, ...] = ()
+    reported: tuple[Reported, ...] = ()
+    simulated: bool = False
 
     @property
     def ok(self) -> bool:

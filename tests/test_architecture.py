@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": set[str](),
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
-    "verify": MODEL | {"engines", "cost", "check"},
+    "verify": MODEL | {"hardware", "engines", "cost", "check"},
     "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
     "__main__": {"cli"},
 }

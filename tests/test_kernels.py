@@ -118,6 +118,9 @@ def test_flash_on_a_cpu_has_one_block_per_thread(
         (Grouped(8, 2, 128, span=Sliding(16)), 2, 200, 2, 128),
         # of 64 keys above 128
         (Grouped(2, 2, 192), 2, 200, 4, 192),
+        # a width of 160 is rounded up to a multiple of 64 there, and one of 72 to a multiple of 32
+        (Grouped(2, 2, 160), 2, 200, 4, 192),
+        (Grouped(2, 2, 72), 2, 200, 2, 96),
     ],
 )
 def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, splits: int, width: int) -> None:
@@ -133,6 +136,61 @@ def test_flash_splits_the_keys_of_mlas_decode_step() -> None:
     assert sizes["partial"] == 4 * 2 * 128 * (576 + 1) * 4 == 2_363_392
     # one token has nothing to split
     assert "partial" not in peak(layer(Grouped(1, 1, 64), 8), Workload.prefill(1, 1), "flash", GPU)
+
+
+def test_flash_on_a_gpu_pads_heads_to_a_multiple_of_8() -> None:
+    """torch's pad_last_dim: copies of q, k and v with heads of 88, and an output of as many, of which 84 are read."""
+    sizes = peak(layer(Grouped(8, 2, 84)), Workload.prefill(1, 100), "flash")
+    assert sizes["qk_padded"] == 100 * (8 + 2) * 88 * 2
+    assert sizes["v_padded"] == 100 * 2 * 88 * 2
+    assert sizes["out_padding"] == 100 * 8 * 4 * 2
+    logsumexp = 8 * 100 * 4
+    assert sizes["the kernel"] == 100 * 2 * ((8 + 2 + 2) * 84 + (8 + 2 + 2 + 8) * 88) + logsumexp
+
+
+def test_flash_on_a_cpu_pads_no_heads() -> None:
+    sizes = peak(layer(Grouped(8, 2, 84)), Workload.prefill(1, 100), "flash", Machine(threads=2))
+    assert not {"qk_padded", "v_padded", "out_padding"} & set(sizes)
+
+
+def test_efficient_pads_the_rows_of_its_bias_to_a_multiple_of_8() -> None:
+    """torch's pad_bias: a copy with 104 columns for 100 keys; the unpadded bias is freed before the kernel runs."""
+    kind = Grouped(2, 2, 8, span=Sliding(16))
+    sizes = peak(layer(kind, 8), Workload.prefill(1, 100), "efficient")
+    q_k_v, mask = 3 * 100 * 2 * 8 * 2, 100 * 100
+    assert sizes["padding the bias"] == q_k_v + mask + 100 * 100 * 2 + 100 * 104 * 2
+    # of few queries with wide heads the kernel is the peak: only the padded bias is left, and the fp32 output is there
+    wide = peak(layer(Grouped(8, 8, 256, span=Sliding(16)), 8), Workload.prefill(1, 30), "efficient")
+    rows = 30 * 8 * 256
+    assert wide["the kernel"] == 3 * 2 * rows + 30 * 30 + 30 * 32 * 2 + 2 * rows + 4 * rows
+    assert "bias" not in wide
+
+
+def test_a_bias_with_aligned_rows_is_not_padded() -> None:
+    kind = Grouped(2, 2, 8, span=Sliding(16))
+    sizes = peak(layer(kind, 8), Workload.prefill(1, 104), "efficient")
+    assert sizes["bias"] == 104 * 104 * 2
+    assert "bias_padded" not in sizes
+
+
+def test_cudnn_takes_a_bias_with_any_rows() -> None:
+    kind = Grouped(2, 2, 8, span=Sliding(16))
+    sizes = peak(layer(kind, 8), Workload.prefill(1, 100), "cudnn")
+    assert sizes["bias"] == 100 * 100 * 2
+    assert "bias_padded" not in sizes
+
+
+def test_only_a_kernels_own_buffers_are_inside_it() -> None:
+    """torch's dispatcher sees what operations return, also flash's logsumexp, but not what they free again."""
+
+    def inside(model: ModelSpec, workload: Workload, machine: Machine) -> dict[str, set[str]]:
+        peaks = activations(model, workload, machine)[0].peaks
+        return {kernel: {t.name for t in moment.tensors if t.inside} for kernel, moment in peaks.items()}
+
+    wide = layer(Grouped(2, 2, 192), 8)
+    on_a_gpu = inside(wide, Workload.prefill(2, 200), GPU)
+    assert on_a_gpu == {"math": set(), "flash": {"partial"}, "efficient": {"accumulator"}, "cudnn": set()}
+    assert inside(wide, Workload.prefill(2, 200), Machine(threads=2))["flash"] == {"blocks"}
 
 
 def test_cross_attention_scores_have_the_sources_width() -> None:

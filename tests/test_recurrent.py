@@ -99,10 +99,12 @@ def test_every_recurrent_layer_agrees(ask: Ask, tmp_path: Path, batch: str, cont
 
 def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     path = saved(model("mamba", "shares", "mlp_alone"), tmp_path)
-    lines = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
+    lines = " ".join(ask("verify", path, "--device", "cpu", "-c", "24", "--full").out.split())
     assert "mamba: Mamba is a recurrence, run here token by token; no attention kernel runs" in lines
     assert "shares: K and V are those of an earlier layer" in lines
     assert "mlp_alone: these layers have no attention to check" in lines
+    folded = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
+    assert "--full shows every check, the bound of each time and 3 notes on what was not checked." in folded
     assert "mamba: Mamba runs no attention kernel" in " ".join(
         ask("verify", path, "--device", "cpu", "-c", "32", "--scaling").out.split()
     )

@@ -12,7 +12,7 @@ from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncalc import Workload, load
+from attncalc import Latent, Layers, Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.engines.runtime import RuntimeMemory, RuntimePart, no_runtime
 from attncalc.engines.vllm.refusals import refusal
@@ -247,7 +247,7 @@ def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
     context = ("--context", "37000")
     changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
     flags = [change["flag"].split() for change in changes]
-    assert ["--max-num-seqs", "32"] in flags
+    assert ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048"] in flags
     for flag in flags:
         answer = ask(*command, *(() if "--context" in flag else context), *flag, "--json")
         assert json.loads(answer.out)["verdict"] == "fits"
@@ -289,3 +289,52 @@ def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> N
     assert json.loads(ask(*command, str(longest + 16), "--json").out)["verdict"] == "may_not_fit"
     enough = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").out)
     assert enough["workload"]["context"] == 40_960  # the model's maximum
+
+
+@pytest.mark.parametrize(("version", "whole"), [("0.13.0", 1), ("0.15.0", 2), ("0.16.0", 2), ("0.17.0", 1)])
+def test_some_versions_check_all_layers_against_one_stage(version: str, whole: int) -> None:
+    """vllm-project/vllm issue 34076: 24.0 GiB are needed of a stage that has half of the layers, 12.0 GiB."""
+    request = FitRequest(
+        load("llama3-70b"),
+        Workload.decode(1, 8192),
+        gpu=gpu("h100-80gb"),
+        gpus=4,
+        tp=2,
+        pp=2,
+        engine_args={"engine_version": version},
+    )
+    # 40 of 80 layers with 4 of 8 KV heads: 8,192 tokens and a block of 16, each 40 x 2 x 4 x 128 x 2 B
+    assert fit(request).needed == whole * (8192 + 16) * 40 * 2048
+    little = dataclasses.replace(request, gpu=None, gpus=None, kv_memory=GIB)
+    assert fit(little).fits  # a memory that was given is one device's
+
+
+def test_a_share_above_the_default_is_a_warning() -> None:
+    def warnings(share: str) -> list[str]:
+        reserve = on("h100-80gb", gpu_memory_utilization=share).budget.reserve
+        assert reserve is not None
+        return [note for note in reserve.runtime.notes if note.startswith("warning: ")]
+
+    assert warnings("0.92") == []
+    assert len(warnings("0.95")) == 1
+    assert "3.95 GiB are left outside vLLM's share" in warnings("0.95")[0]  # 0.05 x 79.1
+
+
+def test_sparse_mla_gathers_five_contexts() -> None:
+    v32 = load("deepseek-v3")
+
+    def with_indexer(group: Layers) -> Layers:
+        assert isinstance(group.attention, Latent)
+        sparse = dataclasses.replace(group.attention, index_topk=2048, index_n_heads=64, index_head_dim=128)
+        return dataclasses.replace(group, attention=sparse)
+
+    stack = dataclasses.replace(v32.main, layers=tuple(map(with_indexer, v32.main.layers)))
+    request = FitRequest(
+        dataclasses.replace(v32, stacks=(stack,)),
+        Workload.decode(1, 163_840),
+        gpu=gpu("h200"),
+        gpus=8,
+        engine_args={"engine_version": "0.19.0", "max_num_batched_tokens": 2048},
+    )
+    # 5 x 163,840 latents of 576 elements, "825 MB" in vLLM's comment for the indexer's part of it
+    assert parts(fit(request))["gathered_latents"].expected == 5 * 163_840 * 576 * 2

@@ -24,8 +24,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from attncalc.verify import kernels as verify_kernels  # noqa: E402
-from attncalc.verify.device import Device, find_device  # noqa: E402
-from attncalc.verify.kernels import CannotRunError  # noqa: E402
+from attncalc.verify.devices import find_device  # noqa: E402
+from attncalc.verify.devices.cpu import Cpu  # noqa: E402
+from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.plan import required_bytes  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
@@ -91,7 +92,7 @@ def test_the_same_seed_gives_the_same_numbers(ask: Ask, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_every_format_works(ask: Ask, tmp_path: Path, form: str) -> None:
     path = saved(GROUPED, tmp_path)
-    for more in ((), ("--explain",), ("--scaling",)):
+    for more in ((), ("--full",), ("--explain",), ("--scaling",)):
         answer = ask("verify", path, "-c", "16", "--device", "cpu", "--format", form, *more)
         assert (answer.code, answer.err) == (0, "")
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
@@ -140,7 +141,7 @@ def test_a_context_that_does_not_fit_is_shortened_with_a_note(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """0.8 * 400 MiB are enough for flash at 4,096 tokens with batch 8, and not at 32,768."""
-    monkeypatch.setattr(Device, "free", lambda _: 400 * 2**20)
+    monkeypatch.setattr(Cpu, "free", lambda _: 400 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-b", "8", "-c", "32768", "--kernel", "flash", "--device", "cpu")
     assert answer.code == 0
     assert "Context 32,768 does not fit in 320 MiB" in answer.out
@@ -151,7 +152,7 @@ def test_a_kernel_that_does_not_fit_is_left_out_with_a_note(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Math at 4,096 tokens: 4 heads * 4,096^2 * 9 B alone are 576 MiB."""
-    monkeypatch.setattr(Device, "free", lambda _: 500 * 2**20)
+    monkeypatch.setattr(Cpu, "free", lambda _: 500 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-c", "4096", "--device", "cpu", "--json")
     assert answer.code == 0
     assert {c["name"] for c in checks(answer) if c["section"] == "peak memory"} >= {"peak_prefill_flash"}
@@ -160,7 +161,7 @@ def test_a_kernel_that_does_not_fit_is_left_out_with_a_note(
 
 
 def test_a_layer_that_cannot_fit_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Device, "free", lambda _: GIB)
+    monkeypatch.setattr(Cpu, "free", lambda _: GIB)
     answer = ask("verify", "gpt3", "--device", "cpu")
     assert (answer.code, answer.out) == (3, "")
     assert "gpt3, decoder: one layer needs" in answer.err
@@ -175,7 +176,7 @@ from pathlib import Path
 from attncalc.verify import need_torch
 need_torch()
 from attncalc import load
-from attncalc.verify.device import find_device
+from attncalc.verify.devices import find_device
 from attncalc.verify.options import VerifyOptions
 from attncalc.verify.plan import required_bytes
 from attncalc.verify.programs.layers import verify_layers
@@ -311,7 +312,7 @@ def test_the_catalogue_names_models_that_cannot_be_verified(ask: Ask, monkeypatc
 
 def test_scaling_plans_each_context_by_itself(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.8 * 450 MiB: math fits at 2,048 tokens (4 heads * 2,048^2 * 9 B are 144 MiB), not at 4,096 (576 MiB)."""
-    monkeypatch.setattr(Device, "free", lambda _: 580 * 2**20)
+    monkeypatch.setattr(Cpu, "free", lambda _: 580 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-c", "4096", "--scaling", "--device", "cpu", "--json")
     assert answer.code == 0
     rows = json.loads(answer.out)["scaling"]

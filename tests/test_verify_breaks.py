@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ import attncalc.cost.kernels  # noqa: E402
 from attncalc.verify import kernels, real_layer, timing  # noqa: E402
 from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import behaviour, numerics  # noqa: E402
-from attncalc.verify.kernels import CannotRunError  # noqa: E402
+from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.layers import base, cache, grouped  # noqa: E402
 from attncalc.verify.layers.cache import Cache  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402
@@ -385,15 +386,20 @@ def test_a_rank_with_a_wrong_output_fails(tmp_path: Path) -> None:
     assert not by_name["sharded_equals_whole"].ok
 
 
-def test_the_screen_lists_what_disagrees(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+@pytest.mark.parametrize("more", [(), ("--full",)])
+def test_the_screen_shows_whole_what_disagrees(
+    ask: Ask, tmp_path: Path, monkeypatch: Patch, more: tuple[str, ...]
+) -> None:
     formula_of_the_triangle(monkeypatch)
-    answer = ask("verify", saved(GROUPED, tmp_path), "-c", "24", "--device", "cpu")
+    answer = ask("verify", saved(GROUPED, tmp_path), "-c", "24", "--device", "cpu", *more)
     assert answer.code == 1
     # 24 * 25 / 2 = 300, not 24 * 24 / 2 = 288
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert "visible pairs 288 300 12 0 NO" in lines
-    assert any(line.startswith("warning: ") and line.endswith("DISAGREE.") for line in lines)
-    assert any(line.startswith("warning: decoder, FLOPs, visible pairs: predicted 288") for line in lines)
+    assert any(re.match(r"\d+ of \d+ checks DISAGREES? on cpu", line) for line in lines)
+    assert "warning: FLOPs (decoder, visible pairs) disagrees. Meaning: the closed form does not count" in " ".join(
+        lines
+    )
 
 
 def test_a_nan_never_agrees() -> None:

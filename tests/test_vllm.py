@@ -511,3 +511,12 @@ def test_formulas_evaluate_to_their_figures(name: str, memory: int, context: int
         assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(shown))
     plain = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=2, source=source)).pool(memory, context)
     assert (int(plain.tokens), plain.log_lines) == (int(pool.tokens), pool.log_lines)
+
+
+def test_v0_aligns_the_latents_of_a_token_to_256_bytes() -> None:
+    # "# GPU blocks: 18418", 2.30x for 128,000 tokens, from 21.43 GiB of DeepSeek-R1 on 8 x H200: 1,152 B become 1,280
+    model = load("deepseek-v3").shard(8)
+    v0 = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=8, engine_version="v0"))
+    pool = v0.pool(int(21.43 * GIB), 128_000)
+    assert pool.blocks == 18_418
+    assert f"{float(pool.concurrency):.2f}" == "2.30"

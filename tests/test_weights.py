@@ -283,6 +283,9 @@ def test_each_engine_has_its_own_limits_of_a_pass() -> None:
     assert engine_defaults("vllm").limits(on_gpu(180 * GIB, "B200")) == Limits(16384, 1024)
     assert engine_defaults("vllm").limits(on_gpu(79 * GIB, "H100")) == Limits(8192, 1024)
     assert engine_defaults("vllm").limits(on_gpu(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
+    # up to 0.8.5 an A100 of 80 GB had the defaults of an H100
+    a100 = on_gpu(79 * GIB, "NVIDIA A100 80GB", engine_version="0.8.5")
+    assert engine_defaults("vllm").limits(a100) == Limits(8192, 1024)
     args = on_gpu(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
     assert engine_defaults("vllm").limits(args) == Limits(512, 7)
     assert engine_defaults("sglang").limits(on_gpu(24 * GIB, "L4")).tokens == 4096

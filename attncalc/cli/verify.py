@@ -8,6 +8,7 @@ import typer
 
 from ..check import VerifyResult
 from ..config import load, load_with_config, preset_names
+from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, truncate
@@ -28,6 +29,14 @@ class DeviceOptions(Options):
     """The device, and the dtype of the layers on it."""
 
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    simulate: Annotated[
+        o.Text,
+        o.option(
+            "--simulate",
+            metavar="GPU",
+            help="Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
+        ),
+    ] = None
     dtype: Annotated[
         o.Text, o.option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
     ] = None
@@ -69,7 +78,11 @@ class LayerOptions(Options):
 
     kernel: Annotated[
         str,
-        typer.Option("--kernel", metavar="KERNEL", help="math, flash, efficient, cudnn, or all that the device runs."),
+        typer.Option(
+            "--kernel",
+            metavar="KERNEL",
+            help="math, flash, efficient, cudnn, flex, flash_attn2, flash_attn3, or all that the device runs.",
+        ),
     ] = "all"
     seed: Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")] = "0"
     attention: o.AttentionOption = None
@@ -113,6 +126,14 @@ class ProgramOptions(Options):
         return parse_count(self.tp, "--tp")
 
 
+class VerifyOutputOptions(o.OutputOptions):
+    """Where the report goes, and how much of it is shown."""
+
+    full: Annotated[bool, typer.Option("--full", help="Show every check, and every note on what was not checked.")] = (
+        False
+    )
+
+
 EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
 
 
@@ -123,7 +144,7 @@ def verify(
     size: VerifySizeOptions,
     layers: LayerOptions,
     program: ProgramOptions,
-    output: o.OutputOptions,
+    output: VerifyOutputOptions,
 ) -> None:
     from ..verify.options import VerifyOptions
 
@@ -133,6 +154,7 @@ def verify(
         verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
     else:
         _check_combinations(model, size, layers, program)
+        _check_simulate(device, layers, program)
         if model.is_given:
             specs = [o.read_model(model.name(), attention=layers.attention)]
         else:
@@ -148,22 +170,23 @@ def verify(
             tp=ranks,
             timed=model.is_given,
         )
-        verified, device_facts = _verify_on_device(specs, options, device.device)
+        verified, device_facts = _verify_on_device(specs, options, device)
 
-    from ..report.verify import catalogue_report, verify_report
+    from ..report.verify import verify_report
+    from ..report.verify_all import catalogue_report
 
     if model.is_given:
-        output.show(verify_report(verified[0], device_facts, ranks))
+        output.show(verify_report(verified[0], device_facts, ranks, full=output.full))
     else:
-        output.show(catalogue_report(verified, device_facts))
+        output.show(catalogue_report(verified, device_facts, full=output.full))
     if not all(check.ok for v in verified for check in v.result.checks):
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
 
 
-def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str) -> Verified:
-    """Verify each model on the device called `name`.
+def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
+    """Verify each model on the chosen device, or on a simulated one.
 
     Of several models, one that cannot be verified gets no checks and a note. Raises CannotCheckError if a single model
     cannot be verified.
@@ -173,11 +196,14 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, name: str)
     need_torch()
     from ..report.progress import progress
     from ..report.verify import VerifiedModel
-    from ..verify.device import find_device
+    from ..verify.devices import find_device, simulated_device
     from ..verify.programs import verify as run_program
     from ..verify.request import resolve
 
-    device = find_device(name)
+    if chosen.simulate is None:
+        device = find_device(chosen.device)
+    else:
+        device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
     verified = []
     with progress() as on_progress:
         for spec in specs:
@@ -228,6 +254,7 @@ def _check_against(
         "--attention": layers.attention is not None,
         "--kernel": layers.kernel != "all",
         "--device": device.device != "auto",
+        "--simulate": device.simulate is not None,
         "--seed": layers.seed != "0",
     }
     for option, used in is_used.items():
@@ -235,6 +262,20 @@ def _check_against(
             raise AttncalcError(
                 f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
             )
+
+
+def _check_simulate(device: DeviceOptions, layers: LayerOptions, program: ProgramOptions) -> None:
+    """Raise AttncalcError if --simulate is given with an option that needs a device or values."""
+    if device.simulate is None:
+        return
+    needs = {
+        "--device": (device.device != "auto", "a simulation runs on no device"),
+        "--tp": (program.ranks() > 1, "a simulation has one process"),
+        "--seed": (layers.seed != "0", "a simulation has no values"),
+    }
+    for option, (used, reason) in needs.items():
+        if used:
+            raise AttncalcError(f"--simulate cannot be combined with {option}", f"leave out {option}: {reason}")
 
 
 def _check_combinations(

@@ -9,7 +9,7 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
 from ..workload import Run, Workload
 from .common import compute_dtype, group_name
-from .kernels import Machine, Moment, Shape, peaks
+from .kernels import Machine, Moment, Shape, moments, peak
 
 
 class LayerActivations(NamedTuple):
@@ -24,7 +24,7 @@ class LayerActivations(NamedTuple):
         score_matrix_per_head: bytes of one head's score matrix of one sequence.
         score_matrix: bytes of the whole score matrix.
         output_shape: (B, S, d_model).
-        peaks: the moment with the most bytes, by kernel.
+        moments: the moments of a pass that may be its peak, by kernel.
     """
 
     group: str
@@ -35,7 +35,25 @@ class LayerActivations(NamedTuple):
     score_matrix_per_head: Quantity
     score_matrix: Quantity
     output_shape: tuple[int, int, int]
-    peaks: dict[str, Moment]
+    moments: dict[str, list[Moment]]
+
+    @property
+    def peaks(self) -> dict[str, Moment]:
+        """Return the moment with the most bytes, by kernel."""
+        return {kernel: peak(candidates) for kernel, candidates in self.moments.items()}
+
+    @property
+    def tensor_peaks(self) -> dict[str, Moment]:
+        """Return the same without the buffers that kernels allocate inside."""
+        return {kernel: peak(m.without_buffers for m in candidates) for kernel, candidates in self.moments.items()}
+
+    @property
+    def buffers(self) -> dict[str, int]:
+        """Return the most bytes that each kernel allocates inside."""
+        return {
+            kernel: max(moment.size - moment.without_buffers.size for moment in candidates)
+            for kernel, candidates in self.moments.items()
+        }
 
     @property
     def name(self) -> str:
@@ -76,7 +94,7 @@ def _layer(group: str, layers: Layers, attention: str, s: Shape, machine: Machin
         score_matrix_per_head=quantity(s.S * s.T * s.bytes),
         score_matrix=quantity(s.pairs * s.bytes),
         output_shape=(int(s.B), int(s.S), int(s.d_model)),
-        peaks=peaks(s, machine),
+        moments=moments(s, machine),
     )
 
 

@@ -13,12 +13,17 @@ efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
 FP32 = 4
+FLASH_ALIGNMENT = 8
+"""Head widths of FlashAttention are multiples of this; torch pads others (pad_last_dim in attention.cpp)."""
+EFFICIENT_ALIGNMENT = 8
+"""Rows of the efficient kernel's bias are multiples of this; torch pads others (pad_bias in attention.cpp)."""
 
 
 class HeldTensor(NamedTuple):
@@ -28,11 +33,13 @@ class HeldTensor(NamedTuple):
         name: its name in formulas.
         meaning: what it holds.
         size: bytes.
+        inside: whether a kernel allocates it inside, so that torch's dispatcher does not see it.
     """
 
     name: str
     meaning: str
     size: Quantity
+    inside: bool = False
 
 
 class Moment(NamedTuple):
@@ -55,6 +62,11 @@ class Moment(NamedTuple):
     def total(self) -> Quantity:
         """Return the bytes held, as the sum of the named tensors."""
         return total(named(t.size, t.name, f"bytes of {t.meaning}") for t in self.tensors if t.size)
+
+    @property
+    def without_buffers(self) -> Moment:
+        """Return the moment without what a kernel allocates inside."""
+        return self._replace(tensors=tuple(tensor for tensor in self.tensors if not tensor.inside))
 
 
 class Machine(NamedTuple):
@@ -122,23 +134,28 @@ class Shape(NamedTuple):
         return self.B * self.n_heads * self.S * self.T
 
 
-def peaks(s: Shape, machine: Machine) -> dict[str, Moment]:
-    """Return the moment with the most bytes held, for each of KERNELS."""
+def peak(moments: Iterable[Moment]) -> Moment:
+    """Return the moment with the most bytes held."""
+    return max(moments, key=lambda moment: moment.size)
+
+
+def moments(s: Shape, machine: Machine) -> dict[str, list[Moment]]:
+    """Return the moments that may be the peak, for each of KERNELS."""
     if machine.threads:
         flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_thread_buffers(s, machine.threads)))
     else:
-        flash = _fused(s, scratch=(_logsumexp(s), *_split_buffers(s, machine.multiprocessors)))
-    moments = {
+        scratch = (_logsumexp(s), *_padded_heads(s), *_split_buffers(s, machine.multiprocessors))
+        flash = _fused(s, scratch=scratch)
+    return {
         "math": _math(s),
         "flash": flash,
-        "efficient": _fused(s, bias=True, repeats=True, scratch=_accumulator(s)),
+        "efficient": _fused(s, bias=True, repeats=True, alignment=EFFICIENT_ALIGNMENT, scratch=_accumulator(s)),
         "cudnn": _fused(s, bias=True),
     }
-    return {kernel: max(candidates, key=lambda m: m.size) for kernel, candidates in moments.items()}
 
 
-def _tensor(name: str, meaning: str, size: int) -> HeldTensor:
-    return HeldTensor(name, meaning, quantity(size))
+def _tensor(name: str, meaning: str, size: int, *, inside: bool = False) -> HeldTensor:
+    return HeldTensor(name, meaning, quantity(size), inside)
 
 
 def _projected(s: Shape) -> list[HeldTensor]:
@@ -185,7 +202,7 @@ def _output_projection(s: Shape, held: list[HeldTensor]) -> Moment:
 
 
 def _fused(
-    s: Shape, *, bias: bool = False, repeats: bool = False, scratch: tuple[HeldTensor, ...] = ()
+    s: Shape, *, bias: bool = False, repeats: bool = False, alignment: int = 1, scratch: tuple[HeldTensor, ...] = ()
 ) -> list[Moment]:
     """Return the moments of flash, efficient and cudnn, which hold no scores.
 
@@ -194,18 +211,26 @@ def _fused(
         bias: the kernel takes a mask as a bias in the layer's dtype. Flash on a GPU needs none: it has windows and
             lengths of its own (FlashAttention's window_size and varlen).
         repeats: the kernel needs as many KV heads as query heads.
+        alignment: rows of the bias have a multiple of this many elements.
         scratch: the kernel's own buffers.
     """
     held = _projected(s)
-    in_kernel = [*held]
     if bias:
         held += _caller_mask(s)
-    if bias and s.mask == "matrix":
-        in_kernel = [*held, _tensor("bias", "the mask as a bias", s.masks * s.S * s.T * s.bytes)]
+    inputs = [*held]
     if repeats and s.grouped:
-        repeated = _tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes)
-        in_kernel.append(repeated)
-    moments = [Moment("the kernel", (*in_kernel, _output(s), *scratch)), _output_projection(s, held)]
+        inputs.append(_tensor("kv_repeated", "K and V of every query head", _keys_and_values(s) * s.bytes))
+    moments = []
+    if bias and s.mask == "matrix":
+        rows = s.masks * s.S * s.bytes
+        matrix = _tensor("bias", "the mask as a bias", rows * s.T)
+        if int(s.T) % alignment:
+            columns = alignment * ceil_div(s.T, alignment)
+            padded = _tensor("bias_padded", f"the bias with rows of a multiple of {alignment}", rows * columns)
+            moments.append(Moment("padding the bias", (*inputs, matrix, padded)))
+            matrix = padded
+        inputs.append(matrix)
+    moments += [Moment("the kernel", (*inputs, _output(s), *scratch)), _output_projection(s, held)]
     if s.cached_keys:  # new K and V before they are in the cache: the peak if they are wider than d_model
         moments.append(Moment("the projections", (_queries(s), *_keys(s, s.cached_keys))))
     return moments
@@ -220,8 +245,27 @@ def _accumulator(s: Shape) -> tuple[HeldTensor, ...]:
 
     Up to that width it sums in registers.
     """
-    wide = s.half and max(s.d_qk, s.d_v) > 128
-    return (_tensor("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32),) if wide else ()
+    if not s.half or max(s.d_qk, s.d_v) <= 128:
+        return ()
+    return (_tensor("accumulator", "the output in fp32", s.B * s.S * s.n_heads * s.d_v * FP32, inside=True),)
+
+
+def _padded_heads(s: Shape) -> tuple[HeldTensor, ...]:
+    """Return q, k and v padded to the head widths that FlashAttention has, and what that adds to its output.
+
+    With heads of 84, all four are 88 wide, and the layer reads a view of the output.
+    """
+    d_qk, d_v = (FLASH_ALIGNMENT * ceil_div(d, FLASH_ALIGNMENT) for d in (s.d_qk, s.d_v))
+    tensors = []
+    if int(s.d_qk) % FLASH_ALIGNMENT:
+        size = (s.B * s.S * s.n_heads + s.B * s.T * s.n_kv_heads) * d_qk * s.bytes
+        tensors.append(_tensor("qk_padded", f"q and k with heads of a multiple of {FLASH_ALIGNMENT}", size))
+    if int(s.d_v) % FLASH_ALIGNMENT:
+        size = s.B * s.T * s.n_kv_heads * d_v * s.bytes
+        tensors.append(_tensor("v_padded", f"v with heads of a multiple of {FLASH_ALIGNMENT}", size))
+        size = s.B * s.S * s.n_heads * (d_v - s.d_v) * s.bytes
+        tensors.append(_tensor("out_padding", "the padding of the output", size))
+    return tuple(tensors)
 
 
 def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
@@ -235,13 +279,14 @@ def _thread_buffers(s: Shape, threads: int) -> tuple[HeldTensor, ...]:
     size = nt * (rows * cols + 2 * rows + rows * s.d_qk) * FP32
     if s.half:
         size += nt * rows * cols * s.bytes
-    return (_tensor("blocks", "each thread's block of scores and output", size),)
+    return (_tensor("blocks", "each thread's block of scores and output", size, inside=True),)
 
 
 def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
     """Return FlashAttention's partial outputs, for passes with too few queries to fill the GPU.
 
-    It then splits the keys over more blocks. Source: num_splits_heuristic in csrc/flash_attn/flash_api.cpp.
+    It then splits the keys over more blocks. Source: set_params_splitkv and num_splits_heuristic in FlashAttention 2's
+    flash_api.cpp; torch 2.13 has its own copy in aten/src/ATen/native/transformers/cuda/flash_attn.
     """
     swapped = s.S == 1 and s.grouped  # a decode step treats the query heads that share a KV head as queries
     rows = s.n_heads // s.n_kv_heads if swapped else s.S
@@ -250,9 +295,11 @@ def _split_buffers(s: Shape, multiprocessors: int) -> tuple[HeldTensor, ...]:
     splits = _splits(int(s.B * heads * ceil_div(rows, 64)), 2 * multiprocessors, blocks)
     if splits == 1:
         return ()
-    width = 32 * ceil_div(s.d_qk, 32)
+    step = 32 if s.d_qk <= 128 else 64  # widths of the kernels: 160 runs as 192
+    width = step * ceil_div(s.d_qk, step)
     n = symbol("splits", splits, "parts that the keys are split into")
-    return (_tensor("partial", "partial outputs in fp32", n * s.B * s.n_heads * s.S * (width + 1) * FP32),)
+    size = n * s.B * s.n_heads * s.S * (width + 1) * FP32
+    return (_tensor("partial", "partial outputs in fp32", size, inside=True),)
 
 
 def _splits(tiles: int, slots: int, blocks: int) -> int:

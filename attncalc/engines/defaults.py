@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..units import GIB
 from .pipeline import stage_sizes
+from .refusal import Refusal, no_refusal
 
 if TYPE_CHECKING:
     from ..model import ModelSpec
@@ -24,23 +25,6 @@ class Limits(NamedTuple):
 
     tokens: int
     sequences: int
-
-
-class Refusal(NamedTuple):
-    """Why an engine does not start, whatever the memory.
-
-    Attributes:
-        reason: what it refuses, as a sentence without its period.
-        tip: what to do instead, as sentences.
-    """
-
-    reason: str
-    tip: str
-
-
-def no_refusal(model: ModelSpec, args: EngineArgs) -> Refusal | None:
-    """Return None: nothing that the engine refuses is known."""
-    return None
 
 
 def grows_by_token(args: EngineArgs) -> bool:
@@ -75,13 +59,15 @@ class EngineDefaults(NamedTuple):
         narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
         narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
         fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
+        runtime_grows: whether `runtime` depends on the batch and the context.
         max_slots: the most slots that its server can have; None for an engine without slots.
         splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         refusal: returns why the engine does not start with a model and arguments, whatever the memory.
         must_fit_one: whether the engine does not start unless one request of the whole context fits.
+        checks_all_layers: whether the engine starts only if one request fits on each pipeline stage with the layers of
+            all stages.
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
-        runtime_grows: whether `runtime` depends on the batch and the context.
         reserves_context: returns whether each sequence has memory for its whole context from its start.
     """
 
@@ -94,11 +80,12 @@ class EngineDefaults(NamedTuple):
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
     fewer_sequences: tuple[int, ...] = ()
+    runtime_grows: bool = False
     max_slots: int | None = None
     splits_by_layer: bool = False
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     refusal: Callable[[ModelSpec, EngineArgs], Refusal | None] = no_refusal
     must_fit_one: bool = False
+    checks_all_layers: Callable[[EngineArgs], bool] = lambda args: False
     whole_prompts: bool = False
-    runtime_grows: bool = False
     reserves_context: Callable[[EngineArgs], bool] = grows_by_token

@@ -11,6 +11,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
     blocks = [f"**{_escaped(name)}** {_escaped(attention)}", *(_escaped(fact) for fact in facts)]
+    blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += ["\n".join(("```text", *lines, "```")) for lines in explain_figures(report)]

@@ -131,9 +131,10 @@ class Report(NamedTuple):
         tables: Tables of the screen.
         notes: Sentences below the tables, warnings among them.
         terms: Terms of the figures' formulas that have a formula themselves; only `--explain` prints them.
-        extra: Further keys of the JSON document, for this command only.
+        extra: Further keys of the JSON document, for this command only; `notes` replaces those of the screen.
         checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
         footer: Tables below the notes, such as the lines that an engine logs.
+        answer: The answer in a sentence, below the heading; "" if the tables give it.
     """
 
     command: str
@@ -148,6 +149,7 @@ class Report(NamedTuple):
     extra: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
     footer: tuple[Table, ...] = ()
+    answer: str = ""
 
     @property
     def all_figures(self) -> tuple[Figure, ...]:

@@ -14,12 +14,7 @@ from .text import WIDTH, table_lines, wrapped
 def print_report(report: Report, *, explain: bool = False) -> None:
     """Print the report to the terminal; rich respects NO_COLOR and TERM=dumb."""
     console = Console(highlight=False, soft_wrap=True)
-    title, *facts = report.heading
-    name, gap, rest = title.partition("  ")
-    first, *others = wrapped(name + gap + rest)
-    console.print(Text.assemble((first[: len(name)], "bold"), first[len(name) :]))
-    for line in (*others, *(line for fact in facts for line in wrapped(fact))):
-        console.print(Text(line, style="dim"))
+    _print_heading(console, report)
     if explain:
         for label, *lines in explain_figures(report, max(WIDTH, min(console.width, 120))):
             console.print()
@@ -37,6 +32,20 @@ def print_report(report: Report, *, explain: bool = False) -> None:
     for table in report.footer:
         console.print()
         _print_table(console, table)
+
+
+def _print_heading(console: Console, report: Report) -> None:
+    """Print the heading, and the answer if the report has one."""
+    title, *facts = report.heading
+    name, gap, rest = title.partition("  ")
+    first, *others = wrapped(name + gap + rest)
+    console.print(Text.assemble((first[: len(name)], "bold"), first[len(name) :]))
+    for line in (*others, *(line for fact in facts for line in wrapped(fact))):
+        console.print(Text(line, style="dim"))
+    if report.answer:
+        console.print()
+        for line in wrapped(report.answer):
+            console.print(Text(line, style="bold"))
 
 
 def _print_table(console: Console, table: Table) -> None:

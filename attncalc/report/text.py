@@ -13,6 +13,8 @@ WIDTH = 80
 def render(report: Report, *, explain: bool = False) -> str:
     """Return the report in lines of at most 80 columns; only a longer word makes a longer line."""
     blocks = ["\n".join(line for text in report.heading for line in wrapped(text))]
+    if report.answer:
+        blocks.append("\n".join(wrapped(report.answer)))
     if explain:
         blocks += ["\n".join(lines) for lines in explain_figures(report, WIDTH)]
     else:

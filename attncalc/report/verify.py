@@ -1,41 +1,34 @@
-"""The report of `attncalc verify`: predicted and measured figures check by check, or one line per model."""
+"""The report of `attncalc verify` for one model: the verdict, then each section of checks, or each check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..check import Check, ScalingRow, VerifyResult
+from ..check import VerifyResult
 from ..model import ModelSpec, plural
 from ..quantity import Quantity
-from ..units import BYTES, column, count
+from ..units import count
 from ..workload import Workload
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, workload_facts
+from .report import Figure, Report, Table, heading, workload_facts
+from .verify_tables import (
+    check_tables,
+    groups_of,
+    pass_tables,
+    peak_tables,
+    reported_notes,
+    reported_tables,
+    scaling_tables,
+    time_tables,
+)
+from .verify_verdict import failure_notes, failure_sentences, section_table, summary_facts, verdict
 
 DeviceFacts = Mapping[str, Any]
 """The device as plain data."""
-SECTIONS = (
-    "parameters",
-    "per rank",
-    "cache",
-    "FLOPs",
-    "peak memory",
-    "layer behaviour",
-    "kernels vs reference",
-    "mask effect, pairs",
-    "softmax sum error",
-    "model",
-)
-"""The sections of checks, in the order of the screen."""
-UNITS = {"cache": "bytes", "peak memory": "bytes"}
-"""Units that the screen shows next to the name of a section."""
-OK, NOT_OK = "ok", "NO"
-MAX_DIGITS = 14
-"""Characters of a number in the table of checks; longer ones are rounded."""
-MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 4, 2
-"""Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
+MAX_SKIPPED = 2
+"""Notes on what was not checked that the screen shows without --full; of more it shows the number."""
 
 
 class VerifiedModel(NamedTuple):
@@ -54,11 +47,16 @@ class VerifiedModel(NamedTuple):
     result: VerifyResult
 
 
-def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1) -> Report:
-    """Return the report of one model: every check, and the times of its layers."""
+def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False) -> Report:
+    """Return the report of one model: the verdict and a row per section of checks; with `full`, every check.
+
+    `--tp` and `--against` have few checks, which are always listed.
+    """
     model, result = verified.model, verified.result
-    groups = list(dict.fromkeys(check.of for check in result.checks if check.of))
+    groups = groups_of(result.checks)
     figures = _figures(verified)
+    answer = verdict(result.checks, f"{compared_with(device, result)} in {verified.workload.dtype}", result.simulated)
+    lists_checks = full or tp > 1 or _is_meta(device)
     return Report(
         "verify",
         heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
@@ -66,70 +64,52 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1) -> 
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
         tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
-        tuple(_tables(result, groups)),
-        _notes(verified),
-        extra=_facts(result, device),
+        tuple(_tables(result, full=full, lists_checks=lists_checks)),
+        tuple(_notes(verified, full=full, lists_checks=lists_checks)),
+        extra=json_facts(result, device, answer, _json_notes(verified)),
         checks=result.checks,
+        answer=answer,
     )
 
 
-def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts) -> Report:
-    """Return the report of several models: one row each, and the checks that disagree."""
-    rows = tuple(map(_model_row, verified))
-    checks = tuple(
-        check._replace(of=" ".join(filter(None, (v.model.name, check.of))))
-        for v in verified
-        for check in v.result.checks
-    )
-    columns = (
-        Column("model", "left"),
-        Column("attention", "left"),
-        Column("context"),
-        Column("dtype"),
-        Column("checks"),
-        Column("largest error\nof a peak, %"),
-        LABEL,
-    )
-    facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
-    return Report(
-        "verify",
-        (f"{plural(len(verified), 'preset')}, one real layer per kind of attention", _device_name(device)),
-        {"name": "catalogue", "models": [v.model.name for v in verified]},
-        workload_facts(verified[0].model, verified[0].workload),
-        (),
-        tuple((fact, ()) for fact in facts),
-        (Table(columns, rows),),
-        (_verdict(checks), *_failures(checks), *_unverified(verified)),
-        extra=_facts(VerifyResult(checks), device),
-        checks=checks,
-    )
-
-
-def _facts(result: VerifyResult, device: DeviceFacts) -> dict[str, Any]:
-    """Return what JSON contains for this command only."""
+def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: Iterable[str]) -> dict[str, Any]:
+    """Return what JSON contains for this command only. Its notes do not depend on `--full`."""
+    warning = "" if result.ok else WARNING
     return {
+        "notes": [warning + answer, *notes],
+        "verdict": answer,
+        "summary": summary_facts(result.checks),
+        "simulated": result.simulated,
         "checks": [check.facts() for check in result.checks],
+        "reported": [figure.facts() for figure in result.reported],
         "device": dict(device),
         "times": [timing.facts() for timing in result.times],
         "scaling": [row.facts() for row in result.scaling],
     }
 
 
+def compared_with(device: DeviceFacts, result: VerifyResult) -> str:
+    """Return what the predictions were compared with: 'on cpu (2 threads)', 'with transformers 5.23.0, ...'."""
+    if result.simulated:
+        return f"with a simulation of {device['name']}"
+    return f"with {device['name']}" if _is_meta(device) else f"on {device['name']}"
+
+
+def _is_meta(device: DeviceFacts) -> bool:
+    """Whether a class of another library was built without weights, and not layers on a device."""
+    return bool(device["type"] == "meta")
+
+
 def _conditions(verified: VerifiedModel, device: DeviceFacts) -> tuple[str, ...]:
-    """Return the facts of the heading: device, dtype and sizes."""
+    """Return the facts of the heading: the version of torch, and the sizes."""
     workload = verified.workload
     return (
-        _device_name(device),
-        f"{workload.dtype}",
+        f"torch {device['torch']}",
         f"batch {count(workload.batch)}",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
-        "the whole model without weights" if device["type"] == "meta" else "one real layer per kind",
+        "the whole model without weights" if _is_meta(device) else "one real layer per kind",
     )
-
-
-def _device_name(device: DeviceFacts) -> str:
-    return f"{device['name']}, torch {device['torch']}"
 
 
 def _figures(verified: VerifiedModel) -> list[Figure]:
@@ -142,184 +122,92 @@ def _figures(verified: VerifiedModel) -> list[Figure]:
     ]
 
 
-def _tables(result: VerifyResult, groups: Sequence[str]) -> Iterator[Table]:
-    for group in (*groups, ""):
-        checks = [check for check in result.checks if check.of == group]
-        if checks:
-            yield _check_table(group, checks)
+def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator[Table]:
+    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok])
     if result.scaling:
-        yield from _scaling_tables(result.scaling)
-    peaks = [check for check in result.checks if check.section == "peak memory" and not result.scaling]
-    if peaks:
-        yield _peak_table(peaks)
-    if result.times:
-        yield _time_table(result)
+        yield from scaling_tables(result.scaling)
+    elif full:
+        yield from peak_tables(result.checks)
+        yield from time_tables(result.times)
+    elif not lists_checks:
+        yield section_table(result.checks)
+        yield from pass_tables(result)
+    yield from reported_tables(result.reported, full=full)
 
 
-def _check_table(group: str, checks: Sequence[Check]) -> Table:
-    names = ("predicted", "measured", "diff", "tolerance")
-    header = (Column(group or "the whole model", "left"), *map(Column, names), LABEL)
-    rows: list[tuple[str, ...]] = []
-    strong = set()
-    for section in sorted({check.section for check in checks}, key=SECTIONS.index):
-        if group:
-            title = f"{section}, {UNITS[section]}" if section in UNITS else section
-            rows.append((title, "", "", "", "", ""))
-        for check in (c for c in checks if c.section == section):
-            if not check.ok:
-                strong.add(len(rows))
-            rows.append(_check_row(check, "  " if group else ""))
-    return Table(header, tuple(rows), strong=frozenset(strong))
+# Notes
 
 
-def _check_row(check: Check, indent: str) -> tuple[str, ...]:
-    numbers = (_number(check.predicted), _number(check.measured), _difference(check), _tolerance(check))
-    return (indent + check.label, *numbers, OK if check.ok else NOT_OK)
+def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterator[str]:
+    """Yield the notes of the screen."""
+    result = verified.result._replace(skipped=_skipped(verified))
+    more = ["" if lists_checks else "every check", "the bound of each time" if result.times else ""]
+    yield from failure_notes(result.checks)
+    yield from result.limits
+    yield from _measurement_notes(verified, full=full, lists_checks=lists_checks)
+    yield from reported_notes(result.reported)
+    yield from _model_notes(verified)
+    yield from skipped_notes(result, full, *more)
 
 
-def _difference(check: Check) -> str:
-    """Return the difference, in percent for a peak; '' if the measured figure is a difference itself."""
-    if not check.predicted:
-        return ""
-    if check.unit == BYTES and check.tolerance:
-        return f"{100 * check.difference / check.predicted:.2f} %"
-    return _number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
+def skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]:
+    """Yield the notes on what was not checked, and what the screen shows with `--full`.
+
+    Args:
+        result: The result with the notes.
+        full: Whether --full was given.
+        more: What else --full shows; '' for nothing.
+    """
+    if full:
+        yield from result.skipped
+        return
+    folds = len(result.skipped) > MAX_SKIPPED
+    yield from () if folds else result.skipped
+    number = f"{plural(len(result.skipped), 'note')} on what was not checked" if folds else ""
+    *first, last = [part for part in (*more, number) if part] or [""]
+    if last:
+        listed = f"{', '.join(first)} and {last}" if first else last
+        yield f"{'Times are not checked. ' if result.times else ''}--full shows {listed}."
 
 
-def _tolerance(check: Check) -> str:
-    if not check.tolerance:
-        return "0"
-    if check.unit == BYTES:
-        return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
-    return f"{check.tolerance:.1g}"
+def _json_notes(verified: VerifiedModel) -> Iterator[str]:
+    """Yield all notes, for JSON, without the verdict."""
+    result = verified.result
+    yield from failure_sentences(result.checks)
+    yield from (*result.limits, *_skipped(verified))
+    yield from _measurement_notes(verified, full=True, lists_checks=True)
+    yield from _model_notes(verified)
 
 
-def _number(value: float) -> str:
-    if isinstance(value, int):
-        text = count(value)
-        return text if len(text) <= MAX_DIGITS else f"{int(value):.7e}"
-    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:.4g}"
+def _skipped(verified: VerifiedModel) -> tuple[str, ...]:
+    """Return the notes on what was not checked, and why."""
+    kinds = [kind for _, group in verified.model.groups() for kind in group.attentions]
+    if verified.kernels and any(kind.facts().get("sinks") for kind in kinds):
+        sinks = "Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without."
+        return (*verified.result.skipped, sinks)
+    return verified.result.skipped
 
 
-def _peak_table(checks: Sequence[Check]) -> Table:
-    """Return the table of each peak: when it occurs, and the largest tensors held at that time."""
-    several = len({check.of for check in checks}) > 1
-    rows = []
-    for check in checks:
-        label = f"{check.of}, {check.label}" if several else check.label
-        moment, _, tensors = check.note.partition(": ")
-        rows.append((label, moment, _first(tensors.split(", "), MAX_TENSORS_OF_SEVERAL if several else MAX_TENSORS)))
-    columns = (Column("tensors at the peak", "left"), Column("peak during", "left"), Column("largest tensors", "left"))
-    return Table(columns, tuple(rows))
-
-
-def _first(names: Sequence[str], limit: int) -> str:
-    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
-
-
-def _time_table(result: VerifyResult) -> Table:
-    several = len({timing.of for timing in result.times}) > 1
-    rows = []
-    for t in result.times:
-        label = f"{t.phase}, {t.kernel}"
-        rates = t.flop / t.ms / 1e6, t.bytes / t.ms / 1e6
-        rows.append(
-            (
-                f"{t.of}, {label}" if several else label,
-                f"{t.ms:,.3f}",
-                *(f"{rate:,.1f}" for rate in rates),
-                f"{t.least_ms:,.3f}",
-                f"{t.least_ms / t.ms:.0%}" if t.least_ms <= t.ms else "cached",
-            )
-        )
-    names = ("ms", "GFLOP/s", "GB/s", "bound, ms", "bound / time")
-    return Table((Column("time per layer", "left"), *map(Column, names)), tuple(rows))
-
-
-def _scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
-    """Yield one table per layer: time and peak at each context, and their ratios to the context before."""
-    names = ("tokens", "ms", "time\nx", "FLOP\nx")
-    for group in dict.fromkeys(row.of for row in scaling):
-        table_rows: list[tuple[str, ...]] = []
-        group_rows = [row for row in scaling if row.of == group]
-        unit, peaks = column([row.peak or 0 for row in group_rows], BYTES)
-        for i, row in enumerate(group_rows):
-            before = group_rows[i - 1] if i and group_rows[i - 1].kernel == row.kernel else None
-            ratios = ("", "", "", "")
-            if before:
-                ratios = (
-                    f"{row.ms / before.ms:.2f}",
-                    f"{row.flop / before.flop:.2f}",
-                    f"{row.peak / before.peak:.2f}" if row.peak and before.peak else "-",
-                    f"{row.peak_predicted / before.peak_predicted:.2f}",
-                )
-            label = row.kernel if before is None else ""
-            peak = peaks[i] if row.peak is not None else "-"
-            table_rows.append((label, count(row.context), f"{row.ms:,.2f}", *ratios[:2], peak, *ratios[2:]))
-        header = (*names, f"peak\n{unit}", "measured\nx", "predicted\nx")
-        yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows))
-
-
-def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
-    """Return the row of one model among several."""
-    model, result = verified.model, verified.result
-    tags = "/".join(dict.fromkeys(kind.tag for _, group in model.groups() for kind in group.attentions))
-    peaks = [abs(c.difference) / max(1, c.predicted) for c in result.checks if c.section == "peak memory"]
-    return (
-        model.name,
-        tags,
-        count(result.context),
-        str(verified.workload.dtype),
-        f"{sum(c.ok for c in result.checks)} of {len(result.checks)}",
-        f"{100 * max(peaks):.2f}" if peaks else "-",
-        OK if result.ok else NOT_OK if result.checks else "not verified",
-    )
-
-
-def _notes(verified: VerifiedModel) -> tuple[str, ...]:
-    model, result = verified.model, verified.result
-    notes = [_verdict(result.checks), *_failures(result.checks), *result.skipped]
-    if any("*" in check.label for check in result.checks):
-        notes.append(
+def _measurement_notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterator[str]:
+    """Yield the notes that explain columns and marks of the tables."""
+    result = verified.result
+    if lists_checks and any("*" in check.label for check in result.checks):
+        yield (
             "* Projections only: torch counts 0 FLOP for its fused attention on a CPU (pytorch#195460). "
             "Other prefill FLOPs are dense: torch counts masked pairs too."
         )
-    has_sinks = any(kind.facts().get("sinks") for _, group in model.groups() for kind in group.attentions)
-    if verified.kernels and has_sinks:
-        notes.append("Torch's attention has no sinks: numerics are checked with them, FLOPs, peaks and times without.")
-    if result.times:
-        notes.append(
+    if result.times and full:
+        yield (
             "Bound: the time that this device's own large matmul or copy takes for the FLOP of visible pairs, or for "
             "the weights, tokens and cache, whichever is longer. 'cached': faster than that copy, because the data "
             "fits in a processor cache. Times are not checked."
         )
     if result.scaling:
-        notes.append(
+        yield (
             "x: ratio to the context before. The time would grow as FLOP does if it were compute-bound; it "
             "is not checked."
         )
-    return (*notes, *context_notes(model, verified.workload), *model_notes(model))
 
 
-def _unverified(verified: Sequence[VerifiedModel]) -> Iterator[str]:
-    """Yield why a model could not be verified at all."""
-    for model in verified:
-        if not model.result.checks:
-            yield from (f"{WARNING}not verified: {note}" for note in model.result.skipped)
-
-
-def _verdict(checks: Sequence[Check]) -> str:
-    failed = sum(not check.ok for check in checks)
-    if failed:
-        return f"{WARNING}{count(failed)} of {plural(len(checks), 'check')} DISAGREE{'S' if failed == 1 else ''}."
-    return f"All {plural(len(checks), 'check')} agree."
-
-
-def _failures(checks: Sequence[Check]) -> Iterator[str]:
-    for check in checks:
-        if not check.ok:
-            group = f"{check.of}, " if check.of else ""
-            yield (
-                f"{WARNING}{group}{check.section}, {check.label}: predicted {_number(check.predicted)}, measured "
-                f"{_number(check.measured)} ({check.note}). Meaning: {check.failure}."
-            )
+def _model_notes(verified: VerifiedModel) -> tuple[str, ...]:
+    return (*context_notes(verified.model, verified.workload), *model_notes(verified.model))

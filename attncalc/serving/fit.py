@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from ..cost.cache import layer_cache_specs
 from ..engines import layout
 from ..engines.base import CacheLayout, Pool
-from ..engines.defaults import Refusal
+from ..engines.refusal import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
@@ -95,6 +95,7 @@ class _Device(NamedTuple):
         model: The layers on this device, as a model.
         budget: The device's memory.
         layout: How the engine stores these layers' cache, in plain ints.
+        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
         name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
     """
 
@@ -102,11 +103,17 @@ class _Device(NamedTuple):
     model: ModelSpec
     budget: MemoryBudget
     layout: CacheLayout
+    start: CacheLayout | None = None
     name: str = ""
 
     def slack(self, batch: int, context: int, end: End = "expected") -> int:
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
-        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.layout.needed(batch, context)
+        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
+
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
+        needed = self.layout.needed(batch, context)
+        return max(needed, self.start.needed(1, context)) if self.start else needed
 
     def kv_memory(self, batch: int, context: int, main: _Device) -> Quantity:
         """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
@@ -147,18 +154,26 @@ def fit(request: FitRequest) -> FitResult:
 
     tightest = _tightest(devices, pools, batch, context)
     device = devices[tightest]
-    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
     return FitResult(
         resolved=resolved,
         budget=device.budget,
         layout=layouts[tightest],
         pool=_with_fewest_tokens(pools, tightest, devices),
-        needed=quantity(layouts[tightest].needed(sequences, tokens)),
+        needed=_needed(resolved, device, layouts[tightest]),
         verdict="does_not_fit" if refusal else _verdict(devices, batch, context),
         refusal=refusal,
         max_context=_max_context(devices, device, batch),
         max_batch=_max_batch(devices, device, context),
     )
+
+
+def _needed(resolved: ResolvedRequest, device: _Device, symbolic: CacheLayout) -> Quantity:
+    """Return the bytes that the requested batch needs on a device, with their formula."""
+    batch, context = resolved.workload.batch, resolved.workload.context
+    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
+    needed = quantity(symbolic.needed(sequences, tokens))
+    start = device.start.needed(1, context) if device.start else 0
+    return symbol("start", start, "bytes of one request in all layers, to start") if start > needed else needed
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
@@ -246,10 +261,19 @@ def _devices(resolved: ResolvedRequest) -> list[_Device]:
         place: memory_budget(resolved, place[0], first=place[1], last=place[2]) for place in dict.fromkeys(places)
     }
     layouts = _layout_per_device(whole, len(parts))
+    start = _layout_to_start(resolved) if kind == "stage" else None
     return [
-        _Device(resolved, place[0], budgets[place], part_layout, f"{kind}_{i}")
+        _Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
         for i, (place, part_layout) in enumerate(zip(places, layouts, strict=True), start=1)
     ]
+
+
+def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
+    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
+    if not resolved.defaults.checks_all_layers(resolved.args):
+        return None
+    args = dataclasses.replace(resolved.args_without_slots, pp=1)
+    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
 
 
 def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, context: int) -> int:
@@ -300,7 +324,7 @@ def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quant
     if not context:
         return None if context is None else Quantity(0)
     limiting = min(devices, key=lambda device: (device.slack(batch, context + 1), device is not main))
-    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
     return most("T", context, "tokens of each sequence", needed, limiting.kv_memory(batch, context, main))
 
 
@@ -312,7 +336,7 @@ def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quant
     if batch == devices[0].layout.max_sequences:
         return symbol("max_sequences", batch, "concurrent sequences that the engine runs")
     limiting = min(devices, key=lambda device: (device.slack(batch + 1, context), device is not main))
-    needed = named(limiting.layout.needed(batch, context), "needed", "bytes that these need")
+    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
     return most("B", batch, "sequences", needed, limiting.kv_memory(batch, context, main))
 
 
@@ -342,7 +366,7 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
         if devices and _all_have_room(devices, batch, context):
             tightest = min(devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
-            needed = named(tightest.layout.needed(batch, context), "needed_at", "bytes that the batch needs then")
+            needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")
             return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")
     return None
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from ..engines import engine_defaults
 from ..engines.base import EngineArgs
-from ..engines.defaults import EngineDefaults, Limits, Refusal
+from ..engines.defaults import EngineDefaults, Limits
+from ..engines.refusal import Refusal
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec

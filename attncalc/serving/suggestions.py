@@ -13,6 +13,9 @@ from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with
 from .request import ResolvedRequest, resolve
 from .weights import as_weights
 
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: vLLM's default on small GPUs."""
+
 
 class Suggestion(NamedTuple):
     """A change that makes it fit.
@@ -107,12 +110,18 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield smaller limits of the sequences in one step: the sampler holds their logits."""
-    facts = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+    The tokens of a step are named too, since a default that is only assumed widens the range.
+    """
+    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
     for sequences in resolved.defaults.fewer_sequences:
-        if facts is not None and resolved.workload.batch <= sequences < facts.sequences:
-            request = resolved.request.with_engine_args(max_num_seqs=sequences)
-            yield _Change(f"{plural(sequences, 'sequence')} per step", f"--max-num-seqs {sequences}", request)
+        if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
+            tokens = min(limits.tokens, _FEW_TOKENS)
+            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+            request = resolved.request.with_engine_args(**changes)
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, request)
 
 
 def _shorter_context(result: FitResult) -> Iterator[_Change]:

@@ -1,7 +1,8 @@
 """Real attention layers on a device, measured and compared with the formulas. The only package that imports torch.
 
     options.py, request.py      the options of the command, and the complete request
-    device.py                   the device: its free memory, and the peak memory of a run
+    devices/                    the devices, real and simulated: free memory, and the peak memory of a run
+    simulate/                   --simulate: what torch does on CUDA, for its fake tensors
     cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with random weights
     layers/                     the torch layers, one class per attention kind
     kernels.py, masks.py        torch's attention backends, and their masks

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .device import Device
+from .devices import Device
 
 
 class Environment(NamedTuple):
@@ -15,7 +15,7 @@ class Environment(NamedTuple):
 
     device: Device
     kernels: tuple[str, ...]
-    random: torch.Generator
+    random: torch.Generator | None
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return normally distributed random numbers on the device."""

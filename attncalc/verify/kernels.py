@@ -7,9 +7,14 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from . import extra_kernels
+from .errors import CannotRunError
+from .extra_kernels import EXTRA_KERNELS
 from .masks import KernelMask
+from .simulate.sdpa import fused_sdpa
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -21,10 +26,6 @@ REFERENCE = "reference"
 """Name of `reference` among the kernels."""
 UNSUPPORTED_MESSAGES = ("No available kernel", "No viable backend", "cuDNN", "cudnn", "not implemented for")
 """Parts of torch's error messages when a backend does not support the heads, the dtype or the mask."""
-
-
-class CannotRunError(Exception):
-    """A kernel does not support these shapes, this dtype, this mask or this device."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -63,12 +64,14 @@ def _matrix(mask: KernelMask, scores_like: Tensor) -> Tensor | None:
 def sdpa(
     kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
-    """Return what `reference` does, computed by one backend of torch.
+    """Return what `reference` does, computed by one backend of torch or by one of EXTRA_KERNELS.
 
     torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. The efficient
     backend needs as many KV heads as query heads, so they are repeated. Raises CannotRunError if the backend does
     not support these inputs.
     """
+    if kernel in EXTRA_KERNELS:
+        return extra_kernels.run(kernel, q, k, v, mask, scale, sinks)
     grouped = q.shape[1] != k.shape[1]
     if grouped and kernel == "efficient":
         k, v, grouped = _repeat_kv(q, k), _repeat_kv(q, v), False
@@ -76,6 +79,8 @@ def sdpa(
     if sinks is not None:
         matrix = _matrix(mask, q.new_empty(q.shape[2], k.shape[2]))
         k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)
+    if isinstance(q, FakeTensor):  # a CPU build of torch would choose math for them, whatever the device
+        return fused_sdpa(kernel, q, k, v, attn_mask, causal, scale, grouped)
     with only(kernel):
         return nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=attn_mask, is_causal=causal, scale=scale, enable_gqa=grouped

@@ -54,15 +54,30 @@ def _visible(span: Span, mask: Mask, i: Tensor, j: Tensor) -> Tensor:
     return visible
 
 
-def kernel_mask(span: Span, mask: Mask, queries: Tensor, keys: Tensor) -> KernelMask:
-    """Return the cheapest form of the mask: nothing or the causal flag where that is enough, else the matrix."""
-    full_prefill = len(queries) == len(keys) > 1 and span.visible_keys(len(keys)) == len(keys)
-    if full_prefill and mask.kind == "causal":
-        return KernelMask(causal=True)
-    if full_prefill and mask.kind == "bidirectional":
+def prefill_mask(span: Span, mask: Mask, positions: Tensor) -> KernelMask:
+    """Return the cheapest form of a prefill's mask: nothing or the causal flag where that is enough, else the matrix.
+
+    `positions` are those of all tokens, from 0.
+    """
+    tokens = len(positions)
+    if span.visible_keys(tokens) == tokens > 1 and mask.kind != "prefix":
+        return KernelMask(causal=mask.kind == "causal")
+    return NO_MASK if tokens == 1 else KernelMask(matrix=mask_matrix(span, mask, positions, positions))
+
+
+def decode_mask(span: Span, mask: Mask, position: int, keys: Tensor) -> KernelMask:
+    """Return the mask of one new token: nothing if it sees every key in the cache, else the matrix.
+
+    A ring buffer of a chunk still holds tokens of the chunk before: with chunks of 4, the cache at position 5 holds
+    tokens 2 to 5, of which the new token sees 4 and 5.
+
+    Args:
+        position: the new token's position, from 0.
+        keys: the positions of the keys in the cache, (length,), the new token's included.
+    """
+    if span.visible_keys(position + 1) == len(keys):
         return NO_MASK
-    matrix = mask_matrix(span, mask, queries, keys)
-    return NO_MASK if bool(matrix.all()) else KernelMask(matrix=matrix)
+    return KernelMask(matrix=mask_matrix(span, mask, torch.tensor([position], device=keys.device), keys))
 
 
 def padded(matrix: Tensor, lengths: tuple[int, ...]) -> Tensor:

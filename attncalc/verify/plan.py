@@ -16,8 +16,10 @@ from ..model import ModelSpec
 from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases
-from .device import Device
-from .kernels import CannotRunError, sdpa
+from .devices import Device
+from .errors import CannotRunError
+from .extra_kernels import EXTRA_KERNELS, missing
+from .kernels import sdpa
 from .masks import NO_MASK, KernelMask
 from .request import MIN_CONTEXT, VerifyRequest
 
@@ -90,7 +92,9 @@ def make_plan(
         for (name, phase), by_kernel in choice.too_large.items()
         for kernel, needed in by_kernel.items()
     ]
-    return Plan(request, choice.kernels, shortened, (*too_large, *choice.unsupported))
+    absent = [f"{kernel}: {missing(kernel)}." for kernel in EXTRA_KERNELS if missing(kernel)]
+    notes = (*too_large, *choice.unsupported, *(absent if device.runs_extra_kernels else ()))
+    return Plan(request, choice.kernels, shortened, notes)
 
 
 class _Choice(NamedTuple):
@@ -167,7 +171,8 @@ def required_bytes(model: ModelSpec, request: VerifyRequest, weight_copies: int 
             tokens = request.batch * (request.context + (request.source or 0)) * int(case.stack.d_model) * size
             mask = 2 * S * T if case.kind.span != FULL else 0
             by_kernel = {kernel: fixed + 4 * tokens + mask + moment.size for kernel, moment in layer.peaks.items()}
-            required[case.name, phase] = by_kernel
+            alike = {name: by_kernel[extra.like] for name, extra in EXTRA_KERNELS.items()}
+            required[case.name, phase] = by_kernel | alike
     return required
 
 
@@ -185,8 +190,11 @@ def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device
     q = torch.zeros(1, widths.n_heads, new, widths.d_qk, dtype=request.torch_dtype, device=device.torch)
     k = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_qk)
     v = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_v)
+    mask = _mask_of_same_form(case, phase, request.context, q)
+    if device.unsupported(kernel, widths, request.dtype, mask, keys=request.context):
+        return False
     try:
-        sdpa(kernel, q, k, v, _mask_of_same_form(case, phase, request.context, q), 1.0)
+        sdpa(kernel, q, k, v, mask, 1.0)
     except CannotRunError:
         return False
     return True

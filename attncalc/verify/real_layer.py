@@ -13,7 +13,7 @@ from .layers.base import Attend, AttentionLayer
 from .layers.cache import Cache
 from .layers.grouped import CrossAttention, GroupedAttention
 from .layers.recurrent import RecurrentLayer, State, project
-from .masks import NO_MASK, KernelMask, kernel_mask, mask_matrix
+from .masks import NO_MASK, KernelMask, decode_mask, mask_matrix, prefill_mask
 from .request import VerifyRequest
 
 
@@ -28,13 +28,17 @@ class RealLayer:
         source: tokens on the encoder's side, (B, T_source, d_source), for cross-attention.
     """
 
-    def __init__(self, case: Case, request: VerifyRequest, device: torch.device, random: torch.Generator) -> None:
+    def __init__(
+        self, case: Case, request: VerifyRequest, device: torch.device, random: torch.Generator | None
+    ) -> None:
         self.case, self.request, self.device, self.random = case, request, device, random
         self.d_model = int(case.stack.d_model)
         kind = case.kind
         with torch.device("meta"):
             module = build(kind, self.d_model, case.d_source)
-        self.module = initialised(module.to(request.torch_dtype).to_empty(device=device), random)
+        self.module = materialised(module, device, request.torch_dtype)
+        if random is not None:
+            initialised(self.module, random)
         tokens = (request.source or 0) if case.stack.input == "source" else request.context
         self.x = self.random_tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
         if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedAttention):
@@ -81,16 +85,14 @@ class RealLayer:
         """Return the mask of a prefill of `tokens` tokens."""
         if self.case.crosses:
             return NO_MASK
-        positions = torch.arange(tokens, device=self.device)
-        return kernel_mask(self.case.kind.span, self.case.mask, positions, positions)
+        return prefill_mask(self.case.kind.span, self.case.mask, torch.arange(tokens, device=self.device))
 
     def decode_mask(self, cache: Cache | State) -> KernelMask:
         """Return the mask of the next token that `cache` takes in."""
         if self.case.crosses or isinstance(cache, State):
             return NO_MASK
-        position = torch.tensor([cache.tokens_seen], device=self.device)
-        keys = cache.positions_after(1).to(self.device)
-        return kernel_mask(self.case.kind.span, self.case.mask, position, keys)
+        keys = cache.positions_after(1, self.device)
+        return decode_mask(self.case.kind.span, self.case.mask, cache.tokens_seen, keys)
 
     def prefill(self, tokens: int, attend: Attend, cache: Cache | State | None = None) -> Tensor:
         """Run the first `tokens` tokens together: (B, tokens, d_model). A recurrent layer ignores `attend`."""
@@ -136,6 +138,18 @@ def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> At
         return sdpa(kernel, q, k, v, mask, scale, used_sinks)
 
     return attend
+
+
+def materialised(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """Replace the module's parameters, which have no memory, by uninitialised ones on the device, and return it.
+
+    nn.Module.to_empty does the same, except that it fails for fake tensors.
+    """
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            empty = torch.empty(parameter.shape, dtype=dtype, device=device)
+            setattr(part, name, nn.Parameter(empty, requires_grad=False))
+    return module
 
 
 def initialised(module: nn.Module, random: torch.Generator) -> nn.Module:

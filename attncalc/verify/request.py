@@ -11,7 +11,8 @@ from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
 from ..units import count, dtype, truncate
 from ..workload import Workload
-from .device import DTYPES, Device
+from .devices import DTYPES, Device
+from .extra_kernels import EXTRA_KERNELS, missing
 from .kernels import BACKENDS
 from .options import DEFAULT_CONTEXT, VerifyOptions
 
@@ -19,8 +20,6 @@ DECODE_STEPS = 2
 """Decode steps that are run after a prefill."""
 MIN_CONTEXT = DECODE_STEPS + 2
 """The shortest context that has a prefill and those steps."""
-KERNELS = {"cpu": ("math", "flash"), "mps": ("math",), "cuda": tuple(BACKENDS)}
-"""Backends of torch's attention that may run on a type of device."""
 
 
 class VerifyRequest(NamedTuple):
@@ -59,11 +58,12 @@ class VerifyRequest(NamedTuple):
 def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyRequest:
     """Return the complete request for one model on a device.
 
-    The default context is the model's maximum, but at most DEFAULT_CONTEXT; the default dtype is the model's own, but
-    fp32 on a CPU. Raises AttncalcError if the kernel or the dtype is unknown, or the context too short.
+    The default context is the model's maximum, but at most DEFAULT_CONTEXT; the default dtype is the device's, or the
+    model's own. Raises AttncalcError if the kernel or the dtype is unknown, or the context too short.
     """
-    quick = DEFAULT_CONTEXT[options.program][device.type]
-    context = options.context or max(MIN_CONTEXT, min(model.max_context or quick, quick))
+    defaults = DEFAULT_CONTEXT[options.program]
+    longest = model.max_context or defaults["cuda"]
+    context = options.context or max(MIN_CONTEXT, min(longest, defaults[device.type]))
     if context < MIN_CONTEXT:
         raise AttncalcError(
             f"--context {count(context)} is too short: verify runs a prefill and {DECODE_STEPS} decode steps",
@@ -77,9 +77,9 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:
-    """Return the model's own dtype, bf16 if torch's layers cannot run in it; on a CPU fp32."""
-    if device is not None and device.type == "cpu":
-        return "fp32"
+    """Return the model's own dtype, bf16 if torch's layers cannot run in it; or the device's."""
+    if device is not None and device.default_dtype:
+        return device.default_dtype
     released = compute_dtype(model, Workload.decode(1, 1)).name
     return released if released in DTYPES else "bf16"
 
@@ -97,8 +97,16 @@ def parse_dtype(text: str) -> str:
 
 def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
     if text == "all":
-        return KERNELS[device.type]
-    if text not in BACKENDS:
-        hint = did_you_mean(text, BACKENDS)
-        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(BACKENDS)}")
+        extra = [k for k in EXTRA_KERNELS if device.runs_extra_kernels and not missing(k)]
+        return (*device.kernels, *extra)
+    known = (*BACKENDS, *EXTRA_KERNELS)
+    if text not in known:
+        hint = did_you_mean(text, known)
+        raise AttncalcError(f"unknown kernel '{truncate(text)}'", f"{hint}known: all, {', '.join(known)}")
+    if text in EXTRA_KERNELS and not device.runs_extra_kernels:
+        raise AttncalcError(f"--kernel {text} needs a GPU", f"this device runs {', '.join(device.kernels)}")
+    if missing(text):
+        raise AttncalcError(
+            f"--kernel {text} cannot run: {missing(text)}", "leave out --kernel to use what is installed"
+        )
     return (text,)

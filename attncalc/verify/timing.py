@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from ..check import Timing
 from ..workload import Run
 from .checks.counts import projection_flops
-from .device import Device
+from .devices import Device
 from .passes import Pass
 from .real_layer import RealLayer
 
-MATRIX_SIZE = {"cpu": 1024, "mps": 4096, "cuda": 8192}
-"""Rows of the square matrices whose product and copy give the device's ceiling."""
 MAX_RUNS, MAX_SECONDS = 10, 0.2
 """A run is repeated until one of these is reached; the fastest repetition counts."""
 
@@ -40,7 +38,7 @@ class Ceiling(NamedTuple):
 
 def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """Measure a matmul and a copy in this dtype."""
-    n = MATRIX_SIZE[device.type]
+    n = device.matrix_size
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
     b, out = a.clone(), a.clone()
     matmul_s = fastest(device, partial(nn.functional.linear, a, b))

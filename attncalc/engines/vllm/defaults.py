@@ -36,7 +36,7 @@ def max_num_seqs(args: EngineArgs, version: VllmVersion) -> int:
 def _is_large_gpu(args: EngineArgs, version: VllmVersion) -> bool:
     """Return whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
     memory = 70 * GIB if args.device_memory is None else args.device_memory
-    slower = ("a100", "gb10") if version.number >= (0, 33) else ("a100",)
+    slower = version.gpus_with_small_defaults
     return memory >= 70 * GIB and not any(name in args.device.lower() for name in slower)
 
 
@@ -56,5 +56,6 @@ DEFAULTS = EngineDefaults(
     _gpu_memory_utilization,
     fewer_sequences=(128, 32, 8),
     refusal=refusal,
+    checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,
     must_fit_one=True,
 )

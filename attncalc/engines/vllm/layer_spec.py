@@ -64,6 +64,10 @@ class LayerSpec(NamedTuple):
         return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.window and int(self.window))
 
 
+ENTRY_ALIGNMENT = 256
+"""Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
+
+
 def layer_specs(
     cached: tuple[CacheSpec, ...], args: EngineArgs, version: VllmVersion, block_size: int
 ) -> Iterator[LayerSpec]:
@@ -82,7 +86,10 @@ def layer_specs(
         yield _head_spec(heads, args.kv_dtype, version, block_size)
     for c in cached:
         if c.role == "latent":
-            yield LayerSpec("mla", block_size, _latent_bytes(c, args.kv_dtype, has_indexer=has_indexer), _shape([c]))
+            latent_bytes = _latent_bytes(c, args.kv_dtype, has_indexer=has_indexer)
+            if version.aligns_latent_entries:
+                latent_bytes = ENTRY_ALIGNMENT * ceil_div(latent_bytes, ENTRY_ALIGNMENT)
+            yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
         if c.role == "indexer":
             yield LayerSpec("mla", block_size, _indexer_bytes(c), _shape([c]))
     if states:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model import ModelSpec
 from ...units import count
 from ..base import EngineArgs
-from ..defaults import Refusal
+from ..refusal import Refusal
 
 _PADDING = 64
 """Rows to which the vocabulary is padded (DEFAULT_VOCAB_PADDING_SIZE in vocab_parallel_embedding.py)."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...model import Layers
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import GIB, count
+from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
 from .versions import VllmVersion, vllm_version
 
@@ -24,6 +24,12 @@ MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
 _SPLITS, _ROWS = 32, 512
+_LARGEST_DEFAULT_SHARE = 92
+"""Percent: the default of gpu_memory_utilization from 0.20 on."""
+_FEWEST_TOKENS = 2048
+"""The smallest default of max_num_batched_tokens (arg_utils.py)."""
+_PIXELS = {"gemma3": 896 * 896 * 3 // 256}
+"""Values of the pixels of one token of an image, where it is not 28 x 28 x 3: Gemma 3 has 256 tokens per image."""
 _LARGEST_ENCODER = 4 * GIB
 
 
@@ -88,26 +94,50 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
     rows, tokens = min(facts.limits), facts.limits.tokens
     label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
-    # The widths that are held at once differ by model: 3 to 4.5 times d_model.
-    width = facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8
-    fewest = _fewest(facts)
-    # A server that is started with fewer sequences or tokens than the defaults needs less.
-    sampled = 0 if facts.args.max_num_seqs is None else int(sampler)
-    least = int(_forward(fewest, version)) - width * 3 // 4
-    if not version.keeps_experts_workspace:
-        least += int(_experts(fewest, version))
-    low = max(least, sampled) - GIB // 10
-    high = max(int(forward) + width * 3 // 4, int(sampler)) + GIB * 15 // 100
-    if version.splits_workspaces:
-        high += int(larger)
-    return RuntimePart("activations", label, max(0, low), larger, high, f"vLLM {version.name}, {_SOURCE}; {_RUNS}")
+    return RuntimePart(
+        "activations",
+        label,
+        _least_activations(facts, version, peak),
+        larger,
+        _most_activations(facts, version, peak) + (int(larger) if version.splits_workspaces else 0),
+        f"vLLM {version.name}, {_SOURCE}; {_RUNS}",
+    )
 
 
-def _fewest(facts: RuntimeFacts) -> RuntimeFacts:
-    """Return the facts with 2,048 tokens per step if their number is only assumed."""
+def _least_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the low end: without --max-num-seqs that of a server that is started with few sequences."""
+    sampler = 0 if facts.args.max_num_seqs is None else int(peak.sampler)
+    forward = _forward_with_experts(_with_tokens(facts, _FEWEST_TOKENS), version) - _margin(facts)
+    return max(0, max(forward, sampler) - GIB // 10)
+
+
+def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+    """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
+    forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
+    known = facts.args.max_num_seqs is not None
+    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+
+
+def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
+    experts = 0 if version.keeps_experts_workspace else int(_experts(facts, version))
+    return int(_forward(facts, version)) + experts
+
+
+def _margin(facts: RuntimeFacts) -> int:
+    """Return 0.75 d_model per token: the widths that are held at once are 3 to 4.5 times d_model by model."""
+    return facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8 * 3 // 4
+
+
+def _with_tokens(facts: RuntimeFacts, tokens: int) -> RuntimeFacts:
+    """Return the facts with that many tokens per step, if their number is only assumed."""
     if facts.args.max_num_batched_tokens is not None:
         return facts
-    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=min(facts.limits.tokens, 2048)))
+    return dataclasses.replace(facts, limits=facts.limits._replace(tokens=tokens))
+
+
+def _llm_tokens(facts: RuntimeFacts) -> int:
+    """Return the default of the class LLM: 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
+    return max(facts.limits.tokens, 8192 if facts.limits.tokens <= _FEWEST_TOKENS else 16384)
 
 
 def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Quantity:
@@ -158,8 +188,33 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     result = tokens * width * widest + tokens * width * d_model * 15 // 4 + _matmul_workspace(facts)
     if facts.weights_dtype in ("fp8", "int8") and mlp_width:
         result = result + tokens * d_ff
-    expanded = _expanded_latents(facts, version)
+    expanded = maximum(_expanded_latents(facts, version), _indexer_logits(facts, version))
     return quantity(result + expanded if expanded else result)
+
+
+def _has_indexer(facts: RuntimeFacts) -> bool:
+    return any(spec.role == "indexer" for _, layers in facts.whole.groups() for spec in layers.cache())
+
+
+def _indexer_logits(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the bytes of an indexer's logits in the profile; 0 without an indexer (sparse_attn_indexer.py)."""
+    if not version.profiles_indexer_logits or not _has_indexer(facts):
+        return 0
+    return symbol("indexer_logits", 512 * MIB, "bytes of the indexer's logits")
+
+
+def _gathered_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
+
+    It lives on in the workspace that the experts use too. Source: get_prefill_workspace_size (flashmla_sparse.py); the
+    indexer's own buffer (indexer.py) is sized to fit in it.
+    """
+    if not version.keeps_experts_workspace or not _has_indexer(facts):
+        return 0
+    context = symbol("T", facts.context, "tokens of the context")
+    kinds = [layers.attention for _, layers in facts.whole.groups() if layers.attention.label == "MLA"]
+    latent = max((int(spec.width) for kind in kinds for spec in kind.cache() if spec.role == "latent"), default=576)
+    return 5 * context * symbol("latent", latent, "elements of a latent") * 2
 
 
 def _dense_width(layers: Layers) -> int:
@@ -220,9 +275,16 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
 
 
 def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+    """Return the workspace that lives on after the profile: that of the experts, or of sparse MLA if it is larger."""
+    gathered = quantity(_gathered_latents(facts, version))
+    if gathered > peak.experts:
+        source = f"vLLM {version.name}, v1/attention/backends/mla/flashmla_sparse.py"
+        size = int(gathered)
+        return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
     if not version.keeps_experts_workspace or not peak.experts:
         return None
-    low, high = int(_experts(_fewest(facts), version)), int(peak.experts)
+    low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
+    high = int(_experts(_with_tokens(facts, _llm_tokens(facts)), version))
     source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
     return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
 
@@ -238,7 +300,8 @@ def _encoder(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimeP
     if not facts.first or not getattr(facts.whole, "towers", ()):
         return None
     d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
-    pixels = symbol("pixels", 28 * 28 * 3, "values of the pixels of one token of an image")
+    per_token = _PIXELS.get(facts.args.model_type or "", 28 * 28 * 3)
+    pixels = symbol("pixels", per_token, "values of the pixels of one token of an image")
     size = quantity(_tokens(facts) * (d_model + pixels) * _width(facts))
     larger = max(int(peak.forward), int(peak.sampler))
     high = max(2 * int(size), _LARGEST_ENCODER - larger)
@@ -263,7 +326,8 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
     vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
     size = quantity(sequences * vocab * 33 // 8)
     source = f"vLLM {version.name}, v1/worker/gpu/sample/penalties.py"
-    return RuntimePart("sampler_states", "sampler's counts of tokens", int(size), size, int(size), source)
+    low = 0 if facts.args.max_num_seqs is None else int(size)
+    return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
 
 
 # What PyTorch does not allocate, and graphs
@@ -271,7 +335,7 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
 
 def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured, not derived."""
-    layers = facts.model.main.n_layers
+    layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
     thousandth = GIB // 1000
     link, low, high = _communication(facts, version)
@@ -286,6 +350,8 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200
+    if not _is_measured(facts):
+        high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -295,6 +361,11 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _is_measured(facts: RuntimeFacts) -> bool:
+    """Return whether the GPU is of the vendor whose GPUs the formulas were compared with."""
+    return facts.gpu.compute_capability is not None or facts.gpu.vendor == "NVIDIA"
 
 
 class _Link(NamedTuple):
@@ -389,6 +460,14 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
     notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    if not _is_measured(facts):
+        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
+    if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
+        left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
+        notes.append(
+            f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the sampler's first run may "
+            "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
+        )
     if assumed:
         notes.insert(
             0,

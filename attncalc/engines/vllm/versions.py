@@ -140,6 +140,11 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 11, 1)
 
     @property
+    def aligns_latent_entries(self) -> bool:
+        """A token's latent is a multiple of 256 bytes (VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py)."""
+        return self.v0
+
+    @property
     def latent_alignment(self) -> int:
         """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
@@ -172,6 +177,14 @@ class VllmVersion(NamedTuple):
     def steps_depend_on_experts(self) -> bool:
         """A mixture of experts runs on the older runner, with as many steps in flight as stages (config/vllm.py)."""
         return (0, 26) <= self.number < (0, 29)
+
+    @property
+    def checks_all_layers(self) -> bool:
+        """One request must fit on each pipeline stage with the layers of all stages (get_kv_cache_configs).
+
+        Source: vllm-project/vllm issue 34076; versions before and after count the stage's own layers.
+        """
+        return (0, 14) <= self.number < (0, 17)
 
     @property
     def groups_by_worker(self) -> bool:
@@ -298,6 +311,11 @@ class VllmVersion(NamedTuple):
         """The profile holds what a chunk of MLA's cached prefix is expanded to (mla_attention.py, mla/common.py)."""
         return self.number >= (0, 10, 1)
 
+    @property
+    def profiles_indexer_logits(self) -> bool:
+        """The profile holds 512 MiB of logits of an indexer (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py)."""
+        return self.number >= (0, 18)
+
     def subtracts_graphs(self, v2_runner: bool) -> bool:
         """Return whether the CUDA graphs are subtracted from the memory for the cache (v1/worker/gpu_worker.py).
 
@@ -326,6 +344,13 @@ class VllmVersion(NamedTuple):
     def has_symmetric_memory(self) -> bool:
         """Tensor parallelism over NVLink takes 2 GiB: measured, from 0.15 on, and 1.4 before."""
         return self.number >= (0, 15)
+
+    @property
+    def gpus_with_small_defaults(self) -> tuple[str, ...]:
+        """GPUs of 70 GiB and more that have the defaults of smaller ones (arg_utils.py)."""
+        if self.number < (0, 9):
+            return ()
+        return ("a100", "gb10") if self.number >= (0, 33) else ("a100",)
 
     @property
     def has_default_for_160_gib(self) -> bool:

@@ -107,7 +107,9 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
     d = case.kind.widths().d_qk
     fused = isinstance(case.kind, Grouped) and case.kind.fused
     kind = Grouped(4, 4, d, bias=("q", "k", "v", "o"), fused=fused)
-    layer = initialised(GroupedAttention(kind, 4 * d, 4 * d).to(env.device.torch), env.random)
+    layer = GroupedAttention(kind, 4 * d, 4 * d).to(env.device.torch)
+    assert env.random is not None
+    initialised(layer, env.random)
     torch_mha = nn.MultiheadAttention(4 * d, 4, batch_first=True, device=env.device.torch).eval()
     projections = [layer.get_submodule(name) for name in (("W_qkv",) if fused else ("W_q", "W_k", "W_v"))]
     torch_mha.in_proj_weight.copy_(torch.cat([p.get_parameter("weight") for p in projections]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
 from ..cases import Case
 from ..kernels import sdpa
+from ..layers.cache import Cache
+from ..layers.recurrent import State
 from ..masks import BLOCK, NO_MASK, mask_matrix
 from ..passes import Pass
 from ..plan import Plan
@@ -58,32 +61,64 @@ def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     )
 
 
-def cache_bytes(layer: RealLayer, symbolic: Case, plan: Plan) -> Iterator[Check]:
-    """Check the bytes of the cache after a prefill and after decode steps, its contents, and the decoded outputs.
+class Decoded(NamedTuple):
+    """The last tokens of a context, decoded one by one after a prefill, and prefilled together with the others.
+
+    Attributes:
+        after_prefill: bytes cached before the decode steps.
+        stepwise: the cache after the decode steps.
+        together: the cache after one prefill of all tokens.
+        outputs: the decoded outputs, (B, DECODE_STEPS, d_model).
+        expected: the same outputs from the prefill.
+    """
+
+    after_prefill: int
+    stepwise: Cache | State
+    together: Cache | State
+    outputs: Tensor
+    expected: Tensor
+
+
+def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
+    """Run a prefill and decode steps, and one prefill of the same tokens.
 
     Sinks are left out, because only the math backend can compute them.
     """
-    request, stepwise, at_once = layer.request, layer.new_state(), layer.new_state()
+    request, stepwise, together = layer.request, layer.new_state(), layer.new_state()
     before = request.context - DECODE_STEPS
     prefill_kernel = plan.leanest_kernel(layer.case, "prefill")
     decode_kernel = plan.leanest_kernel(layer.case, "decode")
     attend = attend_with(prefill_kernel, layer.prefill_mask(request.context), with_sinks=False)
-    expected = layer.prefill(request.context, attend, at_once)[:, before:]
+    expected = layer.prefill(request.context, attend, together)[:, before:]
     layer.prefill(before, attend_with(prefill_kernel, layer.prefill_mask(before), with_sinks=False), stepwise)
-    predicted = predicted_bytes(symbolic, request.decode(before))
-    yield _bytes_check("prefill", f"after {before:,} tokens", predicted, stepwise.bytes)
+    after_prefill = stepwise.bytes
     steps = []
     for position in range(before, request.context):
         attend = attend_with(decode_kernel, layer.decode_mask(stepwise), with_sinks=False)
         steps.append(layer.step(position, attend, stepwise))
+    return Decoded(after_prefill, stepwise, together, torch.cat(steps, 1), expected)
+
+
+def cache_bytes(decoded: Decoded, layer: RealLayer, symbolic: Case) -> Iterator[Check]:
+    """Check the bytes of the cache after a prefill and after decode steps."""
+    request = layer.request
+    before = request.context - DECODE_STEPS
+    predicted = predicted_bytes(symbolic, request.decode(before))
+    yield _bytes_check("prefill", f"after {before:,} tokens", predicted, decoded.after_prefill)
     predicted = predicted_bytes(symbolic, request.decode())
-    yield _bytes_check("decode", f"after {DECODE_STEPS} decode steps", predicted, stepwise.bytes)
+    yield _bytes_check("decode", f"after {DECODE_STEPS} decode steps", predicted, decoded.stepwise.bytes)
+
+
+def cache_contents(decoded: Decoded) -> Iterator[Check]:
+    """Check that decode steps leave the cache of a prefill, and give its outputs."""
+    expected = decoded.expected
+    rows = zip(decoded.stepwise.rows, decoded.together.rows, strict=True)
     yield Check(
         "layer behaviour",
         "cache_holds_every_token",
         "cache contents",
         0,
-        largest([relative_error(*pair) for pair in zip(stepwise.rows, at_once.rows, strict=True)]),
+        largest([relative_error(*pair) for pair in rows]),
         tolerance(expected.dtype),
         note=f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest relative difference",
         failure="the cache loses, mixes up or adds a token",
@@ -93,7 +128,7 @@ def cache_bytes(layer: RealLayer, symbolic: Case, plan: Plan) -> Iterator[Check]
         "decode_equals_prefill",
         "decode vs prefill",
         0,
-        relative_error(torch.cat(steps, 1), expected),
+        relative_error(decoded.outputs, expected),
         tolerance(expected.dtype),
         note=f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative difference",
         failure="the cache loses, mixes up or adds a token, or decode computes another attention than prefill",

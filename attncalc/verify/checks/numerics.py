@@ -12,11 +12,12 @@ from torch import Tensor
 from ...attention import FULL, Attention, Grouped, Span, Widths, pairs
 from ...check import Check
 from ...workload import CAUSAL, Mask, Run
-from ..device import DTYPES
+from ..devices import DTYPES
 from ..environment import Environment
-from ..kernels import REFERENCE, CannotRunError, reference, sdpa
+from ..errors import CannotRunError
+from ..kernels import REFERENCE, reference, sdpa
 from ..layers.base import shrink_span
-from ..masks import NO_MASK, KernelMask, kernel_mask, mask_matrix, padded
+from ..masks import NO_MASK, KernelMask, mask_matrix, padded, prefill_mask
 from ..real_layer import attend_with
 from .tolerance import largest
 
@@ -159,7 +160,7 @@ def _influential_pairs(
     rows = [_random_heads(widths, MASK_TOKENS, dtype, env) for _ in lengths]
     q, k, v = (torch.cat(parts) for parts in zip(*rows, strict=True))
     positions = torch.arange(MASK_TOKENS, device=env.device.torch)
-    given_mask = kernel_mask(span, mask, positions, positions)
+    given_mask = prefill_mask(span, mask, positions)
     real = positions < torch.tensor(lengths, device=positions.device)[:, None]
     if not bool(real.all()):
         given_mask = KernelMask(matrix=padded(mask_matrix(span, mask, positions, positions), lengths))

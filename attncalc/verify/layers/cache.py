@@ -52,11 +52,11 @@ class Cache:
         """The filled part of each tensor."""
         return tuple(row[:, : self.length] for row in self._rows)
 
-    def positions_after(self, tokens: int) -> Tensor:
+    def positions_after(self, tokens: int, device: torch.device) -> Tensor:
         """Return the position of the token in each row, (length,), once `tokens` more have been stored."""
         seen = self.tokens_seen + tokens
         length = self.length_after(seen)
-        return seen - 1 - (seen - 1 - torch.arange(length)) % length
+        return seen - 1 - (seen - 1 - torch.arange(length, device=device)) % length
 
     def rewind(self, tokens: int) -> None:
         """Forget the last `tokens` tokens: the next ones overwrite their rows."""

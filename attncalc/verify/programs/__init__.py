@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...check import VerifyResult
 from ...model import ModelSpec
-from ..device import Device
+from ..devices import Device
 from ..options import VerifyOptions
 from ..request import VerifyRequest
 

@@ -8,7 +8,7 @@ import torch
 
 from ...attention import Grouped
 from ...attention.recurrent import NoAttention
-from ...check import Check, Timing, VerifyResult
+from ...check import Check, Reported, Timing, VerifyResult
 from ...cost.cache import kv_cache
 from ...cost.common import group_name
 from ...cost.params import params
@@ -19,10 +19,11 @@ from ..cases import Case, cases
 from ..checks import counts, memory
 from ..checks.behaviour import behaviour
 from ..checks.numerics import numerics
-from ..device import Device, deterministic
+from ..devices import Device
 from ..environment import Environment
-from ..kernels import CannotRunError
-from ..passes import Pass, passes
+from ..errors import CannotRunError
+from ..extra_kernels import is_compiled
+from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
 from ..request import VerifyRequest
@@ -44,23 +45,31 @@ def verify_layers(
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
-    with deterministic(device, request.seed) as random:
+    with device.session(request.seed) as random:
         plan = make_plan(model, request, device)
         predicted = memory.predicted_activations(model, plan, device.machine)
-        ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed else None
-        skipped = [*plan.shortened, *plan.skipped, *_layers_without_attention(model)]
+        ceiling = timing.measure_ceiling(device, request.torch_dtype) if timed and device.has_values else None
+        skipped = [*plan.skipped, *_layers_without_attention(model)]
         checks: list[Check] = []
         times: list[Timing] = []
+        reported: list[Reported] = []
         totals: list[LayerTotals] = []
         for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
             on_progress(f"{model.name}, {case.name}")
             layer = RealLayer(case, plan.request, device.torch, random)
-            case_checks, layer_totals = _structure(layer, symbolic, plan)
+            case_checks, layer_totals = _structure(layer, symbolic, plan, has_values=device.has_values)
             totals.append(layer_totals)
-            case_checks += counts.visible_pairs(layer, symbolic)
+            if device.has_values:
+                case_checks += counts.visible_pairs(layer, symbolic)
             for layer_pass in passes(layer, plan):
                 try:
-                    case_checks += _pass_checks(layer_pass, layer, symbolic, device, predicted)
+                    can_observe = not is_compiled(layer_pass.kernel)
+                    flops = counts.flops(layer_pass, layer, symbolic) if can_observe else None
+                    case_checks += [flops] if flops else []
+                    if device.measures_memory and can_observe and not layer.is_recurrent:
+                        peak = memory.peak(layer_pass, layer, device, predicted)
+                        case_checks += peak.checks
+                        reported += (figure._replace(of=case.name) for figure in peak.reported)
                     if ceiling and not layer.is_recurrent:
                         times.append(timing.measure_time(layer_pass, layer, device, ceiling))
                 except (CannotRunError, torch.OutOfMemoryError) as error:
@@ -71,36 +80,37 @@ def verify_layers(
             is_recurrent = layer.is_recurrent
             del layer
             device.empty_cache()
-            env = Environment(device, request.kernels, random)
-            case_checks += () if is_recurrent else numerics(case.kind, env)
-            case_checks += behaviour(case, env)
+            if device.has_values:
+                env = Environment(device, request.kernels, random)
+                case_checks += () if is_recurrent else numerics(case.kind, env)
+                case_checks += behaviour(case, env)
             checks += (check._replace(of=case.name) for check in case_checks)
         if ceiling:
             times = timing.with_bound(times, ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype)))
         checks += _model_totals(model, plan, totals)
+    limits = list(plan.shortened)
     if not device.measures_memory:
-        skipped.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
-    return VerifyResult(tuple(checks), tuple(times), skipped=tuple(skipped), context=plan.request.context)
+        limits.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
+    return VerifyResult(
+        tuple(checks),
+        tuple(times),
+        skipped=tuple(skipped),
+        context=plan.request.context,
+        limits=tuple(limits),
+        reported=tuple(reported),
+        simulated=not device.has_values,
+    )
 
 
-def _structure(layer: RealLayer, symbolic: Case, plan: Plan) -> tuple[list[Check], LayerTotals]:
+def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:
     """Check parameters and cache, and return the layer's totals for the sums over the model."""
     checks = list(counts.parameters(layer, symbolic))
     if layer.case.decodes:
-        checks += counts.cache_bytes(layer, symbolic, plan)
+        decoded = counts.decode_some(layer, plan)
+        checks += counts.cache_bytes(decoded, layer, symbolic)
+        checks += counts.cache_contents(decoded) if has_values else ()
     measured = {check.name: int(check.measured) for check in checks if check.name in ("params_layer", "cache_decode")}
     return checks, LayerTotals(layer.case, measured["params_layer"], measured.get("cache_decode", 0))
-
-
-def _pass_checks(
-    layer_pass: Pass, layer: RealLayer, symbolic: Case, device: Device, predicted: memory.PredictedActivations
-) -> list[Check]:
-    """Check the FLOPs and the peak memory of one pass."""
-    flops = counts.flops(layer_pass, layer, symbolic)
-    checks = [flops] if flops else []
-    if device.measures_memory and not layer.is_recurrent:
-        checks.append(memory.peak(layer_pass, layer, device, predicted))
-    return checks
 
 
 def _layers_without_attention(model: ModelSpec) -> list[str]:

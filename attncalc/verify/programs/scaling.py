@@ -8,8 +8,9 @@ from ...attention.recurrent import Recurrent
 from ...check import Check, ScalingRow, VerifyResult
 from ...model import ModelSpec
 from ..cases import Case, cases
-from ..checks.memory import peak_check, predicted_activations
-from ..device import Device, deterministic
+from ..checks.memory import peak_checks, predicted_activations
+from ..devices import Device
+from ..extra_kernels import cost_kernel, is_compiled
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
@@ -36,7 +37,7 @@ def verify_scaling(
     checks: list[Check] = []
     rows: list[ScalingRow] = []
     notes: list[str] = []
-    with deterministic(device, request.seed) as random:
+    with device.session(request.seed) as random:
         longest = make_plan(model, request, device)
         contexts = doubling_contexts(longest.request.context)
         plans = [make_plan(model, request._replace(context=n), device) for n in contexts]
@@ -54,12 +55,18 @@ def verify_scaling(
                 device.empty_cache()
     order = {kernel: i for i, kernel in enumerate(request.kernels)}
     rows.sort(key=lambda row: (row.of, order[row.kernel], row.context))
-    skipped = (*longest.shortened, *longest.skipped, *notes)
-    return VerifyResult(tuple(checks), scaling=tuple(rows), skipped=skipped, context=longest.request.context)
+    return VerifyResult(
+        tuple(checks),
+        scaling=tuple(rows),
+        skipped=(*longest.skipped, *notes),
+        context=longest.request.context,
+        limits=longest.shortened,
+        simulated=not device.has_values,
+    )
 
 
 def _measure(
-    model: ModelSpec, case: Case, plan: Plan, device: Device, random: torch.Generator
+    model: ModelSpec, case: Case, plan: Plan, device: Device, random: torch.Generator | None
 ) -> list[tuple[ScalingRow, Check | None]]:
     """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak."""
     layer, context = RealLayer(case, plan.request, device.torch, random), plan.request.context
@@ -69,13 +76,14 @@ def _measure(
         if layer_pass.phase == "decode":
             continue
         kernel = layer_pass.kernel
-        ms = fastest(device, layer_pass.run) * 1e3
-        moment = predicted[case.cost_name, "prefill"].peaks[kernel]
+        ms = fastest(device, layer_pass.run) * 1e3 if device.has_values else None
+        activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
-        if device.measures_memory:
-            peak = device.peak(layer_pass.run)
-            check = peak_check(f"prefill_{context}", f"{kernel}, {context:,}", kernel, moment, peak)
-            check = check._replace(of=case.name)
+        if device.measures_memory and not is_compiled(kernel):
+            label = f"{kernel}, {context:,}"
+            found = peak_checks(f"prefill_{context}", label, kernel, activation, device.peak(layer_pass.run))
+            check, peak = found.checks[0]._replace(of=case.name), found.peak
+        predicted_peak = int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
         flop = exact_flop(layer_pass, layer)
-        measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, moment.size), check))
+        measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check))
     return measured

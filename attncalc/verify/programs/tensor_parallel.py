@@ -26,7 +26,7 @@ from ...units import BYTES, PARAMS, count
 from ..cases import Case, cases
 from ..checks.counts import predicted_bytes
 from ..checks.tolerance import furthest, largest, relative_error, tolerance
-from ..device import Device, deterministic
+from ..devices import Device, find_device
 from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
@@ -60,7 +60,7 @@ def verify_tensor_parallel(
         raise CannotCheckError(
             f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", "--device cpu uses processes instead"
         )
-    with deterministic(device, request.seed):
+    with device.session(request.seed):
         processes = 1 if device.type == "cuda" else tp
         plan = make_plan(model, request, device, processes=processes, weight_copies=WEIGHT_COPIES)
     unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
@@ -73,7 +73,7 @@ def verify_tensor_parallel(
     for i, symbolic in enumerate(_split_cases(model.symbolic())):
         case_checks = _checks(symbolic, tp, plan.request, [reports[i] for reports in ranks])
         checks += (check._replace(of=symbolic.name) for check in case_checks)
-    return VerifyResult(tuple(checks), skipped=(*plan.shortened, *unsplit), context=plan.request.context)
+    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=plan.request.context, limits=plan.shortened)
 
 
 def _split_cases(model: ModelSpec) -> list[Case]:
@@ -180,18 +180,20 @@ def _run_rank(
 ) -> None:
     """Measure this rank's part of every layer, and write the reports into `folder`."""
     cuda = device_type == "cuda"
-    device = torch.device("cuda", rank) if cuda else torch.device(device_type)
+    device = find_device(f"cuda:{rank}" if cuda else device_type)
     if cuda:
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.torch)
     else:
         torch.set_num_threads(max(1, torch.get_num_threads() // tp))
     dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/meet", rank=rank, world_size=tp)
     try:
         mesh = init_device_mesh(device_type, (tp,))
         reports = []
-        with deterministic(Device(device, device_type), request.seed) as random:
+        with device.session(request.seed) as random:
             for case in _split_cases(model):
-                reports.append(_measure_part(RealLayer(case, request, device, random), tp, mesh, kernels[case.name]))
+                reports.append(
+                    _measure_part(RealLayer(case, request, device.torch, random), tp, mesh, kernels[case.name])
+                )
         Path(folder, f"{rank}.json").write_text(json.dumps(reports))
     finally:
         dist.destroy_process_group()

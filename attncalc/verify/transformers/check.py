@@ -19,7 +19,7 @@ from ...units import BYTES, FLOP, NO_UNIT, PARAMS, count
 from ...workload import Workload
 from .. import need_transformers
 from ..checks.tolerance import furthest
-from ..device import DTYPES
+from ..devices import DTYPES
 from ..request import default_dtype, parse_dtype
 from .forward import ForwardResult, ModuleCall, forward
 from .model import TransformersModel, first_line

@@ -1,0 +1,136 @@
+"""What every device can do: run layers, report its free memory, and measure the peak memory of a run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...attention import Widths
+from ...cost.kernels import Machine
+from ...errors import CannotCheckError
+from ...units import truncate
+from ..masks import KernelMask
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class PeakMemory(NamedTuple):
+    """The peak memory of one run, beyond what was allocated before it, in bytes.
+
+    Attributes:
+        requested: all that torch requested from its allocator; in a simulation, the tensors that operators return.
+        simulated: whether it is a simulation, which does not see what kernels allocate inside.
+        allocated: the same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU.
+        reserved: all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU.
+        driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
+            None on a CPU.
+        inside: bytes allocated inside single operators and not returned, by the operator's name.
+    """
+
+    requested: int
+    simulated: bool = False
+    allocated: int | None = None
+    reserved: int | None = None
+    driver: int | None = None
+    inside: tuple[tuple[str, int], ...] = ()
+
+
+class Device:
+    """A device that layers run on.
+
+    Attributes:
+        torch: the torch.device.
+        name: its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'.
+        kernels: the kernels that may run on it.
+        runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
+        has_values: whether tensors have values; a simulated device has only their shapes.
+        default_dtype: the dtype of layers if none is given; None for the model's own.
+        matrix_size: rows of the square matrices whose product and copy give the device's ceiling.
+    """
+
+    kernels: ClassVar[tuple[str, ...]]
+    runs_extra_kernels: ClassVar[bool] = False
+    has_values: ClassVar[bool] = True
+    default_dtype: ClassVar[str | None] = None
+    matrix_size: ClassVar[int] = 4096
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        self.torch, self.name = device, name
+
+    @property
+    def type(self) -> str:
+        """'cpu', 'cuda', 'mps' or 'simulated'."""
+        return self.torch.type
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether it can measure the peak memory of a run."""
+        return True
+
+    @property
+    def machine(self) -> Machine:
+        """The facts of the device that the kernels' own buffers depend on."""
+        return Machine()
+
+    def free(self) -> int:
+        """Return its free memory in bytes."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Wait until all queued work is done."""
+
+    def empty_cache(self) -> None:
+        """Return unused memory to the device."""
+
+    def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
+        """Return the peak memory of `run`, after one warm-up run."""
+        raise NotImplementedError
+
+    def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
+        """Return why the kernel cannot run on this device, as far as that is known without trying; None if it may."""
+        return None
+
+    def random(self, seed: int) -> torch.Generator | None:
+        """Return a random generator with this seed; None if tensors have no values."""
+        return torch.Generator(self.torch).manual_seed(seed)
+
+    def facts(self) -> dict[str, object]:
+        """Return the device as plain data, for JSON."""
+        return {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+
+    @contextmanager
+    def session(self, seed: int) -> Iterator[torch.Generator | None]:
+        """Run without gradients and with full-precision matmuls; yield `random(seed)`.
+
+        Raises CannotCheckError if the device runs out of memory.
+        """
+        precision = torch.get_float32_matmul_precision()
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # torch warns about a missing NumPy and about settings that it renamed
+            torch.set_float32_matmul_precision("highest")
+            try:
+                with self._mode():
+                    yield self.random(seed)
+            except torch.OutOfMemoryError as error:
+                raise self._out_of_memory(error) from None
+            except RuntimeError as error:
+                if not any(part in str(error) for part in ("can't allocate memory", "STATUS_ALLOC_FAILED")):
+                    raise
+                raise self._out_of_memory(error) from None
+            finally:
+                torch.set_float32_matmul_precision(precision)
+
+    def _mode(self) -> AbstractContextManager[object]:
+        """Return the mode of torch that layers run in."""
+        return nullcontext()
+
+    def _out_of_memory(self, error: Exception) -> CannotCheckError:
+        return CannotCheckError(
+            f"{self.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
+            "a shorter --context, or another device",
+        )

@@ -1,0 +1,33 @@
+"""Apple's GPU, through torch's MPS backend. Its peak memory cannot be measured."""
+
+from __future__ import annotations
+
+import torch
+
+from .base import Device
+
+
+class Mps(Device):
+    """Apple's GPU."""
+
+    kernels = ("math",)
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("mps"), "mps")
+
+    @property
+    def measures_memory(self) -> bool:
+        """False: torch does not report the peak on MPS."""
+        return False
+
+    def free(self) -> int:
+        """Return its free memory in bytes."""
+        return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())
+
+    def synchronize(self) -> None:
+        """Wait until all queued work is done."""
+        torch.mps.synchronize()
+
+    def empty_cache(self) -> None:
+        """Return unused memory to the system."""
+        torch.mps.empty_cache()

@@ -1,0 +1,183 @@
+"""Attention kernels besides the four of torch's scaled_dot_product_attention, where they are installed.
+
+flex is torch's `flex_attention` (torch/nn/attention/flex_attention.py). flash_attn2 is the package flash_attn
+(flash_attn/flash_attn_interface.py, 2.8.4), and flash_attn3 its version for Hopper (hopper/flash_attn_interface.py).
+All three take shared KV heads as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import CannotRunError
+from .masks import KernelMask
+
+BLOCK = 128
+"""Queries and keys of a block of flex_attention's mask."""
+OUT_OF_MEMORY = "out of memory"
+"""Part of the messages of errors that are not the kernel's refusal."""
+
+Kernel = Callable[[Tensor, Tensor, Tensor, KernelMask, float], Tensor]
+
+
+class ExtraKernel(NamedTuple):
+    """A kernel that is not one of torch's four.
+
+    Attributes:
+        module: the module that has it.
+        run: computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S, d_v).
+        like: the kernel of `attncalc memory` whose tensors it has.
+    """
+
+    module: str
+    run: Kernel
+    like: str
+
+    @property
+    def package(self) -> str:
+        """The top-level package that has to be installed."""
+        return self.module.split(".", maxsplit=1)[0]
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package is found. It is not imported, so it may still fail to load."""
+        return find_spec(self.package) is not None
+
+
+def run(
+    kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float, sinks: Tensor | None = None
+) -> Tensor:
+    """Return what one of EXTRA_KERNELS computes, as `kernels.sdpa` does for torch's own.
+
+    Raises CannotRunError if the kernel is not installed or does not support these inputs: it then raises ImportError,
+    ValueError, NotImplementedError, or a RuntimeError of its own checks or of the compiler.
+    """
+    if sinks is not None:
+        raise CannotRunError(f"{kernel} has no sinks")
+    extra = EXTRA_KERNELS[kernel]
+    if not extra.is_installed:
+        raise CannotRunError(f"{extra.package} is not installed")
+    try:
+        return extra.run(q, k, v, mask, scale)
+    except torch.OutOfMemoryError:
+        raise
+    except (ImportError, OSError, ValueError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+        if OUT_OF_MEMORY in str(error):
+            raise
+        raise CannotRunError(
+            f"{kernel}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error
+
+
+def cost_kernel(kernel: str) -> str:
+    """Return the kernel of `attncalc memory` that predicts this one: itself for torch's four."""
+    extra = EXTRA_KERNELS.get(kernel)
+    return extra.like if extra else kernel
+
+
+def is_compiled(kernel: str) -> bool:
+    """Whether torch compiles the kernel, so that its operations cannot be counted.
+
+    Under a mode that watches operations, torch runs the uncompiled kernel instead, with the whole score matrix.
+    """
+    return kernel == "flex"
+
+
+def missing(kernel: str) -> str | None:
+    """Return 'flash_attn is not installed' for a kernel without its package, otherwise None."""
+    extra = EXTRA_KERNELS.get(kernel)
+    return f"{extra.package} is not installed" if extra and not extra.is_installed else None
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
+    """Run flex_attention: compiled on a GPU, where the uncompiled one holds the whole score matrix."""
+    function = _compiled_flex() if q.is_cuda else import_module(EXTRA_KERNELS["flex"].module).flex_attention
+    grouped = q.shape[1] != k.shape[1]
+    out: Tensor = function(q, k, v, block_mask=_block_mask(mask, q, k), scale=scale, enable_gqa=grouped)
+    return out
+
+
+@cache
+def _compiled_flex() -> Callable[..., Any]:
+    return torch.compile(import_module(EXTRA_KERNELS["flex"].module).flex_attention, dynamic=False)
+
+
+def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
+    """Return flex_attention's mask, which lists the blocks of keys that each block of queries sees.
+
+    The causal one is made from block numbers: torch's `create_block_mask` would hold a byte per pair.
+    """
+    flex = import_module(EXTRA_KERNELS["flex"].module)
+    matrix, queries, keys = mask.matrix, q.shape[2], k.shape[2]
+    if matrix is not None:
+        per_sequence = matrix.dim() == 4
+
+        def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return matrix[b, 0, i, j] if per_sequence else matrix[i, j]
+
+        sequences = matrix.shape[0] if per_sequence else None
+        return flex.create_block_mask(sees, sequences, None, queries, keys, device=q.device, BLOCK_SIZE=BLOCK)
+    if not mask.causal:
+        return None
+
+    def is_past(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return i >= j
+
+    rows, columns = -(-queries // BLOCK), -(-keys // BLOCK)
+    numbers = torch.arange(rows, dtype=torch.int32, device=q.device)
+    # block i of the queries sees the blocks before it whole, and block i in part
+    full = torch.arange(columns, dtype=torch.int32, device=q.device).expand(1, 1, rows, columns).contiguous()
+    partial = torch.zeros_like(full)
+    partial[..., 0] = numbers
+    return flex.BlockMask.from_kv_blocks(
+        torch.ones_like(numbers).view(1, 1, rows),
+        partial,
+        numbers.view(1, 1, rows),
+        full,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=is_past,
+        seq_lengths=(queries, keys),
+        compute_q_blocks=False,  # for gradients only
+    )
+
+
+def _flash_attn2(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
+    return _flash_attn("flash_attn2", q, k, v, mask, scale)
+
+
+def _flash_attn3(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
+    return _flash_attn("flash_attn3", q, k, v, mask, scale)
+
+
+def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
+    """Run flash_attn_func of either package: (B, tokens, heads, width), and a mask that is causal or none.
+
+    The causal flag lets the last query see every key, so it is used only with as many queries as keys.
+    """
+    if mask.matrix is not None:
+        raise CannotRunError(f"{kernel} has no mask matrix")
+    if not q.is_cuda:
+        raise CannotRunError(f"{kernel} runs on a GPU")
+    if mask.causal and q.shape[2] != k.shape[2]:
+        raise CannotRunError(f"{kernel} aligns the causal mask with the last key")
+    function = import_module(EXTRA_KERNELS[kernel].module).flash_attn_func
+    out = function(*(t.transpose(1, 2) for t in (q, k, v)), softmax_scale=scale, causal=mask.causal)
+    if isinstance(out, tuple):  # flash_attn3 before August 2025 returned the logsumexp too
+        out = out[0]
+    attended: Tensor = out.transpose(1, 2)
+    return attended
+
+
+EXTRA_KERNELS = {
+    "flex": ExtraKernel("torch.nn.attention.flex_attention", _flex, "flash"),
+    "flash_attn2": ExtraKernel("flash_attn.flash_attn_interface", _flash_attn2, "flash"),
+    "flash_attn3": ExtraKernel("flash_attn_interface", _flash_attn3, "flash"),
+}
+"""The kernels besides torch's four, by the name that `--kernel` takes."""

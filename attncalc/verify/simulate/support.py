@@ -1,0 +1,162 @@
+"""What torch's attention kernels support on an NVIDIA GPU, so that a simulated run skips what a real one refuses.
+
+Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13. A rule names the function
+it was read in. Passes without gradients and without dropout are assumed.
+
+On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for equal head widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Capability = tuple[int, int]
+"""Compute capability of a GPU: (9, 0) is an H100."""
+
+FLASH_WIDTH = 256
+"""The widest head of FlashAttention 2 (check_head_dim_size_flash)."""
+CUDNN_WIDTH = 128
+"""The widest head of cuDNN on every GPU (check_cudnn_tensor_shapes)."""
+CUDNN_MLA_WIDTHS = (192, 128)
+"""Widths of DeepSeek's prefill, which cuDNN 9.11 and later also runs on data-center Hopper and Blackwell."""
+CUDNN_HOPPER_WIDTH = 256
+"""The widest head of cuDNN 9.10 and later on Hopper. Newer releases of torch require cuDNN 9.22 for it."""
+CUDNN_MAX_HEADS = 65_535
+"""Most heads of a cuDNN graph (check_cudnn_tensor_shapes)."""
+
+
+class AttentionCall(NamedTuple):
+    """The parts of an attention call that decide whether a kernel runs.
+
+    Attributes:
+        n_heads: query heads.
+        n_kv_heads: key and value heads.
+        d_qk: width of a query and a key head.
+        d_v: width of a value head.
+        dtype: 'fp32', 'fp16' or 'bf16'.
+        mask: 'none', 'causal' (a flag) or 'matrix'.
+        keys: keys of a sequence.
+        capability: compute capability of the GPU.
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    d_qk: int
+    d_v: int
+    dtype: str
+    mask: str
+    keys: int
+    capability: Capability
+
+
+def supports(
+    kernel: str,
+    *,
+    n_heads: int,
+    n_kv_heads: int,
+    d_qk: int,
+    d_v: int,
+    dtype: str,
+    mask: str,
+    capability: Capability,
+    keys: int = 2,
+) -> str | None:
+    """Return None if the kernel runs such a call on an NVIDIA GPU, otherwise the reason why not.
+
+    KV heads shared by query heads are supported by every kernel: `verify` repeats them for the efficient one.
+    The causal flag is assumed to come with as many queries as keys.
+
+    Args:
+        kernel: 'math', 'flash', 'efficient' or 'cudnn'.
+        n_heads: query heads.
+        n_kv_heads: key and value heads.
+        d_qk: width of a query and a key head.
+        d_v: width of a value head.
+        dtype: 'fp32', 'fp16' or 'bf16'.
+        mask: 'none', 'causal' (a flag) or 'matrix'.
+        capability: compute capability of the GPU.
+        keys: keys of a sequence.
+    """
+    call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, mask, keys, capability)
+    if n_heads % n_kv_heads:
+        return f"{n_kv_heads} KV heads do not divide {n_heads} query heads"  # check_grouped_query_attention
+    return RULES[kernel](call)
+
+
+def _math(call: AttentionCall) -> str | None:
+    """Return None: the math kernel is written in torch's own operations."""
+    return None
+
+
+def _flash(call: AttentionCall) -> str | None:
+    """Return what can_use_flash_attention checks."""
+    if call.mask == "matrix":  # check_for_attn_mask
+        return "flash has no mask matrix"
+    if call.d_qk != call.d_v:  # check_head_dim_size_flash
+        return f"flash needs equal head widths, and these are {call.d_qk} and {call.d_v}"
+    if call.d_qk > FLASH_WIDTH:  # check_head_dim_size_flash
+        return f"flash has heads of at most {FLASH_WIDTH}, and these have {call.d_qk}"
+    if not (8, 0) <= call.capability <= (12, 1):  # check_flash_attention_hardware_support
+        return f"flash needs compute capability 8.0 to 12.1, and this GPU has {_version(call)}"
+    if call.dtype not in ("fp16", "bf16"):  # check_dtypes_flash_attention
+        return f"flash has no {call.dtype}"
+    return None
+
+
+def _efficient(call: AttentionCall) -> str | None:
+    """Return what can_use_mem_efficient_attention checks."""
+    if not (5, 0) <= call.capability <= (12, 1):  # check_mem_efficient_hardware_support
+        return f"efficient needs compute capability 5.0 to 12.1, and this GPU has {_version(call)}"
+    if call.dtype == "bf16" and call.capability < (8, 0):  # less_than_sm80_mem_efficient_dtypes
+        return f"efficient has bf16 from compute capability 8.0, and this GPU has {_version(call)}"
+    alignment = _gemm_alignment(call)
+    if call.d_qk % alignment or call.d_v % alignment:  # check_head_dim_size_mem_efficient
+        return f"efficient needs head widths that are multiples of {alignment} in {call.dtype}"
+    return None
+
+
+def _gemm_alignment(call: AttentionCall) -> int:
+    """Return the elements that head widths are multiples of (minimum_gemm_alignment): 128 bits with tensor cores."""
+    half = call.dtype != "fp32"
+    tensor_cores = call.capability >= (8, 0) or (half and call.capability >= (7, 0))
+    if tensor_cores:
+        return 8 if half else 4
+    return 1
+
+
+def _cudnn(call: AttentionCall) -> str | None:
+    """Return what can_use_cudnn_attention checks, with cuDNN 9.11 or later."""
+    if not (8, 0) <= call.capability <= (12, 1):  # check_cudnn_hardware_support
+        return f"cudnn needs compute capability 8.0 to 12.1, and this GPU has {_version(call)}"
+    if call.dtype not in ("fp16", "bf16"):  # check_dtypes_low_precision
+        return f"cudnn has no {call.dtype}"
+    if call.n_heads > CUDNN_MAX_HEADS:
+        return f"cudnn has at most {CUDNN_MAX_HEADS} heads"
+    if call.keys == 1:
+        return "cudnn does not run with a single key"
+    return _cudnn_widths(call)
+
+
+def _cudnn_widths(call: AttentionCall) -> str | None:
+    """Return what check_cudnn_tensor_shapes says of head widths."""
+    if call.d_qk % 8 or call.d_v % 8:
+        return "cudnn needs head widths that are multiples of 8"
+    widest = CUDNN_HOPPER_WIDTH if call.capability == (9, 0) else CUDNN_WIDTH
+    is_mla = call.capability[0] == 10 and (call.d_qk, call.d_v) == CUDNN_MLA_WIDTHS
+    if max(call.d_qk, call.d_v) > widest and not is_mla:
+        return f"cudnn has heads of at most {widest} on this GPU, and these have {max(call.d_qk, call.d_v)}"
+    return None
+
+
+def _version(call: AttentionCall) -> str:
+    return ".".join(map(str, call.capability))
+
+
+RULES: dict[str, Callable[[AttentionCall], str | None]] = {
+    "math": _math,
+    "flash": _flash,
+    "efficient": _efficient,
+    "cudnn": _cudnn,
+}
+"""What each kernel refuses, by its name in `attncalc memory`."""

@@ -1,0 +1,273 @@
+"""`attncalc verify --simulate`: layers on a GPU that is not there, and the checks of a GPU's memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asking import Answer, Ask
+
+from attncalc import Workload, activations, load
+from attncalc.cost.kernels import Machine
+from attncalc.quantity import quantity
+from attncalc.verify import need_torch
+
+need_torch()
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+import attncalc.cost.kernels  # noqa: E402
+from attncalc.verify.checks.memory import SEEDS, PeakChecks, peak_checks  # noqa: E402
+from attncalc.verify.devices.base import PeakMemory  # noqa: E402
+from attncalc.verify.devices.cuda import Cuda  # noqa: E402
+from attncalc.verify.devices.live_tensors import LiveTensors, live_tensors  # noqa: E402
+from attncalc.verify.devices.simulated import SimulatedCuda  # noqa: E402
+
+MIB = 2**20
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    assert answer.code in (0, 1), answer.err
+    parsed: dict[str, Any] = json.loads(answer.out)
+    return parsed
+
+
+def disagreeing(ask: Ask, *arguments: str) -> list[str]:
+    """Return the checks that disagree, with both figures."""
+    checks = document(ask("verify", *arguments, "--json"))["checks"]
+    assert checks
+    return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_every_preset_agrees_at_its_longest_context(ask: Ask, dtype: str) -> None:
+    assert disagreeing(ask, "--simulate", "cuda", "--dtype", dtype) == []
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100-80gb", "h100-80gb", "b200"])
+def test_every_preset_agrees_on_a_gpu_of_its_size(ask: Ask, gpu: str) -> None:
+    """1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads."""
+    assert disagreeing(ask, "--simulate", gpu, "-b", "3", "-c", "1003", "--dtype", "fp16") == []
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gemma3-27b"])
+def test_scaling_agrees_and_has_no_times(ask: Ask, model: str) -> None:
+    answer = document(ask("verify", model, "--simulate", "cuda", "--scaling", "--json"))
+    assert all(check["ok"] for check in answer["checks"])
+    assert {row["ms"] for row in answer["scaling"]} == {None}
+    longest = max(row["context"] for row in answer["scaling"])
+    assert longest == {"llama3-8b": 8_192, "deepseek-v3": 163_840, "gemma3-27b": 131_072}[model]
+
+
+def test_a_simulation_says_that_it_is_one(ask: Ask) -> None:
+    answer = ask("verify", "llama3-8b", "--simulate", "h100-80gb", "-c", "512")
+    assert "agree with a simulation of NVIDIA H100 80GB SXM in bf16" in " ".join(answer.out.split())
+    assert "nothing ran on a GPU" in " ".join(answer.out.split())
+    assert "inside kernels" in answer.out  # what it does not see
+    parsed = document(ask("verify", "llama3-8b", "--simulate", "h100-80gb", "-c", "512", "--json"))
+    assert parsed["simulated"] is True
+    assert parsed["device"]["type"] == "simulated"
+    assert parsed["device"]["multiprocessors"] == 132
+
+
+def test_a_large_context_is_shortened_to_the_gpus_memory(ask: Ask) -> None:
+    answer = ask("verify", "gpt3", "--simulate", "t4", "-c", "1000000", "--kernel", "math")
+    assert answer.code == 0
+    assert "does not fit in" in answer.out
+
+
+def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
+    """FlashAttention 2 needs compute capability 8.0, and a T4 has 7.5."""
+    checks = document(ask("verify", "llama2-7b", "--simulate", "t4", "-c", "256", "--json"))["checks"]
+    names = {check["name"] for check in checks}
+    assert "peak_prefill_efficient" in names
+    assert "peak_prefill_flash" not in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("gpt2 --simulate nothing", "no GPU named 'nothing'"),
+        ("gpt2 --simulate mi300x", "no known CUDA compute capability"),
+        ("gpt2 --simulate cuda --device cpu", "--simulate cannot be combined with --device"),
+        ("gpt2 --simulate cuda --tp 2", "--simulate cannot be combined with --tp"),
+        ("gpt2 --simulate cuda --seed 3", "--simulate cannot be combined with --seed"),
+        ("gpt2 --simulate cuda --against transformers", "--against cannot be combined with --simulate"),
+    ],
+)
+def test_options_that_need_a_device_are_an_error(ask: Ask, arguments: str, error: str) -> None:
+    answer = ask("verify", *arguments.split())
+    assert answer.code == 2
+    assert error in answer.err
+    assert answer.err.startswith("error: ")
+    assert "\n  tip: " in answer.err
+
+
+def one_byte_more(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a mutation of a formula of one tensor: 64 bytes more, which is more than SEEDS."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        true = getattr(attncalc.cost.kernels, name)
+        patch.setattr(attncalc.cost.kernels, name, lambda s: (t := true(s))._replace(size=quantity(t.size + 2 * SEEDS)))
+
+    return mutate
+
+
+@pytest.mark.parametrize(
+    ("formula", "checks"),
+    [
+        ("_queries", {"peak_prefill_math", "peak_prefill_flash", "peak_decode_cudnn"}),
+        ("_output", {"peak_prefill_flash", "peak_prefill_efficient", "peak_prefill_cudnn"}),
+    ],
+)
+def test_a_wrong_formula_disagrees(ask: Ask, monkeypatch: pytest.MonkeyPatch, formula: str, checks: set[str]) -> None:
+    one_byte_more(formula)(monkeypatch)
+    answer = ask("verify", "llama2-7b", "--simulate", "cuda", "-c", "64", "--json")
+    assert answer.code == 1
+    failed = {check["name"] for check in document(answer)["checks"] if not check["ok"]}
+    assert failed >= checks
+
+
+# The tensors that exist
+
+
+def counts(run: Callable[[], Tensor]) -> LiveTensors:
+    return live_tensors(run)
+
+
+def test_tensors_count_until_they_are_freed() -> None:
+    def run() -> Tensor:
+        a = torch.empty(100)  # 400 bytes
+        b = torch.empty(200)  # 800 more
+        del a
+        c = torch.empty(50)  # 800 + 200
+        return b[:50] + c  # 200 more: 1,200 together, as many as a and b
+
+    assert counts(run).peak == 1200
+
+
+def test_views_and_earlier_tensors_do_not_count() -> None:
+    earlier = torch.empty(1000)
+    assert counts(lambda: earlier.view(10, 100).t()[2:]).peak == 0
+    assert counts(lambda: earlier.add_(1)).peak == 0
+    assert counts(lambda: earlier.clone().view(10, 100)).peak == 4000
+
+
+def test_blocks_are_multiples_of_512_bytes() -> None:
+    live = counts(lambda: torch.empty(1) + torch.empty(129))  # 4 and 516 bytes, and the sum: 516
+    assert (live.peak, live.peak_in_blocks) == (4 + 516 + 516, 512 + 1024 + 1024)
+
+
+def test_what_an_operator_keeps_to_itself_is_counted_by_its_name() -> None:
+    class Probe:
+        def start(self) -> None:
+            pass
+
+        def peak(self) -> int:
+            return 1000  # an allocator that sees 1,000 bytes in every operator
+
+    live = live_tensors(lambda: torch.empty(100), Probe())
+    assert live.inside == {"empty.memory_format": 600}
+
+
+# Checks of a real GPU's memory, from figures as a GPU would report them
+
+
+def checks_of(kernel: str, phase: str = "prefill", extra: int = 0, **measured: Any) -> tuple[PeakChecks, Any]:
+    """Return the checks of one layer of LLaMA-3 8B on an H100 that requests `extra` bytes more than predicted.
+
+    The second value is the layer's prediction.
+    """
+    workload = Workload.prefill(1, 4096) if phase == "prefill" else Workload.decode(1, 4096)
+    (layer,) = activations(load("llama3-8b"), workload, Machine(multiprocessors=132))
+    memory = PeakMemory(layer.peaks[kernel].size + extra, **{"allocated": 0, **measured})
+    return peak_checks(phase, f"{phase}, {kernel}", kernel, layer, memory), layer
+
+
+def test_a_peak_may_differ_by_one_percent() -> None:
+    _, layer = checks_of("math")
+    percent = layer.peaks["math"].size // 100
+    for extra, agrees in ((percent - 1, True), (percent + 100, False), (1 - percent, True), (-percent - 100, False)):
+        found, _ = checks_of("math", extra=extra)
+        assert found.checks[0].ok is agrees
+
+
+def test_partial_outputs_inside_flash_are_checked() -> None:
+    _, layer = checks_of("flash", "decode")
+    partial = layer.buffers["flash"]
+    # 8 KV heads, each with one block of 64 rows: 8 tiles for 264 slots; 4,096 keys are 32 blocks of 128: 32 parts
+    assert partial == 32 * 32 * (128 + 1) * 4
+    operator = "_scaled_dot_product_flash_attention.default"
+    right, _ = checks_of("flash", "decode", inside=((operator, partial),))
+    wrong, _ = checks_of("flash", "decode", partial, inside=((operator, 2 * partial),))
+    assert [check.ok for check in right.checks] == [True, True]
+    assert [check.name for check in wrong.checks if not check.ok] == ["peak_decode_flash", "buffers_decode_flash"]
+
+
+def test_a_workspace_of_cudnn_is_reported_and_never_agrees() -> None:
+    """The peak of cudnn's prefill is the output projection: a small workspace in the kernel does not raise it."""
+    operator = "_scaled_dot_product_cudnn_attention.default"
+    _, layer = checks_of("cudnn")
+    kernel = next(moment.size for moment in layer.moments["cudnn"] if moment.name == "the kernel")
+    room = layer.peaks["cudnn"].size - kernel
+    for workspace, raises in ((room // 2, 0), (room + 32 * MIB, 32 * MIB)):
+        found, _ = checks_of("cudnn", extra=raises, inside=((operator, workspace),))
+        assert [(check.name, check.ok) for check in found.checks] == [("peak_prefill_cudnn", True)]
+        shown = next(figure for figure in found.reported if figure.section == "inside kernels")
+        assert (shown.measured, shown.predicted) == (workspace, None)
+
+
+def test_memory_that_no_workspace_explains_disagrees() -> None:
+    operator = "_scaled_dot_product_cudnn_attention.default"
+    found, _ = checks_of("cudnn", extra=64 * MIB, inside=((operator, 1 * MIB),))
+    assert not found.checks[0].ok
+
+
+def test_a_workspace_of_a_matmul_is_no_disagreement() -> None:
+    found, _ = checks_of("math", extra=0, inside=(("addmm.default", 32 * MIB),))  # the peak is the softmax
+    assert all(check.ok for check in found.checks)
+    found, _ = checks_of("flash", extra=32 * MIB, inside=(("addmm.default", 32 * MIB),))  # the output projection
+    assert all(check.ok for check in found.checks)
+    figures = [(figure.section, figure.measured) for figure in found.reported]
+    assert ("inside matmuls", 32 * MIB) in figures
+
+
+def test_the_figures_of_allocator_and_driver_are_reported() -> None:
+    found, layer = checks_of("math", allocated=5, reserved=6, driver=7)
+    by_section = {figure.section: (figure.predicted, figure.measured) for figure in found.reported}
+    assert by_section == {
+        "max_memory_allocated": (layer.peaks["math"].size, 5),
+        "max_memory_reserved": (None, 6),
+        "driver (nvidia-smi)": (None, 7),
+    }
+
+
+def test_a_gpu_reports_the_allocators_increase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stubs of torch.cuda: 1,000 bytes exist before the run, which requests 300 more in blocks of 512."""
+    stats = {
+        "requested_bytes.all.current": 1000,
+        "requested_bytes.all.peak": 1300,
+        "allocated_bytes.all.current": 1024,
+        "allocated_bytes.all.peak": 1536,
+        "reserved_bytes.all.peak": 2 * MIB,
+    }
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * MIB, 80 * MIB))
+    peak = Cuda(0).peak(lambda: torch.empty(75))
+    assert peak == PeakMemory(300, allocated=512, reserved=2 * MIB, driver=20 * MIB)
+
+
+def test_an_allocator_that_counts_no_requests_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert not Cuda(0).measures_memory
+
+
+def test_a_simulated_gpu_has_the_facts_of_the_named_one() -> None:
+    assert SimulatedCuda().capability == (9, 0)
+    assert SimulatedCuda().machine == Machine()
