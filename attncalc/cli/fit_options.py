@@ -54,7 +54,7 @@ class ServingOptions(Options):
     ] = None
     gpus: Annotated[
         Text,
-        option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp; more GPUs run replicas."),
+        option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas."),
         parse_count,
     ] = None
     tp: Annotated[
