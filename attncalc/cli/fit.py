@@ -10,9 +10,10 @@ import typer
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.request import FitRequest
-from ..units import dtype, is_dtype
+from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
 from . import fit_options as f
+from . import fit_users as u
 from . import options as o
 from .command import command_app
 from .fit_log import gpu_in_log, model_in_log, options_in_log, read_log_option
@@ -32,6 +33,7 @@ def fit(
     model: o.ModelOptions,
     serving: f.ServingOptions,
     workload: o.SizeOptions,
+    users: u.UserOptions,
     dtypes: f.FitDtypeOptions,
     engine: f.EngineOptions,
     vllm: f.VllmOptions,
@@ -39,7 +41,7 @@ def fit(
     llamacpp: f.LlamacppOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
-    output: o.OutputOptions,
+    output: u.FitOutputOptions,
 ) -> None:
     log = read_log_option(serving)
     texts = options_in_log(log) if log else {}
@@ -50,15 +52,30 @@ def fit(
     if log and dtypes.dtype and is_dtype(dtypes.dtype) and dtype(dtypes.dtype).name == spec.dtype:
         dtypes = f.FitDtypeOptions(dtype=None, kv_dtype=dtypes.kv_dtype)  # the model's own: weights are as released
     size = workload.with_defaults(texts)
+    traffic = users.traffic(output.output_tokens)
+    if traffic and log:
+        raise AttncalcError(
+            f"--{'lengths' if traffic.lengths else 'prompt'} cannot be combined with --log",
+            "leave one of them out: with a log, fit compares the log's own figures",
+        )
+    if traffic and size.context is None and not spec.max_context:
+        size = o.SizeOptions(**{**vars(size), "context": str(int(traffic.worst_tokens))})
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("log", None)
     if serving.gpu is not None:
-        from ..config.gpus import gpu
+        from ..config.gpus import gpus_of
 
-        deployment["gpu"] = gpu(serving.gpu)
+        number, deployment["gpu"] = gpus_of(serving.gpu)
+        if number is not None and deployment.get("gpus", number) != number:
+            raise AttncalcError(
+                f"--gpu {truncate(serving.gpu)} cannot be combined with --gpus {serving.gpus}",
+                "give the number of GPUs once",
+            )
+        if number is not None:
+            deployment["gpus"] = number
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -73,6 +90,7 @@ def fit(
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         served_model=log.served if log else _served_model(model.name(), spec),
+        traffic=traffic,
         **deployment,
     )
     if longest:

@@ -18,10 +18,12 @@ from ..serving.suggestions import Suggestion, suggestions
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
+from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import RooflineSection, roofline_section
 from .text import WIDTH, wrapped
+from .users import users_section
 
 GIVEN = "as given"
 WEIGHT_PARTS = {
@@ -58,23 +60,25 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     figures = fit_figures(result, min_gpus(resolved))
     details = detail_figures(result, figures)
     bounds = roofline_section(resolved)
-    notes = tuple(dict.fromkeys(fit_notes(result)))
+    per_user = users_section([resolved])
+    notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
     tables = [*answer_tables(result, figures, changes)]
     if full:
         tables.append(lines_table(model_heading(result)))
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
         tables += [limits_table(result, figures)] * (result.verdict != "fits")
+        tables += per_user.tables
     return Report(
         "fit",
         _heading(result),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine),
-        (*figures, *bounds.figures),
-        ((engine_facts(result), (*figures, *details)),),
+        (*figures, *per_user.figures, *bounds.figures),
+        ((engine_facts(result), (*figures, *per_user.figures, *details)),),
         (*tables, *(bounds.tables if roofline else ())),
         tuple(dict.fromkeys((*notes, *bounds.notes))),
-        (*term_figures(result), *bounds.terms),
-        {**fit_facts(result, verdict(result), changes), "roofline": bounds.extra},
+        (*term_figures(result), *per_user.terms, *bounds.terms),
+        {**fit_facts(result, verdict(result), changes), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
         verdict=result.verdict,
         bar=memory_bar(result.budget),
@@ -131,7 +135,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -139,6 +143,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
+        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -208,6 +213,8 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "gpus": resolved.gpus if resolved.gpu else resolved.devices,
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
+        "dp": resolved.dp,
+        "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
         "estimates": [],
@@ -518,7 +525,7 @@ def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         ),
         (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
-    if result.resolved.gpu:
+    if result.resolved.share:
         fewest = by_name["min_gpus"]
         rows.append((fewest.label, fewest.human, _fewest_split(result.resolved, fewest)))
     return Table((LABEL, Column(), LABEL), tuple(rows))
@@ -530,8 +537,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp = resolved.args.pp
-    return f"--tp {fewest.whole // pp}" + (f" --pp {pp}" if pp > 1 else "")
+    pp, dp = resolved.args.pp, resolved.dp
+    split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:
@@ -594,7 +602,9 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     resolved, budget = result.resolved, result.budget
     model, args, title = resolved.model, resolved.args, resolved.defaults.title
     notes = context_notes(model, resolved.workload)
-    if resolved.replicas > 1:
+    if resolved.divides_experts:
+        notes += parallel_notes(result)
+    elif resolved.replicas > 1:
         notes.append(
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
@@ -616,7 +626,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if resolved.whole_layers:
         notes.append("The embedding stays in host memory: no GPU's figures include it.")
-    if resolved.gpu and not resolved.gpu.measured:
+    if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
         )
@@ -624,4 +634,5 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     # An engine that gives each GPU whole layers replicates no KV heads.
     devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
-    return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))
+    latent = latent_notes(result)
+    return tuple(dict.fromkeys((*notes, *latent, *result.layout.notes, *devices, *model_notes(model))))
