@@ -97,7 +97,8 @@ def test_files_are_divided_as_the_parameters_are() -> None:
     for dp, tp in ((8, 1), (4, 2), (2, 1)):
         budget = fit(request(stored, gpus=dp * tp, tp=tp, dp=dp, enable_expert_parallel=True)).budget
         assert budget.weights is not None
-        assert 0 <= int(budget.weights.total) - 2 * on_device(MIXTRAL, tp, dp) <= 2
+        extra = sum(int(part.size) for part in budget.weights.extra)  # rope tables, which files do not have
+        assert 0 <= int(budget.weights.total) - extra - 2 * on_device(MIXTRAL, tp, dp) <= 2
 
 
 def test_a_model_without_experts_is_unchanged() -> None:
@@ -135,7 +136,7 @@ FIT = ("fit", "deepseek-v3", "--gpu", "8xh200", "-c", "32k")
 
 
 def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
-    ranks = ask(*FIT, "--dp", "8", "--enable-expert-parallel")
+    ranks = ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--full")
     assert ranks.code == 0
     text = " ".join(ranks.out.split())
     assert "at most 32 of 256 experts" in text
@@ -146,7 +147,7 @@ def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
 
 
 def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
-    text = " ".join(ask(*FIT).out.split())
+    text = " ".join(ask(*FIT, "--full").out.split())
     ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
     assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text

@@ -342,7 +342,7 @@ def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
     memory = ask("fit", "qwen3-8b", "--gpu", "80GB", "--json")
     assert results(memory)["usable_memory"] == 80 * 10**9 * 92 // 100
     assert json.loads(memory.out)["roofline"] is None
-    assert "No roofline" in ask("fit", "qwen3-8b", "--gpu", "80GB").out
+    assert "No roofline" in ask("fit", "qwen3-8b", "--gpu", "80GB", "--roofline").out
 
 
 def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) -> None:

@@ -193,7 +193,7 @@ FIT = ("fit", "qwen3-8b", "--kv-memory", str(BLOCKS * BLOCK))
 
 
 def test_the_screen_and_json_show_users(ask: Ask) -> None:
-    screen = ask(*FIT, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K")
+    screen = ask(*FIT, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K", "--full")
     assert screen.code == 0
     assert "users' requests: 4,096 + 1,024 tokens, 2,048 shared" in screen.out
     answer = ask(*FIT, "--prompt", "4K", "--output", "1K", "--json")
@@ -263,7 +263,7 @@ def test_users_are_not_compared_with_a_log(ask: Ask) -> None:
     log = str(REPOSITORY / "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log")
     answer = ask("fit", "gemma3-27b", "--vllm-log", log, "--prompt", "1K", "--output", "1K")
     assert answer.code == 2
-    assert answer.err.startswith("error: --prompt cannot be combined with --vllm-log")
+    assert answer.err.startswith("error: --prompt cannot be combined with --log")
 
 
 def test_a_request_is_checked_in_python_too() -> None:

@@ -15,6 +15,7 @@ from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
+from ..serving.users import users
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
@@ -23,7 +24,7 @@ from .notes import WARNING, context_notes, device_notes, is_decisive, model_note
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import RooflineSection, roofline_section
 from .text import WIDTH, wrapped
-from .users import users_section
+from .users import described, shared, user_figures, users_section
 
 GIVEN = "as given"
 WEIGHT_PARTS = {
@@ -62,7 +63,7 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     bounds = roofline_section(resolved)
     per_user = users_section([resolved])
     notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
-    tables = [*answer_tables(result, figures, changes)]
+    tables = [*answer_tables(result, (*figures, *per_user.figures), changes)]
     if full:
         tables.append(lines_table(model_heading(result)))
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
@@ -93,8 +94,10 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     resolved = result.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
-    split, *_, cache = request_facts(resolved)
-    replicas = f"{count(resolved.replicas)} replicas" if resolved.replicas > 1 else ""
+    split, experts, *_, cache = request_facts(resolved)
+    split = ", ".join(filter(None, (split, experts)))
+    copies = resolved.replicas // resolved.dp  # the split has the data-parallel ranks
+    replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
     facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
     assumed = f"ASSUMED: {resolved.model.assumed}" if resolved.model.assumed else ""
@@ -386,20 +389,28 @@ def answer_tables(result: FitResult, figures: tuple[Figure, ...], changes: tuple
 def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together."""
     by_name, resolved = {figure.name: figure for figure in figures}, result.resolved
-    context, replicas = count(resolved.workload.context), resolved.replicas
+    context, replicas, traffic = count(resolved.workload.context), resolved.replicas, resolved.request.traffic
     batch, tokens, fewest = (by_name[name] for name in ("max_batch", "kv_tokens", "min_gpus"))
+    average, worst = by_name["concurrent_average"], by_name["concurrent_worst"]
     rows = [
         (f"concurrent requests of {context} tokens", limit(batch), _total(batch, replicas)),
         ("tokens in the cache", tokens.human, _total(tokens, replicas)),
     ]
+    if traffic:
+        rows += [
+            (f"average users, {described(traffic)}", limit(average), _total(average, replicas)),
+            ("users at worst", limit(worst), _total(worst, replicas)),
+        ]
     if replicas > 1:
         columns = (LABEL, Column("per replica"), Column(f"all {count(replicas)} replicas"))
         return Table(columns, (*rows, (by_name["max_context"].label, limit(by_name["max_context"]), "")))
     maximum = result.request.model.max_context
     own = f"the model's own: {count(maximum)}" if maximum else ""
     cells = [(label, cell, "") for label, cell, _ in rows]
+    if traffic and traffic.shared_prefix:
+        cells[-2] = (*cells[-2][:2], shared(traffic))
     cells.append((by_name["max_context"].label, limit(by_name["max_context"]), own))
-    if resolved.gpu:
+    if resolved.share:
         cells.append((fewest.label, fewest.human, _fewest_split(resolved, fewest)))
     return Table((LABEL, Column(), LABEL), tuple(cells))
 
@@ -414,13 +425,18 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    header = "concurrent\nrequests" + "\nper replica" * replicas
+    columns = [Column("change", "left"), Column("concurrent\nrequests" + "\nper replica" * replicas)]
+    if result.request.traffic:
+        columns += [Column("average\nusers"), Column("users\nat worst")]
     rows = []
     for change in changes:
-        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE)
-        rows.append((flags, times(change.result.pool.concurrency, 2)))
-        rows += [(f"  {line}", "") for line in more]
-    return Table((Column("change", "left"), Column(header)), tuple(rows))
+        numbers = [times(change.result.pool.concurrency, 2)]
+        figures = user_figures(users(change.result.resolved)) if result.request.traffic else ()
+        numbers += [limit(figure) for figure in figures]
+        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE - 10 * len(figures))
+        rows.append((flags, *numbers))
+        rows += [(f"  {line}", *("" for _ in numbers)) for line in more]
+    return Table(tuple(columns), tuple(rows))
 
 
 def _option_lines(command: str, width: int) -> list[str]:

@@ -70,16 +70,21 @@ def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
 
 def described(traffic: Traffic) -> str:
     """Return the requests in words: '4,096 + 1,024 tokens', or '3 lengths' if these were given."""
-    requests = f"{count(traffic.prompt)} + {count(traffic.output)} tokens"
     if traffic.lengths:
-        requests = f"{count(len(traffic.lengths))} lengths"
-    return requests + (f", {count(traffic.shared_prefix)} shared" if traffic.shared_prefix else "")
+        return f"{count(len(traffic.lengths))} lengths"
+    return f"{count(traffic.prompt)} + {count(traffic.output)} tokens"
+
+
+def shared(traffic: Traffic) -> str:
+    """Return the shared prefix in words, '2,048 shared'; '' without one."""
+    return f"{count(traffic.shared_prefix)} shared" if traffic.shared_prefix else ""
 
 
 def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
     first = answers[0][1]
     several = len(answers) > 1
-    columns = (Column(f"users' requests: {described(first.traffic)}", "left"), Column("average"), Column("worst"))
+    requests = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
+    columns = (Column(f"users' requests: {requests}", "left"), Column("average"), Column("worst"))
     rows = []
     if not several:
         rows = [("tokens of one request", count(first.average_tokens), count(first.worst_tokens))]

@@ -264,7 +264,9 @@ def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
     """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
     if dtype(request.model.dtype).name != "fp32" or defaults.dtype_of_fp32 is None:
         return None
-    has_bf16 = request.gpu is None or any(name == "bf16" for name, _ in request.gpu.flops)
+    # A GPU that is only a memory, as '24GB', has no FLOP/s: it is taken for a newer one.
+    flops = request.gpu.flops if request.gpu else ()
+    has_bf16 = not flops or any(name == "bf16" for name, _ in flops)
     return defaults.dtype_of_fp32 if has_bf16 else "fp16"
 
 
