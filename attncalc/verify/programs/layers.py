@@ -125,7 +125,7 @@ def _observe(
     if flops:
         checks.append(flops)
     else:
-        layer_pass.run()  # the first run, which libraries use to allocate what they keep
+        layer_pass.run()  # the first run, which libraries use to allocate memory that stays
     if device.measures_memory and can_observe and not layer.is_recurrent:
         peak = memory.peak(layer_pass, layer, device, predicted)
         checks += peak.checks
