@@ -98,6 +98,14 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     assert re.search(rf"^  --kv-dtype fp8 +\S+ x +{average} +{worst}$", changes, re.MULTILINE)
 
 
+def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:
+    mixtral = ("fit", "mixtral-8x7b", "--gpu", "16xrtx-4090", "--tp", "4")
+    ranks, replicas = ask(*mixtral, "--dp", "2").out, ask(*mixtral).out
+    assert "2 replicas, tp 4, dp 2," in ranks  # 16 GPUs / (4 x 2)
+    assert re.search(r"per rank  all 4 ranks$", ranks, re.MULTILINE)
+    assert "16 x NVIDIA GeForce RTX 4090, 4 replicas, tp 4," in replicas
+
+
 def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None:
     verdict, place, bar, legend, limits, empty, *_ = ask(*QWEN).out.splitlines()
     assert verdict.startswith("MAY NOT FIT: 1 request of 40,960 tokens needs 5.63 GiB, ")

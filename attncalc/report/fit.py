@@ -402,7 +402,8 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
             ("users at worst", limit(worst), _total(worst, replicas)),
         ]
     if replicas > 1:
-        columns = (LABEL, Column("per replica"), Column(f"all {count(replicas)} replicas"))
+        copy = _copy(resolved)
+        columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(replicas, copy)}"))
         return Table(columns, (*rows, (by_name["max_context"].label, limit(by_name["max_context"]), "")))
     maximum = result.request.model.max_context
     own = f"the model's own: {count(maximum)}" if maximum else ""
@@ -415,6 +416,11 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     return Table((LABEL, Column(), LABEL), tuple(cells))
 
 
+def _copy(resolved: ResolvedRequest) -> str:
+    """Return what each copy of the model is called: a data-parallel rank, or a replica."""
+    return "rank" if resolved.dp > 1 else "replica"
+
+
 def _total(figure: Figure, replicas: int) -> str:
     """Return the figure of all replicas together, or 'no limit'."""
     return "no limit" if figure.quantity is None else count(figure.whole * replicas)
@@ -425,7 +431,7 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    columns = [Column("change", "left"), Column("concurrent\nrequests" + "\nper replica" * replicas)]
+    columns = [Column("change", "left"), Column("concurrent\nrequests" + f"\nper {_copy(result.resolved)}" * replicas)]
     if result.request.traffic:
         columns += [Column("average\nusers"), Column("users\nat worst")]
     rows = []
