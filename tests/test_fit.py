@@ -60,6 +60,9 @@ class Paged(NamedTuple):
     parts: tuple[()] = ()
     source: str = "a toy"
 
+    def with_shared_prefix(self, tokens: int) -> None:
+        return None
+
     def needed(self, batch: int, context: int) -> int:
         return (batch * -(-int(context) // 16) + 1) * 16_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,35 @@ def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
     lines = ask(*QWEN, "--batch", "4", "--context", "12000", "--engine-version", "0.19.0").out.splitlines()
     assert any(line.startswith("  --") for line in lines)
     assert len(lines) < ROWS
+
+
+@pytest.mark.parametrize("more", [(), ("--batch", "4", "--context", "12000"), ("--engine", "all"), ("--gpus", "8")])
+def test_the_default_screen_with_users_leaves_a_row_for_the_prompt(ask: Ask, more: tuple[str, ...]) -> None:
+    lines = ask(*QWEN, *more, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K").out.splitlines()
+    assert len(lines) < ROWS
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
+    users = ("--prompt", "4K", "--output", "1K")
+    fits = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K")
+    document = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").out)
+    by_name = {figure["name"]: figure["value"] for figure in document["results"]}
+    rows = [" ".join(line.split()) for line in fits.out.splitlines()]
+    assert f"average users, 4,096 + 1,024 tokens {by_name['concurrent_average']} 2,048 shared" in rows
+    assert f"users at worst {by_name['concurrent_worst']}" in rows
+    changes = ask(*QWEN, *users).out
+    changed = json.loads(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json").out)["results"]
+    average, worst = (f["value"] for f in changed if f["name"] in ("concurrent_average", "concurrent_worst"))
+    assert re.search(rf"^  --kv-dtype fp8 +\S+ x +{average} +{worst}$", changes, re.MULTILINE)
+
+
+def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:
+    mixtral = ("fit", "mixtral-8x7b", "--gpu", "16xrtx-4090", "--tp", "4")
+    ranks, replicas = ask(*mixtral, "--dp", "2").out, ask(*mixtral).out
+    assert "2 replicas, tp 4, dp 2," in ranks  # 16 GPUs / (4 x 2)
+    assert re.search(r"per rank  all 4 ranks$", ranks, re.MULTILINE)
+    assert "16 x NVIDIA GeForce RTX 4090, 4 replicas, tp 4," in replicas
 
 
 def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None:

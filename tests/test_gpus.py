@@ -12,7 +12,7 @@ import yaml
 from asking import Ask, results
 
 from attncalc import AttncalcError
-from attncalc.config.gpus import gpu, gpu_names, schema
+from attncalc.config.gpus import gpu, gpu_names, gpus_of, schema
 from attncalc.hardware import Gpu
 from attncalc.units import DTYPES
 
@@ -23,6 +23,8 @@ REQUIRED = {
     *("b200", "b300", "gb200", "l4", "l40", "l40s", "a10", "a10g", "a30", "a40", "t4", "v100-16gb", "v100-32gb"),
     *("rtx-3090", "rtx-4090", "rtx-5090", "rtx-a6000", "rtx-6000-ada", "rtx-pro-6000"),
     *("mi250x", "mi300x", "mi325x", "mi355x", "gaudi3", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
+    *("rtx-3060-12gb", "rtx-3080-10gb", "rtx-3080-ti", "rtx-4060-ti-16gb", "rtx-4070", "rtx-4080-super", "rtx-2080-ti"),
+    *("rtx-4090-laptop", "rtx-5070-ti", "rtx-5060-ti-8gb", "p100-16gb", "p40", "rx-9070-xt", "w7900", "arc-b580"),
     *("m2-ultra-192gb", "m3-max-128gb", "m4-max-128gb", "m3-ultra-512gb", "gb10"),
 }
 """GPUs that must not disappear. A new GPU need not be added here."""
@@ -97,6 +99,9 @@ PUBLISHED = [
     ("b300", "fp4", 13500),  # HGX B300: 108 PFLOPS dense / 8
     ("gb200", "bf16", 2500),  # NVL72: 360 PFLOPS with sparsity / 2 / 72
     ("mi300x", "bf16", 1307.4),
+    ("rtx-4080-super", "int8", 417.8),  # 836 AI TOPS with sparsity / 2, by NVIDIA's own rounding of the clock
+    ("rtx-5070-ti", "fp4", 703),  # 1,406 AI TOPS with sparsity / 2
+    ("rtx-2080-ti", "fp16", 53.8),
     ("mi250x", "bf16", 191.5),  # 383 of both dies / 2
     ("tpu-v6e", "bf16", 918),
 ]
@@ -114,6 +119,10 @@ def test_dense_flops_are_the_published_ones(name: str, dtype: str, tera: float) 
         ("h200", "139.80"),  # total capacity of 139.80 GiB
         ("b200", "178.35"),  # total capacity of 178.35 GiB
         ("mi300x", "191.69"),  # total capacity of 191.69 GiB
+        ("a800-80gb", "79.33"),  # gpu memory in vLLM's start-up on 4 x A800
+        ("rx-7900-xtx", "23.98"),  # total capacity of 23.98 GiB
+        ("rtx-5060-ti-16gb", "15.55"),  # gpu memory in vLLM's start-up
+        ("rtx-3060-12gb", "11.62"),  # total capacity of 11.62 GiB
         ("t4", "14.56"),  # total capacity of 14.56 GiB
         ("m3-max-128gb", "96.00"),  # recommendedMaxWorkingSetSize = 103079.22 MB = 96 * 2^30
     ],
@@ -230,7 +239,7 @@ def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     assert max(map(len, listed.out.splitlines())) <= 80
     (row,) = [line.split() for line in listed.out.splitlines() if line.startswith("  h100-80gb")]
     assert row == ["h100-80gb", "79.10", "3,350.0", "989.4", "1,978.9", "295"]
-    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080")]
+    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5070-ti ")]
     assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
     answer = ask("gpus", "h100")
     assert "NVIDIA H100 80GB SXM  h100-80gb" in answer.out
@@ -268,7 +277,7 @@ def test_a_gpu_file_is_shown(ask: Ask, tmp_path: Path) -> None:
     assert answer.err.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")
 
 
-CORES_PER_MULTIPROCESSOR = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
+CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
 """fp32 cores; 128 with any other compute capability (CUDA C++ Programming Guide, arithmetic instructions)."""
 
 
@@ -285,3 +294,74 @@ def test_a_compute_capability_is_read_as_two_numbers(tmp_path: Path) -> None:
     assert mine(tmp_path, 'compute_capability: "12.1"\nmultiprocessors: 48').compute_capability == (12, 1)
     with pytest.raises(AttncalcError, match="compute_capability"):
         mine(tmp_path, "compute_capability: sm_90")
+
+
+def test_a_number_and_a_kind_of_gpus() -> None:
+    for text in ("2xh100", "2 x H100", "2x h100-80gb"):
+        number, kind = gpus_of(text)
+        assert (number, kind.name) == (2, "h100-80gb")
+    assert gpus_of("h100") == (None, gpu("h100"))
+    assert gpus_of("3090")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "memory"),
+    [
+        ("24GB", None, 24 * 10**9),
+        ("24 gb", None, 24 * 10**9),
+        ("24GiB", None, 24 * 2**30),
+        ("23.5GiB", None, 47 * 2**29),
+        ("4x80GB", 4, 80 * 10**9),
+        ("16384MiB", None, 2**34),
+    ],
+)
+def test_a_memory_is_a_gpu(text: str, number: int | None, memory: int) -> None:
+    found, kind = gpus_of(text)
+    assert (found, kind.memory, kind.bandwidth, kind.flops) == (number, memory, 0, ())
+
+
+@pytest.mark.parametrize(
+    "text", ["0xh100", "2x", "x", "0GB", "24G", "2xnothing", "1" * 40 + "xh100", "9" * 99 + "GB", "2x2xh100"]
+)
+def test_an_impossible_number_or_memory_is_an_error(text: str) -> None:
+    with pytest.raises(AttncalcError) as caught:
+        gpus_of(text)
+    assert caught.value.tip
+
+
+def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
+    by_name = ask("fit", "qwen3-8b", "--gpu", "2xh100", "--json")
+    assert (
+        json.loads(by_name.out)["results"]
+        == json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "2", "--json").out)["results"]
+    )
+    assert ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "2").code == 0
+    clash = ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4")
+    assert clash.code == 2
+    assert clash.err.startswith("error: --gpu 2xh100 cannot be combined with --gpus 4")
+    memory = ask("fit", "qwen3-8b", "--gpu", "80GB", "--json")
+    assert results(memory)["usable_memory"] == 80 * 10**9 * 92 // 100
+    assert json.loads(memory.out)["roofline"] is None
+    assert "No roofline" in ask("fit", "qwen3-8b", "--gpu", "80GB", "--roofline").out
+
+
+def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) -> None:
+    """The limits come from the GPU: a window is charged 2,048 batched tokens on an RTX 4090, 8,192 on an H100."""
+    alone, small, large = (
+        results(ask("fit", "gemma3-27b", "--kv-memory", "40GiB", *options, "--json"))
+        for options in ((), ("--gpu", "rtx-4090"), ("--gpu", "h100"))
+    )
+    assert small["kv_memory"] == large["kv_memory"] == 40 * 2**30
+    assert small["weights"] is None
+    assert small["min_gpus"] is None
+    assert small["concurrency"] > large["concurrency"] == alone["concurrency"]
+    assert small["decode_time_bound"] > 0
+
+
+@pytest.mark.parametrize(
+    "option", [("--reserve", "1GiB"), ("--gpu-memory-utilization", "0.9"), ("--weights-dtype", "fp8")]
+)
+def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(ask: Ask, option: tuple[str, str]) -> None:
+    answer = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option)
+    assert answer.code == 2
+    assert answer.err.startswith(f"error: {option[0]} cannot be combined with --kv-memory")

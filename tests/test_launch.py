@@ -63,6 +63,19 @@ def test_a_command_has_the_engines_own_options(engine: str, fields: dict[str, An
     assert command(engine, **fields) == expected
 
 
+def test_ranks_divide_the_experts_of_a_mixture_and_replicas_of_it_have_a_command_each() -> None:
+    mixtral = "vllm serve mistralai/Mixtral-8x7B-v0.1 --max-model-len 4096"
+    ranks = command("vllm", "mixtral-8x7b", gpus=4, dp=4, enable_expert_parallel=True)
+    assert ranks == f"{mixtral} --data-parallel-size 4 --enable-expert-parallel"
+    # vLLM would divide the experts of two ranks over all 8 GPUs
+    assert command("vllm", "mixtral-8x7b", gpus=8, tp=4) == f"{mixtral} --tensor-parallel-size 4"
+    assert (
+        command("vllm", gpus=4, dp=2) == f"{VLLM} --max-model-len 4096 --tensor-parallel-size 2 --data-parallel-size 2"
+    )
+    sglang = command("sglang", "mixtral-8x7b", gpus=4, enable_expert_parallel=True) or ""
+    assert "--tp-size 4 --ep-size 4" in sglang
+
+
 def test_there_is_no_command_without_a_server_or_a_checkpoint() -> None:
     assert command("transformers") is None
     assert command("ideal") is None

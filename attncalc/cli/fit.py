@@ -10,9 +10,10 @@ import typer
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.request import FitRequest
-from ..units import dtype, is_dtype
+from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
 from . import fit_options as f
+from . import fit_users as u
 from . import options as o
 from .command import command_app
 from .fit_log import gpu_in_log, model_in_log, options_in_log, read_log_option
@@ -32,6 +33,7 @@ def fit(
     model: o.ModelOptions,
     serving: f.ServingOptions,
     workload: o.SizeOptions,
+    users: u.UserOptions,
     dtypes: f.FitDtypeOptions,
     engine: f.EngineOptions,
     vllm: f.VllmOptions,
@@ -39,26 +41,25 @@ def fit(
     llamacpp: f.LlamacppOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
-    output: o.OutputOptions,
+    output: u.FitOutputOptions,
 ) -> None:
     log = read_log_option(serving)
     texts = options_in_log(log) if log else {}
-    dtypes = dtypes.with_defaults(texts)
-    if dtypes.kv_dtype == "auto":  # what engines call their default
-        dtypes = f.FitDtypeOptions(dtype=dtypes.dtype)
     spec = model_in_log(log, model) if log and not model.is_given else model.read()
-    if log and dtypes.dtype and is_dtype(dtypes.dtype) and dtype(dtypes.dtype).name == spec.dtype:
-        dtypes = f.FitDtypeOptions(dtype=None, kv_dtype=dtypes.kv_dtype)  # the model's own: weights are as released
+    dtypes = _dtypes(dtypes.with_defaults(texts), spec, log)
     size = workload.with_defaults(texts)
+    traffic = users.traffic(output.output_tokens)
+    if traffic and log:
+        raise _not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")
+    if traffic and size.context is None and not spec.max_context:
+        size = o.SizeOptions(**{**vars(size), "context": str(int(traffic.worst_tokens))})
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("log", None)
     if serving.gpu is not None:
-        from ..config.gpus import gpu
-
-        deployment["gpu"] = gpu(serving.gpu)
+        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -73,6 +74,7 @@ def fit(
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         served_model=log.served if log else _served_model(model.name(), spec),
+        traffic=traffic,
         **deployment,
     )
     if longest:
@@ -82,6 +84,39 @@ def fit(
     report = _report(request, log, screen)
     output.show(report)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
+
+
+def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -> f.FitDtypeOptions:
+    """Return the dtypes without those that are the default: 'auto', and the model's own in a log."""
+    cache = None if given.kv_dtype == "auto" else given.kv_dtype  # what engines call their default
+    own = log and given.dtype and is_dtype(given.dtype) and dtype(given.dtype).name == spec.dtype
+    return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
+
+
+def _not_with_log(option: str) -> AttncalcError:
+    return AttncalcError(
+        f"{option} cannot be combined with --log",
+        "leave one of them out: with a log, fit compares the log's own figures",
+    )
+
+
+def _gpus(text: str, gpus: int | None, log: StartupLog | None) -> dict[str, Any]:
+    """Return the GPU, and its number if the text has one, as in '2xh100'.
+
+    Raises AttncalcError if the GPU is unknown, or the number is given twice or with a log.
+    """
+    from ..config.gpus import gpus_of
+
+    number, device = gpus_of(text)
+    if number is None:
+        return {"gpu": device}
+    if log:
+        raise _not_with_log(f"--gpu {truncate(text)}")
+    if gpus not in (None, number):
+        raise AttncalcError(
+            f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"
+        )
+    return {"gpu": device, "gpus": number}
 
 
 def _served_model(name: str, spec: ModelSpec) -> str | None:

@@ -49,11 +49,12 @@ class ServingOptions(Options):
 
     engine: Annotated[str, option("--engine", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or all.")] = "vllm"
     gpu: Annotated[
-        Text, option("--gpu", metavar="GPU", help="As h100-80gb; 'attncalc gpus' lists them; or a .yaml of your own.")
+        Text,
+        option("--gpu", metavar="GPU", help="As h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file."),
     ] = None
     gpus: Annotated[
         Text,
-        option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp; more GPUs run replicas."),
+        option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas."),
         parse_count,
     ] = None
     tp: Annotated[
@@ -82,6 +83,21 @@ class ServingOptions(Options):
         ),
         parse_count,
     ] = None
+    dp: Annotated[
+        Text,
+        option(
+            "--dp",
+            "--data-parallel-size",
+            "--dp-size",
+            metavar="N",
+            help="Data-parallel ranks, each with --tp GPUs; they divide the experts. Default: 1.",
+        ),
+        parse_count,
+    ] = None
+    enable_expert_parallel: Annotated[
+        bool,
+        typer.Option("--enable-expert-parallel", help="Whole experts on each GPU instead of a part of each."),
+    ] = False
     gpu_memory_utilization: Annotated[
         Text,
         option(
@@ -114,7 +130,7 @@ class ServingOptions(Options):
             "--kv-memory",
             "--kv-cache-memory-bytes",
             metavar="SIZE",
-            help="Instead of --gpu: memory for the cache that an engine reported, as 5.38GiB.",
+            help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
         parse_bytes,
     ] = None

@@ -201,7 +201,7 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
-class _ReportOptions(Options):
+class ReportOptions(Options):
     """Where a report goes, and in which format.
 
     The format is checked when the options are read: `-o t.tex` is an error before the command computes anything.
@@ -232,7 +232,7 @@ class _ReportOptions(Options):
         write(report, form=self._format_name(), explain=self.explain, output=self.output, force=self.force)
 
 
-class ListOutputOptions(_ReportOptions):
+class ListOutputOptions(ReportOptions):
     """Where a list goes, and in which format; a list has no formulas to explain."""
 
     format: Format = None
@@ -241,7 +241,7 @@ class ListOutputOptions(_ReportOptions):
     force: Force = False
 
 
-class OutputOptions(_ReportOptions):
+class OutputOptions(ReportOptions):
     """Where the answer goes, in which format, and whether with formulas."""
 
     explain: Explain = False

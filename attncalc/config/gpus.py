@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import FLOPS_DTYPES, UNIFIED_MEMORY_SHARE, Gpu
 from ..quantity import COUNT
-from ..units import truncate
+from ..units import parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
 LIMIT = 1 << 16
@@ -19,6 +20,10 @@ _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _FLOPS = {**COUNT, "maximum": 10**18}
 """FLOP/s exceed COUNT's maximum: 9,000 TFLOP/s are 9 * 10^15."""
+_SEVERAL = re.compile(r"(?P<gpus>\d{1,30}) ?[xX] ?(?P<kind>.*\S)", re.DOTALL)
+"""'2xh100', '2 x H100'."""
+_MEMORY = re.compile(r"\d[\d.,_]* ?[KMGTPE]i?B", re.IGNORECASE)
+"""'24GB', '23.5 GiB'."""
 
 
 def _folder() -> Path:
@@ -54,6 +59,40 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
     hint = did_you_mean(normalized, [*known, *aliases])
     raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{hint}{_TIP}")
+
+
+def gpus_of(text: str) -> tuple[int | None, Gpu]:
+    """Return the number of GPUs and their kind: (2, ...) for '2xh100', (None, ...) for 'h100'.
+
+    The kind is a name or a file as for `gpu`, or the memory of a GPU of which nothing else is known: '24GB'.
+
+    Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
+    """
+    several = _SEVERAL.fullmatch(text.strip())
+    number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
+    kind = several["kind"] if several else text.strip()
+    return number, gpu_with(kind) if _MEMORY.fullmatch(kind) else gpu(kind)
+
+
+def gpu_with(memory: str) -> Gpu:
+    """Return a GPU of which only the memory is known: '24GB' is 24 * 10^9 bytes, '23.5GiB' is 23.5 * 2^30.
+
+    GB are what vendors print, and software sees at least so many bytes of 10^9. Such a GPU has no bandwidth and no
+    FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size.
+    """
+    size = parse_bytes(memory, "--gpu")
+    binary = "i" in memory.lower()
+    return Gpu(
+        name="".join(memory.split()),
+        title=f"GPU with {memory}",
+        vendor="",
+        memory_gb=-(-size // 10**9),
+        memory=size,
+        bandwidth=0,
+        flops=(),
+        measured=binary,
+        sources=("as given",),
+    )
 
 
 def _from_file(path: Path) -> Gpu:

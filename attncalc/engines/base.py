@@ -205,5 +205,12 @@ class CacheLayout(Protocol):
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` concurrent sequences of `context` tokens need on one device."""
 
+    def with_shared_prefix(self, tokens: int) -> CacheLayout | None:
+        """Return the layout of sequences that all start with the same tokens, which `needed` counts once.
+
+        Only tokens that the engine finds in its cache of prefixes count: whole blocks. None if the engine does not
+        cache prefixes, or it is switched off.
+        """
+
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits in `memory` bytes of one device, for sequences of `context` tokens."""

@@ -57,6 +57,11 @@ class HeldWeights(NamedTuple):
     bits: Callable[[int, Role, str], int]
 
 
+def grows_by_token(args: EngineArgs) -> bool:
+    """Return False: a sequence's memory grows with its tokens."""
+    return False
+
+
 def whole_memory(args: EngineArgs, devices: int) -> str:
     """Return the share of an engine that uses the whole GPU: '1'."""
     return "1"
@@ -99,6 +104,7 @@ class EngineDefaults(NamedTuple):
         reads_kv_dtype: whether the checkpoint's quantization decides the dtype of the cache (kv_cache_scheme).
         loads_towers: whether vision and audio towers are loaded with the language model.
         extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
+        reserves_context: returns whether each sequence has memory for its whole context from its start.
     """
 
     title: str
@@ -123,3 +129,4 @@ class EngineDefaults(NamedTuple):
     reads_kv_dtype: bool = False
     loads_towers: bool = True
     extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None
+    reserves_context: Callable[[EngineArgs], bool] = grows_by_token

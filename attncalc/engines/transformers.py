@@ -24,7 +24,12 @@ from .unpaged import UnpagedLayout, check_specs
 
 NAME = "transformers"
 DEFAULTS = EngineDefaults(
-    "transformers", lambda args: Limits(1, 1), estimated_runtime, whole_prompts=True, runtime_grows=True
+    "transformers",
+    lambda args: Limits(1, 1),
+    estimated_runtime,
+    whole_prompts=True,
+    runtime_grows=True,
+    reserves_context=lambda args: args.cache_implementation == "static",
 )
 VERSION = "5.23.0"
 GROUP, BITS, RESIDUAL = 64, 4, 128

@@ -49,6 +49,9 @@ class UnpagedLayout:
         """Return the bytes that the sequences need on the stage that needs the most."""
         return self._largest_stage(Workload.decode(batch, context, source=self.source_tokens))
 
+    def with_shared_prefix(self, tokens: int) -> None:
+        return None
+
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. Its tokens are sequences * context, where the number of sequences may be a fraction."""
         memory = symbol("kv_memory", memory, "bytes for the cache")

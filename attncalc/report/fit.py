@@ -15,13 +15,16 @@ from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, suggestions
+from ..serving.users import users
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
+from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import RooflineSection, roofline_section
 from .text import WIDTH, wrapped
+from .users import described, shared, user_figures, users_section
 
 GIVEN = "as given"
 WEIGHT_PARTS = {
@@ -58,23 +61,25 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     figures = fit_figures(result, min_gpus(resolved))
     details = detail_figures(result, figures)
     bounds = roofline_section(resolved)
-    notes = tuple(dict.fromkeys(fit_notes(result)))
-    tables = [*answer_tables(result, figures, changes)]
+    per_user = users_section([resolved])
+    notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
+    tables = [*answer_tables(result, (*figures, *per_user.figures), changes)]
     if full:
         tables.append(lines_table(model_heading(result)))
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
         tables += [limits_table(result, figures)] * (result.verdict != "fits")
+        tables += per_user.tables
     return Report(
         "fit",
         _heading(result),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine),
-        (*figures, *bounds.figures),
-        ((engine_facts(result), (*figures, *details)),),
+        (*figures, *per_user.figures, *bounds.figures),
+        ((engine_facts(result), (*figures, *per_user.figures, *details)),),
         (*tables, *(bounds.tables if roofline else ())),
         tuple(dict.fromkeys((*notes, *bounds.notes))),
-        (*term_figures(result), *bounds.terms),
-        {**fit_facts(result, verdict(result), changes), "roofline": bounds.extra},
+        (*term_figures(result), *per_user.terms, *bounds.terms),
+        {**fit_facts(result, verdict(result), changes), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
         verdict=result.verdict,
         bar=memory_bar(result.budget),
@@ -89,8 +94,10 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     resolved = result.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
-    split, *_, cache = request_facts(resolved)
-    replicas = f"{count(resolved.replicas)} replicas" if resolved.replicas > 1 else ""
+    split, experts, *_, cache = request_facts(resolved)
+    split = ", ".join(filter(None, (split, experts)))
+    copies = resolved.replicas // resolved.dp  # the split has the data-parallel ranks
+    replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
     facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
     assumed = f"ASSUMED: {resolved.model.assumed}" if resolved.model.assumed else ""
@@ -131,7 +138,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -139,6 +146,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
+        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -208,6 +216,8 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "gpus": resolved.gpus if resolved.gpu else resolved.devices,
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
+        "dp": resolved.dp,
+        "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
         "estimates": [],
@@ -379,22 +389,36 @@ def answer_tables(result: FitResult, figures: tuple[Figure, ...], changes: tuple
 def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together."""
     by_name, resolved = {figure.name: figure for figure in figures}, result.resolved
-    context, replicas = count(resolved.workload.context), resolved.replicas
+    context, replicas, traffic = count(resolved.workload.context), resolved.replicas, resolved.request.traffic
     batch, tokens, fewest = (by_name[name] for name in ("max_batch", "kv_tokens", "min_gpus"))
+    average, worst = by_name["concurrent_average"], by_name["concurrent_worst"]
     rows = [
         (f"concurrent requests of {context} tokens", limit(batch), _total(batch, replicas)),
         ("tokens in the cache", tokens.human, _total(tokens, replicas)),
     ]
+    if traffic:
+        rows += [
+            (f"average users, {described(traffic)}", limit(average), _total(average, replicas)),
+            ("users at worst", limit(worst), _total(worst, replicas)),
+        ]
     if replicas > 1:
-        columns = (LABEL, Column("per replica"), Column(f"all {count(replicas)} replicas"))
+        copy = _copy(resolved)
+        columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(replicas, copy)}"))
         return Table(columns, (*rows, (by_name["max_context"].label, limit(by_name["max_context"]), "")))
     maximum = result.request.model.max_context
     own = f"the model's own: {count(maximum)}" if maximum else ""
     cells = [(label, cell, "") for label, cell, _ in rows]
+    if traffic and traffic.shared_prefix:
+        cells[-2] = (*cells[-2][:2], shared(traffic))
     cells.append((by_name["max_context"].label, limit(by_name["max_context"]), own))
-    if resolved.gpu:
+    if resolved.share:
         cells.append((fewest.label, fewest.human, _fewest_split(resolved, fewest)))
     return Table((LABEL, Column(), LABEL), tuple(cells))
+
+
+def _copy(resolved: ResolvedRequest) -> str:
+    """Return what each copy of the model is called: a data-parallel rank, or a replica."""
+    return "rank" if resolved.dp > 1 else "replica"
 
 
 def _total(figure: Figure, replicas: int) -> str:
@@ -407,13 +431,18 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    header = "concurrent\nrequests" + "\nper replica" * replicas
+    columns = [Column("change", "left"), Column("concurrent\nrequests" + f"\nper {_copy(result.resolved)}" * replicas)]
+    if result.request.traffic:
+        columns += [Column("average\nusers"), Column("users\nat worst")]
     rows = []
     for change in changes:
-        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE)
-        rows.append((flags, times(change.result.pool.concurrency, 2)))
-        rows += [(f"  {line}", "") for line in more]
-    return Table((Column("change", "left"), Column(header)), tuple(rows))
+        numbers = [times(change.result.pool.concurrency, 2)]
+        figures = user_figures(users(change.result.resolved)) if result.request.traffic else ()
+        numbers += [limit(figure) for figure in figures]
+        flags, *more = _option_lines(change.flag, _WIDEST_CHANGE - 10 * len(figures))
+        rows.append((flags, *numbers))
+        rows += [(f"  {line}", *("" for _ in numbers)) for line in more]
+    return Table(tuple(columns), tuple(rows))
 
 
 def _option_lines(command: str, width: int) -> list[str]:
@@ -518,7 +547,7 @@ def limits_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
         ),
         (by_name["max_batch"].label, limit(by_name["max_batch"]), ""),
     ]
-    if result.resolved.gpu:
+    if result.resolved.share:
         fewest = by_name["min_gpus"]
         rows.append((fewest.label, fewest.human, _fewest_split(result.resolved, fewest)))
     return Table((LABEL, Column(), LABEL), tuple(rows))
@@ -530,8 +559,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp = resolved.args.pp
-    return f"--tp {fewest.whole // pp}" + (f" --pp {pp}" if pp > 1 else "")
+    pp, dp = resolved.args.pp, resolved.dp
+    split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:
@@ -594,7 +624,9 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     resolved, budget = result.resolved, result.budget
     model, args, title = resolved.model, resolved.args, resolved.defaults.title
     notes = context_notes(model, resolved.workload)
-    if resolved.replicas > 1:
+    if resolved.divides_experts:
+        notes += parallel_notes(result)
+    elif resolved.replicas > 1:
         notes.append(
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
@@ -616,7 +648,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         )
     if resolved.whole_layers:
         notes.append("The embedding stays in host memory: no GPU's figures include it.")
-    if resolved.gpu and not resolved.gpu.measured:
+    if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
         )
@@ -624,4 +656,5 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     # An engine that gives each GPU whole layers replicates no KV heads.
     devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
-    return tuple(dict.fromkeys((*notes, *result.layout.notes, *devices, *model_notes(model))))
+    latent = latent_notes(result)
+    return tuple(dict.fromkeys((*notes, *latent, *result.layout.notes, *devices, *model_notes(model))))

@@ -10,6 +10,7 @@ from ..errors import AttncalcError
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import suggestions
+from ..serving.users import users
 from ..units import BYTES
 from .fit import (
     detail_figures,
@@ -26,6 +27,7 @@ from .fit import (
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, table_lines
+from .users import user_figures, users_section
 
 
 class Answer(NamedTuple):
@@ -64,6 +66,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         raise _no_answer(errors)
     first = answers[0].result
     resolved = first.resolved
+    per_user = users_section([answer.result.resolved for answer in answers])
     bounds, verdict = roofline_section(resolved), _verdict(answers)
     layers = {answer.result.resolved.engine: _layer(answer) for answer in answers} | {
         name: _unsupported(name, error) for name, error in errors.items()
@@ -76,13 +79,14 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         workload_facts(resolved.model, resolved.workload, resolved.engine),
         (*answers[0].figures, *bounds.figures),
         tuple(layers[name] for name in ENGINES),
-        (_table(answers), *(bounds.tables if roofline else ())),
+        (_table(answers), *per_user.tables, *(bounds.tables if roofline else ())),
         tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
-        (*term_figures(first), *bounds.terms),
+        (*term_figures(first), *per_user.terms, *bounds.terms),
         {
             **fit_facts(first, verdict, suggestions(first)),
             "fits": any(answer.result.fits for answer in answers),
             "verdict": _best(answers),
+            "users": per_user.extra,
             "roofline": bounds.extra,
         },
         verdict=_best(answers),
@@ -102,6 +106,7 @@ def _heading(request: FitRequest, resolved: ResolvedRequest, *, full: bool) -> t
 def _answer(request: FitRequest) -> Answer:
     result = fit(request)
     figures = fit_figures(result, min_gpus(result.resolved), request.engine)
+    figures = (*figures, *user_figures(users(result.resolved), request.engine))
     return Answer(result, figures, detail_figures(result, figures, request.engine))
 
 

@@ -49,6 +49,9 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
     """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers."""
     if resolved.gpu is None:
         return RooflineSection(roofline_figures(None))
+    if resolved.divides_experts:
+        note = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks."
+        return RooflineSection(roofline_figures(None), notes=(note,))
     model, workload, gpu = resolved.model, resolved.workload, resolved.gpu
     dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
     try:

@@ -24,6 +24,7 @@ __all__ = [
     "Verdict",
     "fit",
     "min_gpus",
+    "most_sequences",
     "possible_verdict",
     "sure_limits",
     "with_other_gpus",
@@ -77,6 +78,18 @@ class FitResult(NamedTuple):
     def fits(self) -> bool:
         """Whether it may fit: the verdict is not 'does_not_fit'."""
         return self.verdict != "does_not_fit"
+
+
+class MostSequences(NamedTuple):
+    """The most sequences of one context that fit.
+
+    Attributes:
+        sequences: Their number; None without a limit.
+        needed: Bytes of the cache that they need on the device with the least room; None without a limit.
+    """
+
+    sequences: Quantity | None
+    needed: Quantity | None
 
 
 class _Device(NamedTuple):
@@ -187,6 +200,36 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
         longest = maximum
     most_sequences = _largest(lambda sequences: _all_have_room(devices, sequences, context, "low"))
     return longest or 0, most_sequences or 0
+
+
+def most_sequences(
+    resolved: ResolvedRequest, contexts: Sequence[int], shared_prefix: int = 0
+) -> tuple[tuple[MostSequences, ...], bool]:
+    """Return the most sequences of each of those contexts, and whether they share the prefix.
+
+    Args:
+        resolved: The complete request.
+        contexts: Tokens of each sequence.
+        shared_prefix: Tokens with which all sequences start, fewer than each context. The engine stores them once, if
+            it caches prefixes.
+
+    Raises AttncalcError as `fit` does.
+    """
+    devices = _devices(resolved)
+    layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []
+    sharing = [device._replace(layout=shared) for device, shared in zip(devices, layouts, strict=False) if shared]
+    if sharing:
+        devices = sharing
+    most_by_context = []
+    for context in contexts:
+        tightest = min(devices, key=lambda device: device.slack(1, int(context)))
+        sequences = _max_batch(devices, tightest, int(context))
+        needed = None
+        if sequences is not None:
+            batch, tokens = symbol("B", int(sequences), "sequences"), symbol("T", int(context), "tokens of each")
+            needed = quantity(tightest.layout.needed(batch, tokens) if sequences else 0)
+        most_by_context.append(MostSequences(sequences, needed))
+    return tuple(most_by_context), bool(sharing)
 
 
 def with_longest_context(request: FitRequest) -> FitRequest:
@@ -336,12 +379,12 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
     request = resolved.request
-    if resolved.whole_layers:
+    if resolved.whole_layers and request.kv_memory is None:
         for gpus in range(1, request.model.main.n_layers + 1):
             yield dataclasses.replace(request, gpus=gpus)
-    elif resolved.gpu:
+    elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for tp in tensor_parallel_sizes(request.model):
-            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp)
+            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
 
 
 def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from ..units import DType
+from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
 
 Flags = Iterator[str | int]
@@ -61,7 +62,11 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
     yield from _option("--tensor-parallel-size", args.tp, 1)
     yield from _option("--pipeline-parallel-size", args.pp, 1)
     yield from _option("--decode-context-parallel-size", args.dcp, 1)
-    yield from _option("--data-parallel-size", resolved.replicas, 1)
+    # Ranks of vLLM's data parallelism divide the experts of a mixture, which replicas do not: one command per replica.
+    ranks = resolved.dp if has_experts(request.model) else resolved.replicas
+    yield from _option("--data-parallel-size", ranks, 1)
+    if request.enable_expert_parallel:
+        yield "--enable-expert-parallel"
     yield from _option("--gpu-memory-utilization", request.gpu_memory_utilization)
     yield from _option("--kv-cache-memory-bytes", request.kv_memory)
     yield from _option("--max-num-seqs", args.max_num_seqs)
@@ -91,6 +96,8 @@ def _sglang(resolved: ResolvedRequest) -> Flags:
     yield from _option("--tp-size", args.tp, 1)
     yield from _option("--pp-size", args.pp, 1)
     yield from _option("--dp-size", resolved.replicas, 1)
+    if request.enable_expert_parallel:
+        yield from ("--ep-size", args.tp)
     yield from _option("--mem-fraction-static", request.gpu_memory_utilization)
     yield from _option("--max-running-requests", args.max_running_requests)
     yield from _option("--page-size", args.block_size)

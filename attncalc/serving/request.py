@@ -20,11 +20,15 @@ from ..hardware import Gpu
 from ..model import ModelSpec
 from ..units import dtype, truncate
 from ..workload import Workload
+from .expert_parallel import divide_experts, has_experts
 from .reserve import Share, default_share, parse_share
+from .traffic import Traffic
 from .weights import released_dtype
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
+DATA_PARALLEL_ENGINES = frozenset({"vllm", "sglang"})
+"""Engines with --dp and --enable-expert-parallel."""
 _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
@@ -48,7 +52,9 @@ class LoggedExcess(NamedTuple):
 
 @dataclass(frozen=True)
 class FitRequest:
-    """Does a workload fit? Give either `gpu` or `kv_memory`; None means the default of the engine or the model.
+    """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the model.
+
+    With both, the memory for the cache is as given, and the GPU sets the engine's defaults only.
 
     Attributes:
         model: The whole model, not one device's share.
@@ -60,12 +66,16 @@ class FitRequest:
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
         pp: Pipeline stages.
         dcp: Decode-context-parallel devices.
+        dp: Data-parallel ranks, each with a cache of its own. They divide the routed experts; without experts they
+            are replicas.
+        enable_expert_parallel: Whether the devices of all ranks have whole experts instead of a part of each.
         gpu_memory_utilization: The share of a GPU's memory that the engine takes, above 0 and up to 1.
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
         served_model: The path or repository that the engine loads; by default the one in the preset's sources.
+        traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
     model: ModelSpec
@@ -77,12 +87,15 @@ class FitRequest:
     tp: int | None = None
     pp: int = 1
     dcp: int = 1
+    dp: int = 1
+    enable_expert_parallel: bool = False
     gpu_memory_utilization: str | float | None = None
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
+    traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
@@ -100,6 +113,8 @@ class FitRequest:
         """
         request = dataclasses.replace(self, engine=engine)
         gpus, _ = _split(self, whole_layers=False)
+        if engine not in DATA_PARALLEL_ENGINES:
+            request = dataclasses.replace(request, gpus=gpus if self.gpu else None, dp=1, enable_expert_parallel=False)
         if self.gpu is None or not engine_defaults(engine).splits_by_layer:
             return request
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
@@ -115,7 +130,7 @@ class ResolvedRequest(NamedTuple):
         args: The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
         workload: A decode step, with the dtype of the cache.
         gpus: All GPUs, those of replicas included; 1 without a GPU.
-        share: The share of a GPU's memory that the engine takes; None without a GPU.
+        share: The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory.
         weights_dtype: The dtype of weight matrices; None for that of the model or of its files.
     """
 
@@ -135,13 +150,23 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def gpu(self) -> Gpu | None:
-        """The GPU; None if the memory for the cache was given."""
+        """The GPU; None if only the memory for the cache was given."""
         return self.request.gpu
 
     @property
     def devices(self) -> int:
         """Devices that hold the model once, by tensor and pipeline parallelism."""
         return self.args.tp * self.args.pp
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel ranks, which `devices` does not include."""
+        return self.request.dp
+
+    @property
+    def divides_experts(self) -> bool:
+        """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices."""
+        return has_experts(self.request.model) and (self.dp > 1 or self.request.enable_expert_parallel)
 
     @property
     def whole_layers(self) -> bool:
@@ -190,8 +215,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     Raises AttncalcError if a value is not possible, or two of them exclude each other.
     """
     defaults, model = engine_defaults(request.engine), request.model
+    _check_parallelism(request)
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     workload = request.workload
+    if request.traffic:
+        request.traffic.check(workload.context)
     loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     released_kv = model.kv_dtype if defaults.reads_kv_dtype else None
@@ -213,14 +241,14 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         args = dataclasses.replace(
             args,
             device_memory=request.gpu.memory,
-            device=request.gpu.title,
+            device=request.gpu.title if request.gpu.vendor else "",
             gpus=gpus if defaults.splits_by_layer else 1,
         )
     if defaults.max_slots and not args.sequences:
         args = dataclasses.replace(args, sequences=min(workload.batch, defaults.max_slots))
     return ResolvedRequest(
         request=request,
-        model=model.shard(tp),
+        model=divide_experts(model, tp, request.dp, expert_parallel=request.enable_expert_parallel).shard(tp),
         defaults=defaults,
         args=args,
         workload=dataclasses.replace(
@@ -236,7 +264,9 @@ def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
     """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
     if dtype(request.model.dtype).name != "fp32" or defaults.dtype_of_fp32 is None:
         return None
-    has_bf16 = request.gpu is None or any(name == "bf16" for name, _ in request.gpu.flops)
+    # A GPU that is only a memory, as '24GB', has no FLOP/s: it is taken for a newer one.
+    flops = request.gpu.flops if request.gpu else ()
+    has_bf16 = not flops or any(name == "bf16" for name, _ in flops)
     return defaults.dtype_of_fp32 if has_bf16 else "fp16"
 
 
@@ -257,8 +287,11 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _share(request: FitRequest, args: EngineArgs) -> Share | None:
-    """Return the share of a GPU's memory that the engine takes, under the engine's own name; None without a GPU."""
-    if request.gpu is None:
+    """Return the share of a GPU's memory that the engine takes, under the engine's own name.
+
+    None without a GPU, and if the memory for the cache was given.
+    """
+    if request.gpu is None or request.kv_memory is not None:
         return None
     if request.gpu_memory_utilization is None:
         return default_share(request.engine, args, args.tp * args.pp)
@@ -273,21 +306,45 @@ def _weights_dtype(request: FitRequest) -> str | None:
     return released_dtype(request.model)
 
 
+def _check_parallelism(request: FitRequest) -> None:
+    """Raise AttncalcError if the engine or the model does not have data or expert parallelism."""
+    if request.engine not in DATA_PARALLEL_ENGINES:
+        for name, given in (("dp", request.dp > 1), ("enable-expert-parallel", request.enable_expert_parallel)):
+            if given:
+                raise AttncalcError(
+                    f"--{name} has no effect on engine {request.engine}",
+                    "leave it out, or use --engine vllm; --gpus runs replicas",
+                )
+    if request.enable_expert_parallel and not has_experts(request.model):
+        raise AttncalcError(
+            "--enable-expert-parallel needs a mixture of experts, which this model is not",
+            "leave it out: --dp runs replicas of this model",
+        )
+    if request.engine == "sglang" and request.dp > 1 and has_experts(request.model):
+        raise AttncalcError(
+            "--dp with a mixture of experts is supported for vLLM only",
+            "use --engine vllm; SGLang's --dp-size without --enable-dp-attention runs replicas: give --gpus for those",
+        )
+
+
 def _check_devices(request: FitRequest) -> None:
     """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least 1."""
-    for name in ("gpus", "tp", "pp", "dcp"):
+    for name in ("gpus", "tp", "pp", "dcp", "dp"):
         number = getattr(request, name)
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
-    if (request.kv_memory is None) == (request.gpu is None):
-        problem = "--kv-memory cannot be combined with --gpu" if request.gpu else "--gpu or --kv-memory is required"
+    if request.kv_memory is None and request.gpu is None:
         raise AttncalcError(
-            problem, "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory"
+            "--gpu or --kv-memory is required",
+            "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory",
         )
-    for name in ("gpus", "gpu_memory_utilization", "reserve", "weights_dtype"):
-        if request.gpu is None and getattr(request, name) is not None:
+    if request.kv_memory is None:
+        return
+    for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
+        if getattr(request, name) is not None:
             raise AttncalcError(
-                f"--{name.replace('_', '-')} cannot be combined with --kv-memory", "leave it out, or give --gpu instead"
+                f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
+                "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
             )
 
 
@@ -297,28 +354,28 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     Raises AttncalcError if the GPUs cannot be split so, or `_check_devices` does.
     """
     _check_devices(request)
-    gpus, tp, pp = request.gpus, request.tp, request.pp
+    gpus, tp, pp, dp = request.gpus, request.tp, request.pp, request.dp
     if request.gpu is None:
         return 1, tp or 1
     if tp is None and whole_layers:
         return gpus or 1, 1
     if tp is None:
-        gpus = gpus or pp
-        if gpus % pp:
+        gpus = gpus or pp * dp
+        if gpus % (pp * dp):
+            of = f"--pp {pp}" if dp == 1 else f"--dp {dp}" if pp == 1 else f"--pp {pp} times --dp {dp}"
             raise AttncalcError(
-                f"--gpus {gpus} is not a multiple of --pp {pp}",
-                f"give a multiple of {pp}: every pipeline stage has as many GPUs",
+                f"--gpus {gpus} is not a multiple of {of}",
+                f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} has as many GPUs",
             )
-        return gpus, gpus // pp
-    needed = tp * pp
+        return gpus, gpus // (pp * dp)
+    needed = tp * pp * dp
+    of = f"--tp {tp} with --pp {pp}" + (f" and --dp {dp}" if dp > 1 else "")
     gpus = gpus or needed
     if gpus < needed:
-        raise AttncalcError(
-            f"--tp {tp} with --pp {pp} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}"
-        )
+        raise AttncalcError(f"{of} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}")
     if gpus % needed:
         raise AttncalcError(
-            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}",
+            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}" + (f" times --dp {dp}" if dp > 1 else ""),
             f"give a multiple of {needed}: every replica has as many GPUs",
         )
     return gpus, tp

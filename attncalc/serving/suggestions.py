@@ -136,7 +136,7 @@ def _with_cache_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
-    if resolved.gpu is None:
+    if resolved.share is None:  # the memory for the cache was given: smaller weights do not change it
         return
     bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
     for name in resolved.defaults.narrower_weight_dtypes:
@@ -157,7 +157,7 @@ _ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_s
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
-    current = resolved.gpus if resolved.whole_layers else resolved.devices
+    current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
     for request in with_other_gpus(resolved):
         gpus = request.gpus or 1
         if gpus > current and possible_verdict(request) == "fits":

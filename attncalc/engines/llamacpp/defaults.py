@@ -15,6 +15,7 @@ DEFAULTS = EngineDefaults(
     narrower_weight_dtypes=("q8_0", "q4_0"),
     max_slots=MAX_SEQUENCES,
     splits_by_layer=True,
+    reserves_context=lambda args: not args.kv_unified,
     runtime_grows=True,
     loads_towers=False,  # a file of its own, --mmproj
 )

@@ -167,6 +167,9 @@ class LlamaCppLayout:
         states = sequences * self._state_bytes_per_sequence
         return self._streams(sequences) * self._stream_bytes(full_cells, window_cells) + states
 
+    def with_shared_prefix(self, tokens: int) -> None:
+        return None
+
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. Its tokens are the largest n_ctx (-c) with `sequences` slots.
 

@@ -68,6 +68,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> SGLangLayout:
         version=resolved.version,
         facts=tuple(_facts(pools, resolved)),
         notes=tuple(_notes(specs, pools, args, resolved)),
+        caches_prefixes=args.prefix_caching is not False,
     )
 
 

@@ -5,6 +5,7 @@ Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and srt/mem_cache
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -169,6 +170,9 @@ class SGLangLayout:
         dtype: torch's name of the cache's dtype, for the log lines.
         parts: always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes)
             and the tokens of the fullest stage (_apply_token_constraints).
+        caches_prefixes: whether the radix cache is on.
+        shared_prefix: tokens with which all requests start, and whose whole pages of the full pool they share. Tokens
+            of the sliding-window pool and states are counted for each request.
     """
 
     pools: ModelPools
@@ -183,6 +187,8 @@ class SGLangLayout:
     facts: tuple[str, ...]
     notes: tuple[str, ...]
     parts: tuple[SGLangLayout, ...] = ()
+    caches_prefixes: bool = True
+    shared_prefix: int = 0
     bound: Bound = "reserved"
     source: str = (
         "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
@@ -200,6 +206,9 @@ class SGLangLayout:
         ]
         token_bytes = max(bytes_by_stage, key=int)
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
+
+    def with_shared_prefix(self, tokens: int) -> SGLangLayout | None:
+        return dataclasses.replace(self, shared_prefix=tokens) if self.caches_prefixes else None
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
@@ -264,6 +273,10 @@ class SGLangLayout:
     def _full_tokens_needed(self, batch: int, context: int) -> int:
         """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
         tokens = batch * self._round_up_to_pages(context)
+        if self.shared_prefix:
+            shared = self.shared_prefix // self.page * self.page
+            meaning = "tokens of the shared prefix, in whole pages"
+            tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
         if self.pools.swa is None:
             return tokens
         # SGLang does not start unless the sliding-window pool holds more than one window and one page

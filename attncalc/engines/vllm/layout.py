@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class VllmLayout:
         states: how recurrent states are stored; None without such layers.
         notes: see CacheLayout.
         max_sequences: max_num_seqs.
+        shared_prefix: tokens with which all requests start, and whose whole blocks they share.
     """
 
     args: EngineArgs
@@ -59,6 +61,7 @@ class VllmLayout:
     states: StateBlocks | None
     notes: tuple[str, ...]
     max_sequences: int
+    shared_prefix: int = 0
 
     @property
     def parts(self) -> tuple[VllmLayout, ...]:
@@ -138,9 +141,41 @@ class VllmLayout:
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` requests of `context` tokens need, with the null block, which is never used."""
         blocks = batch * self.blocks_per_request(context)
+        if self.shared_prefix:
+            shared = self.shared_blocks(int(context))
+            meaning = "blocks of the shared prefix, which each request would have"
+            blocks -= (batch - 1) * symbol_like(blocks, "shared_blocks", shared, meaning)
         if not self.vllm.v0:
             blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
         return blocks * self.bytes_per_block
+
+    def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
+        kinds = {group.spec.kind for group in self.groups}
+        default = "cross" not in kinds and not self.vllm.v0
+        caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
+        if self.states:
+            caches_prefixes = self.states.prefix_caching
+        return dataclasses.replace(self, shared_prefix=tokens) if caches_prefixes else None
+
+    def shared_blocks(self, context: int) -> int:
+        """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all groups together.
+
+        A hit is a multiple of the block sizes of all groups (HybridKVCacheCoordinator). A request holds no blocks
+        before its window or chunk: with a window of 4, a request of 10 tokens still needs tokens 7 to 9. Each request
+        has states of its own.
+        """
+        sizes = {int(group.spec.block_size) * self.args.dcp for group in self.groups}
+        hit = self.shared_prefix // math.lcm(*sizes) * math.lcm(*sizes)
+        shared = 0
+        for spec in (group.spec for group in self.groups):
+            if spec.kind in ("mamba", "cross"):
+                continue
+            first, size = 0, int(spec.block_size)
+            if spec.window is not None:
+                window = int(spec.window)
+                first = context // window * window if spec.kind == "chunked" else max(0, context - window + 1)
+            shared += max(0, hit // (size * self.args.dcp) - first // size)
+        return shared
 
     def pool(self, memory: int, context: int) -> Pool:
         block_bytes = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")

@@ -1,0 +1,135 @@
+"""How many users' requests run concurrently, as a section of the report of `attncalc fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..quantity import Quantity
+from ..serving.request import ResolvedRequest
+from ..serving.traffic import Traffic
+from ..serving.users import Users, users
+from ..units import BYTES, NO_UNIT, TOKENS, count
+from .report import Column, Figure, Table
+
+_AVERAGE = "prompt + output / 2 tokens, in the engine's blocks"
+_WORST = "prompt + output tokens, in the engine's blocks"
+
+
+class UsersSection(NamedTuple):
+    """The concurrent users as a section of a report.
+
+    Attributes:
+        figures: The figures of the first engine; without users they have the same names and no numbers.
+        terms: Terms of their formulas that have a formula themselves, for --explain.
+        tables: The table, with a row per engine.
+        notes: Sentences.
+        extra: The key "users" of JSON; None without users.
+    """
+
+    figures: tuple[Figure, ...]
+    terms: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    extra: dict[str, Any] | None = None
+
+
+def users_section(engines: Sequence[ResolvedRequest]) -> UsersSection:
+    """Return the section for one request, completed for each engine that supports it."""
+    answers = [(resolved, answer) for resolved in engines if (answer := users(resolved))]
+    if not answers:
+        return UsersSection(user_figures(None))
+    first = answers[0][1]
+    return UsersSection(
+        user_figures(first),
+        (
+            Figure("tokens_average", "tokens of a request on average", first.average_tokens, TOKENS, "the requests"),
+            Figure("tokens_worst", "tokens of a request at worst", first.worst_tokens, TOKENS, "the requests"),
+            *(
+                Figure(f"kv_needed_{name}", f"bytes that these need, {words}", needed, BYTES, "the engine's blocks")
+                for name, words, needed in (
+                    ("average", "on average", first.average_bytes),
+                    ("worst", "at worst", first.worst_bytes),
+                )
+            ),
+        ),
+        (_table(answers),),
+        tuple(dict.fromkeys(note for resolved, answer in answers for note in _notes(resolved, answer))),
+        _facts(answers[0][0], first),
+    )
+
+
+def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
+    average, worst = (answer.average, answer.worst) if answer else (None, None)
+    return (
+        Figure("concurrent_average", "concurrent users on average", average, NO_UNIT, _AVERAGE if answer else "", of),
+        Figure("concurrent_worst", "concurrent users at worst", worst, NO_UNIT, _WORST if answer else "", of),
+    )
+
+
+def described(traffic: Traffic) -> str:
+    """Return the requests in words: '4,096 + 1,024 tokens', or '3 lengths' if these were given."""
+    if traffic.lengths:
+        return f"{count(len(traffic.lengths))} lengths"
+    return f"{count(traffic.prompt)} + {count(traffic.output)} tokens"
+
+
+def shared(traffic: Traffic) -> str:
+    """Return the shared prefix in words, '2,048 shared'; '' without one."""
+    return f"{count(traffic.shared_prefix)} shared" if traffic.shared_prefix else ""
+
+
+def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
+    first = answers[0][1]
+    several = len(answers) > 1
+    requests = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
+    columns = (Column(f"users' requests: {requests}", "left"), Column("average"), Column("worst"))
+    rows = []
+    if not several:
+        rows = [("tokens of one request", count(first.average_tokens), count(first.worst_tokens))]
+    for resolved, answer in answers:
+        label = f"concurrent with {resolved.defaults.title}" if several else "concurrent requests"
+        rows.append((label, _number(answer.average), _number(answer.worst)))
+        if resolved.replicas > 1 and not several:
+            average, worst = (_in_all_replicas(resolved, number) for number in (answer.average, answer.worst))
+            rows.append((f"in {count(resolved.replicas)} replicas", _number(average), _number(worst)))
+    return Table(columns, tuple(rows))
+
+
+def _number(number: int | None) -> str:
+    return "no limit" if number is None else count(number)
+
+
+def _in_all_replicas(resolved: ResolvedRequest, number: Quantity | None) -> int | None:
+    return None if number is None else int(number) * resolved.replicas
+
+
+def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
+    traffic = answer.traffic
+    return {
+        "prompt": None if traffic.lengths else traffic.prompt,
+        "output": None if traffic.lengths else traffic.output,
+        "shared_prefix": traffic.shared_prefix,
+        "lengths": list(traffic.lengths),
+        "tokens_average": int(answer.average_tokens),
+        "tokens_worst": int(answer.worst_tokens),
+        "shares_prefix": answer.shares_prefix,
+        "concurrent_average_all_replicas": _in_all_replicas(resolved, answer.average),
+        "concurrent_worst_all_replicas": _in_all_replicas(resolved, answer.worst),
+    }
+
+
+def _notes(resolved: ResolvedRequest, answer: Users) -> list[str]:
+    title, notes = resolved.defaults.title, []
+    if answer.reserves_context:
+        notes.append(
+            f"{title} reserves the whole context for each request, so average and worst are equal: "
+            f"--context {int(answer.traffic.worst_tokens)} is enough for these."
+        )
+    if answer.traffic.shared_prefix and not answer.shares_prefix:
+        if resolved.args.prefix_caching is False:
+            notes.append(f"Prefix caching is off: {title} stores the shared prefix once per request.")
+        else:
+            notes.append(f"{title} stores the shared prefix once per request: its prefix caching is not on here.")
+    return notes

@@ -1,0 +1,83 @@
+"""The requests that users send: how many tokens they have on average and at most, and what they share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import AttncalcError
+from ..quantity import Quantity, ceil_div, quantity, symbol
+from ..units import count
+
+
+class Traffic(NamedTuple):
+    """Requests with a prompt and an output, or with lengths that are equally frequent.
+
+    Attributes:
+        prompt: Tokens of a prompt, with the shared prefix; 0 if `lengths` are given.
+        output: Tokens of an output.
+        shared_prefix: Tokens with which all prompts start, such as a system prompt.
+        lengths: Tokens of requests, prompt and output together, instead of `prompt` and `output`.
+    """
+
+    prompt: int = 0
+    output: int = 0
+    shared_prefix: int = 0
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def average_tokens(self) -> Quantity:
+        """Tokens that a request holds on average: its prompt and half of its output, or the mean length; rounded up."""
+        if self.lengths:
+            lengths = symbol("lengths", sum(self.lengths), "tokens of all lengths together")
+            return quantity(ceil_div(lengths, symbol("requests", len(self.lengths), "number of lengths")))
+        prompt, output = self._symbols
+        return quantity(prompt + ceil_div(output, 2))
+
+    @property
+    def worst_tokens(self) -> Quantity:
+        """Tokens that a request holds at most: its prompt and its output, or the largest length."""
+        if self.lengths:
+            return symbol("T_max", max(self.lengths), "tokens of the longest request")
+        prompt, output = self._symbols
+        return quantity(prompt + output)
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens at the start of every request that may be stored once.
+
+        These are fewer than a prompt, because engines compute at least its last token.
+        """
+        return min(self.shared_prefix, self._shortest - 1)
+
+    @property
+    def _symbols(self) -> tuple[Quantity, Quantity]:
+        return symbol("prompt", self.prompt, "tokens of a prompt"), symbol("output", self.output, "tokens of an output")
+
+    @property
+    def _shortest(self) -> int:
+        """Tokens of the shortest prompt; of a length it is not known which part is the prompt."""
+        return min(self.lengths) if self.lengths else self.prompt
+
+    def check(self, context: int) -> None:
+        """Raise AttncalcError if a number is not possible, or a request is longer than `context`."""
+        if self.lengths and (self.prompt or self.output):
+            raise AttncalcError("--lengths cannot be combined with --prompt", "the lengths include prompt and output")
+        if self._shortest < 1 or self.output < 0 or self.shared_prefix < 0:
+            raise AttncalcError(
+                "a request has at least one token, and no number of tokens is negative",
+                "give --prompt 4K --output 1K, for example",
+            )
+        if self.shared_prefix > self._shortest:
+            name = "the shortest of --lengths" if self.lengths else "--prompt"
+            raise AttncalcError(
+                f"--shared-prefix {count(self.shared_prefix)} is longer than {name}, {count(self._shortest)}",
+                "the prefix is part of every prompt: give a smaller one",
+            )
+        longest = int(self.worst_tokens)
+        if longest > context:
+            what = "the longest of --lengths" if self.lengths else "--prompt and --output together"
+            raise AttncalcError(
+                f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than the context of "
+                f"{count(context)}",
+                f"give shorter requests, or --context {longest} if the model supports it",
+            )

@@ -1,0 +1,70 @@
+"""How many users' requests run concurrently, on average and at worst.
+
+The engine's blocks are counted exactly for requests of both lengths:
+
+- average: each request holds its prompt and half of its output, since requests are at different points of their output;
+- worst: all requests are at their last token.
+
+With more requests than at worst, an engine may have to preempt some of them. With more than on average, it has to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..quantity import Quantity, symbol
+from .fit import most_sequences
+from .request import ResolvedRequest
+from .traffic import Traffic
+
+
+class Users(NamedTuple):
+    """Concurrent requests of one replica.
+
+    Attributes:
+        traffic: The requests.
+        average_tokens: Tokens that the engine stores for a request on average.
+        worst_tokens: Tokens that it stores for a request at most.
+        average: Concurrent requests on average; None without a limit.
+        worst: Concurrent requests at worst; None without a limit.
+        average_bytes: Bytes of the cache that so many requests need on average; None without a limit.
+        worst_bytes: Bytes of the cache that so many requests need at worst; None without a limit.
+        shares_prefix: Whether the engine stores the shared prefix once; False without one.
+        reserves_context: Whether the engine reserves the whole context for each request, so that both are equal.
+    """
+
+    traffic: Traffic
+    average_tokens: Quantity
+    worst_tokens: Quantity
+    average: Quantity | None
+    worst: Quantity | None
+    average_bytes: Quantity | None
+    worst_bytes: Quantity | None
+    shares_prefix: bool
+    reserves_context: bool
+
+
+def users(resolved: ResolvedRequest) -> Users | None:
+    """Return how many of the request's users run concurrently; None if the request has no traffic.
+
+    Raises AttncalcError as `fit` does.
+    """
+    traffic = resolved.request.traffic
+    if traffic is None:
+        return None
+    reserves = resolved.defaults.reserves_context(resolved.args)
+    average, worst = traffic.average_tokens, traffic.worst_tokens
+    if reserves:
+        average = worst = symbol("T", resolved.workload.context, "tokens of context")
+    (on_average, at_worst), shares = most_sequences(resolved, (average, worst), traffic.shared_tokens)
+    return Users(
+        traffic,
+        average,
+        worst,
+        on_average.sequences,
+        at_worst.sequences,
+        on_average.needed,
+        at_worst.needed,
+        shares,
+        reserves,
+    )

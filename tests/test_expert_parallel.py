@@ -1,0 +1,180 @@
+"""Data and expert parallelism: the weights, the cache and the GPUs of one data-parallel rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from asking import Ask, results
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError, Workload, load
+from attncalc.checkpoint import CheckpointWeights, StoredDtype
+from attncalc.config.gpus import gpu
+from attncalc.cost.params import params
+from attncalc.mlp import Mlp
+from attncalc.model import ModelSpec
+from attncalc.serving.expert_parallel import divide_experts
+from attncalc.serving.fit import fit
+from attncalc.serving.request import FitRequest, resolve
+
+DEEPSEEK, MIXTRAL, LLAMA = load("deepseek-v3"), load("mixtral-8x7b"), load("llama3-8b")
+EXPERT = 3 * 7168 * 2048
+"""Parameters of one expert of DeepSeek-V3: 58 layers have 256 of them, one shared expert and a router."""
+
+
+def on_device(model: ModelSpec, tp: int = 1, dp: int = 1, *, expert_parallel: bool = True) -> int:
+    """Return the parameters on one device."""
+    return int(params(divide_experts(model, tp, dp, expert_parallel=expert_parallel).shard(tp)).total)
+
+
+def request(model: ModelSpec, gpus: int = 8, **options: Any) -> FitRequest:
+    """Return a request for H200 GPUs with a context of 4,096."""
+    return FitRequest(model, Workload.decode(1, 4096), gpu=gpu("h200"), gpus=gpus, **options)
+
+
+def with_mlp(model: ModelSpec, **changes: Any) -> ModelSpec:
+    """Return the model with fields of its mixtures of experts changed."""
+    (stack,) = model.stacks
+    layers = tuple(
+        dataclasses.replace(run, mlp=dataclasses.replace(run.mlp, **changes)) if run.mlp else run
+        for run in stack.layers
+    )
+    return dataclasses.replace(model, stacks=(dataclasses.replace(stack, layers=layers),))
+
+
+def test_each_rank_has_attention_and_its_part_of_the_experts() -> None:
+    """vLLM's example: DeepSeek-V3 with --data-parallel-size 8 --enable-expert-parallel: 256 / 8 = 32 experts a rank."""
+    whole = int(params(DEEPSEEK).total)
+    assert on_device(DEEPSEEK, dp=8) == whole - 58 * (256 - 32) * EXPERT
+
+
+def test_without_expert_parallelism_ranks_divide_the_width_of_each_expert() -> None:
+    whole = int(params(DEEPSEEK).total)
+    assert on_device(DEEPSEEK, dp=8, expert_parallel=False) == whole - 58 * 256 * EXPERT * 7 // 8
+
+
+def test_experts_that_do_not_divide_are_rounded_up() -> None:
+    """determine_expert_map gives the first ranks one expert more: 8 experts on 3 ranks are 3, 3 and 2."""
+    expert = 3 * 4096 * 14336
+    assert on_device(MIXTRAL, dp=3) == int(params(MIXTRAL).total) - 32 * (8 - 3) * expert
+
+
+def test_the_router_knows_all_experts() -> None:
+    divided = divide_experts(MIXTRAL, 1, 8, expert_parallel=True)
+    assert divided.main.layers[0].mlp is not None
+    (router,) = divided.main.layers[0].mlp.router(4096)
+    assert (router.rows, router.cols) == (4096, 8)
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize("model", [DEEPSEEK, MIXTRAL])
+def test_whole_experts_take_as_much_as_parts_of_all(model: ModelSpec, tp: int) -> None:
+    assert on_device(model, tp) == int(params(model.shard(tp)).total)
+
+
+def test_tensor_parallel_ranks_replicate_shared_experts_between_data_parallel_ranks() -> None:
+    """use_sequence_parallel_moe: with tp 2 and dp 4 the shared expert of 58 layers is whole on each device."""
+    apart = on_device(DEEPSEEK, 2, 4) - on_device(DEEPSEEK, 2, 4, expert_parallel=False)
+    assert apart == 58 * EXPERT // 2
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.booleans())
+def test_more_ranks_never_hold_more(tp: int, dp: int, expert_parallel: bool) -> None:
+    at_dp = on_device(DEEPSEEK, tp, dp, expert_parallel=expert_parallel)
+    assert at_dp >= on_device(DEEPSEEK, tp, 2 * dp, expert_parallel=expert_parallel) - (58 * EXPERT if dp == 1 else 0)
+    assert at_dp * tp * dp >= int(params(DEEPSEEK).total) * 99 // 100  # all devices together have the model
+
+
+def test_files_are_divided_as_the_parameters_are() -> None:
+    count = int(params(MIXTRAL).total)
+    stored = dataclasses.replace(
+        MIXTRAL, stored=CheckpointWeights(1, 1, (StoredDtype("BF16", count, 2 * count),), 2 * count)
+    )
+    for dp, tp in ((8, 1), (4, 2), (2, 1)):
+        budget = fit(request(stored, gpus=dp * tp, tp=tp, dp=dp, enable_expert_parallel=True)).budget
+        assert budget.weights is not None
+        extra = sum(int(part.size) for part in budget.weights.extra)  # rope tables, which files do not have
+        assert 0 <= int(budget.weights.total) - extra - 2 * on_device(MIXTRAL, tp, dp) <= 2
+
+
+def test_a_model_without_experts_is_unchanged() -> None:
+    assert divide_experts(LLAMA, 2, 4, expert_parallel=False) is LLAMA
+    two = fit(request(LLAMA, dp=4, tp=2))
+    assert two.resolved.replicas == 4
+    assert two.pool.tokens == fit(request(LLAMA, tp=2)).pool.tokens
+
+
+def test_a_mixture_may_have_its_shared_experts_width() -> None:
+    wide = with_mlp(MIXTRAL, d_ff_shared=1024)
+    shared = 32 * 3 * 4096 * 1024
+    assert on_device(wide, 2, 1) - on_device(MIXTRAL, 2, 1) == shared // 2
+    with pytest.raises(AttncalcError, match="d_ff_shared"):
+        on_device(with_mlp(MIXTRAL, d_ff_shared=1023), 2, 1)
+
+
+def test_gpus_are_divided_by_ranks() -> None:
+    for options, tp in (({"dp": 8}, 1), ({"dp": 4}, 2), ({"dp": 2, "pp": 2}, 2)):
+        assert resolve(request(MIXTRAL, enable_expert_parallel=True, **options)).args.tp == tp
+    assert resolve(dataclasses.replace(request(MIXTRAL, tp=2, dp=2), gpus=None)).gpus == 4
+
+
+def test_an_expert_mlp_may_have_fewer_experts_than_a_token_uses() -> None:
+    """DeepSeek-V3 on 64 ranks: 4 experts on each, and a token uses 8."""
+    divided = divide_experts(DEEPSEEK, 1, 64, expert_parallel=True)
+    mlp = divided.main.layers[-1].mlp
+    assert isinstance(mlp, Mlp)
+    assert (mlp.n_experts, mlp.n_experts_per_token) == (4, 8)
+
+
+# The command line
+
+FIT = ("fit", "deepseek-v3", "--gpu", "8xh200", "-c", "32k")
+
+
+def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
+    ranks = ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--full")
+    assert ranks.code == 0
+    text = " ".join(ranks.out.split())
+    assert "at most 32 of 256 experts" in text
+    document = json.loads(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json").out)
+    assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (8, 1, True, 8)
+    concurrency = next(r["value"] for r in document["results"] if r["name"] == "concurrency")
+    assert f"{8 * concurrency:,.2f} concurrent requests" in text
+
+
+def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
+    text = " ".join(ask(*FIT, "--full").out.split())
+    ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
+    assert "Copies of the latents on the other 7 GPUs" in text
+    assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text
+
+
+def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
+    answer = ask("fit", "mixtral-8x7b", "--gpu", "8xh200", "--dp", "4", "--engine", "all", "--json")
+    engines = {layer["name"]: layer["refused"] for layer in json.loads(answer.out)["layers"]}
+    assert engines["vllm"] is engines["llamacpp"] is None
+    assert "supported for vLLM only" in engines["sglang"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("llama3-8b", ["--enable-expert-parallel"], "--enable-expert-parallel needs a mixture of experts"),
+        ("mixtral-8x7b", ["--gpus", "16", "--dp", "16", "--enable-expert-parallel"], "16 devices are more than the 8"),
+        ("mixtral-8x7b", ["--dp", "3"], "does not divide the width of an expert, 14336"),
+        ("mixtral-8x7b", ["--dp", "2", "--gpus", "3"], "--gpus 3 is not a multiple of --dp 2"),
+        ("mixtral-8x7b", ["--dp", "2", "--tp", "2", "--gpus", "2"], "--tp 2 with --pp 1 and --dp 2 needs 4 GPUs"),
+        ("mixtral-8x7b", ["--dp", "2", "--engine", "llamacpp"], "--dp has no effect on engine llamacpp"),
+        ("mixtral-8x7b", ["--dp", "2", "--engine", "sglang"], "--dp with a mixture of experts is supported for vLLM"),
+        ("mixtral-8x7b", ["--dp", "0"], "--dp: '0' is not a whole number"),
+    ],
+)
+def test_an_impossible_division_is_an_error(ask: Ask, model: str, options: list[str], message: str) -> None:
+    answer = ask("fit", model, "--gpu", "h200", *options)
+    assert answer.code == 2
+    assert message in answer.err
+    assert "tip: " in answer.err
