@@ -38,6 +38,7 @@ NAMES = [
     "weights_audio_tower",
     "weights_rope_tables",
     "weights_absorbed_kv_b",
+    "weights_absorbed_products",
     "weights_mla_workspace",
     "weights_expert_padding",
     "weights_vocab_padding",

@@ -137,6 +137,23 @@ def test_hopper_has_the_layouts_of_triton() -> None:
 # Parts
 
 
+def test_old_versions_keep_products_of_mla() -> None:
+    """A log of DeepSeek-R1 at tp 8 on vLLM 0.7.3 has 83.88 GiB of weights; later versions have 79.7."""
+    found = held(load("deepseek-v3"), on="h200", tp=8, version="0.7.3")
+    # in fp8, 16 of 128 heads: W_Q W_UK has 1,536 x 16 x 512 elements, W_UV W_O 16 x 512 x 7,168
+    products = 16 * 512 * (1536 + 7168)
+    rotary = 1536 * 16 * 64 * 2  # the rotary part of W_Q, copied in bf16
+    assert extra(found)["products of MLA's matrices"] == 61 * (products + rotary)
+    assert abs(int(found.total) / GIB - 83.88) < 0.15
+    assert "products of MLA's matrices" not in extra(held(load("deepseek-v3"), on="h200", tp=8, version="0.8.5"))
+
+
+def test_matrices_of_four_bits_have_no_products() -> None:
+    model = load("deepseek-v3")
+    found = held(model, on="rtx-3090", tp=16, version="v0", weights_dtype="int4")
+    assert "products of MLA's matrices" not in extra(found)
+
+
 def test_rope_tables_have_a_row_per_position() -> None:
     # 131,072 positions x 128 elements x 2 B; llama3's scaling does not change them
     scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}

@@ -72,8 +72,7 @@ def test_public_logs_are_predicted_in_the_median() -> None:
 def test_an_engine_that_refused_is_not_predicted_to_fit() -> None:
     refused = [row for row in ROWS if not row["started"] and not row.get("doubtful")]
     verdicts = {row["id"]: predict(row).verdict for row in refused}
-    weights_missing = {"gpt-oss-120b-h100-0.95-1024"}  # vLLM pads its experts, 5.2 GiB in all
-    assert {name for name, verdict in verdicts.items() if verdict == "fits"} <= weights_missing
+    assert {name for name, verdict in verdicts.items() if verdict == "fits"} == set()
 
 
 def test_an_engine_that_started_is_predicted_to_fit() -> None:

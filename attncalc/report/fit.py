@@ -33,6 +33,7 @@ WEIGHT_PARTS = {
     "weights_audio_tower": "audio tower",
     "weights_rope_tables": "rope tables",
     "weights_absorbed_kv_b": "absorbed kv_b",
+    "weights_absorbed_products": "products of MLA's matrices",
     "weights_mla_workspace": "FlashInfer's MLA workspace",
     "weights_expert_padding": "padding of MXFP4 experts",
     "weights_vocab_padding": "padding of the vocabulary",

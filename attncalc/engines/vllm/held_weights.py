@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from ...attention import Matrix
+from ...attention.latent import Latent
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
 from ..base import EngineArgs
@@ -34,6 +35,9 @@ def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list
     return [
         ExtraWeights("weights_rope_tables", "rope tables", _rope_tables(model, version, width)),
         ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", _absorbed_kv_b(model, held, width)),
+        ExtraWeights(
+            "weights_absorbed_products", "products of MLA's matrices", _absorbed_products(model, version, held, width)
+        ),
         ExtraWeights("weights_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
         ExtraWeights(
             "weights_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)
@@ -72,6 +76,35 @@ def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
                 count = symbol("L", layers.count, "layers whose kv_b is quantized")
                 copies.append(count * symbol("kv_b", matrix.weights, "weights of kv_b in one layer") * width)
     return total(copies)
+
+
+def _absorbed_products(model: ModelSpec, version: VllmVersion, held: HeldWeights, width: int) -> Quantity:
+    """Return the bytes of the products that 0.7 computes once for MLA: W_Q W_UK and W_UV W_O, beside the matrices.
+
+    They have the dtype of kv_b, and are none if it has 4 bits. The rotary part of W_Q is copied in the model's dtype.
+    DeepSeek-R1 at tp 8: 61 layers x 16 heads x 512 x (1,536 + 7,168) bytes, 4.05 GiB. Source:
+    process_weights_after_loading in attention/backends/mla/utils.py, VLLM_MLA_PERFORM_MATRIX_ABSORPTION.
+    """
+    parts: list[int] = []
+    for stack, layers, layer in _runs(model.plain()):
+        kind, bits = layers.attention, held.bits(layer, "attention", "W_kv_b")
+        if not version.absorbs_products or not isinstance(kind, Latent) or bits < 8:
+            continue
+        elements = symbol("elements", absorbed_elements(stack, layers), "elements of both products in one layer")
+        rotary_width = int(kind.q_lora_rank or stack.d_model) * int(kind.n_heads * kind.d_rope)
+        rotary = symbol("rotary", rotary_width, "elements of the rotary part of W_Q in one layer")
+        per_layer = elements * symbol("bytes_kv_b", bits // 8, "bytes of an element of kv_b") + rotary * width
+        parts.append(symbol("L", layers.count, "layers") * per_layer)
+    return total(parts)
+
+
+def absorbed_elements(stack: Stack, layers: Layers) -> int:
+    """Return the elements of W_Q W_UK and W_UV W_O in one layer: n_heads x kv_lora_rank x both widths outside."""
+    kind = layers.attention
+    if not isinstance(kind, Latent):
+        return 0
+    queries = int(kind.q_lora_rank or stack.d_model)
+    return int(kind.n_heads * kind.kv_lora_rank) * (queries + int(stack.d_model))
 
 
 def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quantity:

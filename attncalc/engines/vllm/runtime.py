@@ -15,6 +15,7 @@ from ...model import Layers
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
+from .held_weights import absorbed_elements
 from .versions import VllmVersion, vllm_version
 
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
@@ -24,6 +25,7 @@ MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
 _SPLITS, _ROWS = 32, 512
+_UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
 _FEWEST_TOKENS = 2048
@@ -349,7 +351,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     else:
         total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
-        high += 200
+        high += 200 + _gaps(facts, version) // thousandth
     if not _is_measured(facts):
         high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
     size = quantity(total)
@@ -361,6 +363,20 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
+    """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
+
+    The products of MLA's matrices are computed in the model's dtype or wider, so that each leaves a gap of its own
+    size or more in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not
+    the allocator's segments; a log of DeepSeek-R1 on 8 H200 has 7.2 GiB, and 2.9 while it loaded.
+    """
+    if not version.absorbs_products or facts.weights_dtype not in (*_UNQUANTIZED, "fp8"):
+        return 0
+    model = facts.model.plain()
+    elements = sum(layers.count * absorbed_elements(stack, layers) for stack, layers in model.groups())
+    return elements * (1 if facts.weights_dtype == "fp8" else 2)
 
 
 def _is_measured(facts: RuntimeFacts) -> bool:
@@ -387,6 +403,7 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
     with two GPUs (L40S, RTX 3090 and 4090), 0.7 with four (RTX PRO 6000).
     """
     tp, gpu = facts.args.tp, facts.gpu
+    spread = 700 if tp <= 4 else 1500  # no more than 4 were measured
     if tp == 1:
         return None, 90, 150
     if gpu.nvlink is None:
@@ -394,9 +411,9 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
     if not gpu.nvlink:
         return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
     if not version.has_symmetric_memory:
-        return _Link(1390), 700, 700
+        return _Link(1390), 700, spread
     measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.number < (0, 21)
-    return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else 700)
+    return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
 
 
 def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:

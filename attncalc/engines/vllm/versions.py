@@ -145,6 +145,14 @@ class VllmVersion(NamedTuple):
         return self.v0
 
     @property
+    def absorbs_products(self) -> bool:
+        """MLA keeps products of its matrices (VLLM_MLA_PERFORM_MATRIX_ABSORPTION in attention/backends/mla/utils.py).
+
+        The old engine is taken for 0.7, as older versions have no MLA.
+        """
+        return self.v0
+
+    @property
     def latent_alignment(self) -> int:
         """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
         return 128 if self.number >= (0, 27) else 64
