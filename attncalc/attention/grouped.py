@@ -22,6 +22,7 @@ from .kind import (
     extra_projections,
     extra_vectors,
     gate,
+    gate_width,
     matrices_from_shapes,
 )
 from .span import FULL, Span, pairs
@@ -146,13 +147,6 @@ class Grouped:
         return f"{name} attention, {widths}"
 
     @property
-    def _gate_width(self) -> int:
-        """Width of the gate: one value per head, or per element of the output; 0 without one."""
-        if not self.gate:
-            return 0
-        return self.n_heads if self.gate == "head" else self.n_heads * self._d_v
-
-    @property
     def _d_v(self) -> int:
         return self.d_head if self.d_v is None else self.d_v
 
@@ -179,7 +173,7 @@ class Grouped:
                 Matrix("W_v", d_source, v, self._bias("v", v), "keys"),
             ]
         if self.gate:
-            matrices.append(Matrix("W_gate", d_model, self._gate_width, 0, "queries"))
+            matrices.append(Matrix("W_gate", d_model, gate_width(self.gate, self.n_heads, self._d_v), 0, "queries"))
         matrices.extend(self.extra_projections)
         matrices.append(Matrix("W_o", o, d_output, self._bias("o", d_output), "queries"))
         if self.qk_norm:
@@ -218,7 +212,14 @@ class Grouped:
         )
 
     def widths(self, run: Run | None = None) -> Widths:
-        return Widths(self.n_heads, self.n_kv_heads, self.d_head, self._d_v, fused=self.fused, gate=self._gate_width)
+        return Widths(
+            self.n_heads,
+            self.n_kv_heads,
+            self.d_head,
+            self._d_v,
+            fused=self.fused,
+            gate=gate_width(self.gate, self.n_heads, self._d_v),
+        )
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

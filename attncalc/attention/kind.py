@@ -92,6 +92,13 @@ def state_dtype() -> Any:
     )
 
 
+def gate_width(gate: bool | str, n_heads: int, d_v: int) -> int:
+    """Return the width of a gate on the output: one value per head, or per element of it; 0 without a gate."""
+    if not gate:
+        return 0
+    return n_heads if gate == "head" else n_heads * d_v
+
+
 def extra_vectors() -> Any:
     """Return the dataclass field of parameters that take no part in a matmul."""
     return documented("elements of further vectors: norms with a bias or one per head, lambdas", default=None)

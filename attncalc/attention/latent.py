@@ -11,7 +11,17 @@ from ..errors import AttncalcError
 from ..quantity import COUNT, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
-from .kind import BOOLEAN, CacheSpec, Matrix, Widths, extra_projections, extra_vectors, gate, matrices_from_shapes
+from .kind import (
+    BOOLEAN,
+    CacheSpec,
+    Matrix,
+    Widths,
+    extra_projections,
+    extra_vectors,
+    gate,
+    gate_width,
+    matrices_from_shapes,
+)
 from .picked import Selected
 from .span import FULL, Span, pairs
 
@@ -131,7 +141,7 @@ class Latent:
                 Matrix("kv_a_norm", self.kv_lora_rank),
             ]
         out = self.n_heads * self.d_v
-        gate = [Matrix("W_gate", d_model, self._gate_width, 0, "queries")]
+        gate = [Matrix("W_gate", d_model, gate_width(self.gate, self.n_heads, self.d_v), 0, "queries")]
         return (
             *queries,
             *latent,
@@ -143,13 +153,6 @@ class Latent:
             Matrix("W_o", out, d_model, 0, "queries"),
             *([Matrix("vectors", self.extra_vectors)] if self.extra_vectors else ()),
         )
-
-    @property
-    def _gate_width(self) -> int:
-        """Width of the gate: one value per head, or per element of the output; 0 without one."""
-        if not self.gate:
-            return 0
-        return self.n_heads if self.gate == "head" else self.n_heads * self.d_v
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         indexer_flops = self.indexer.score_flops(run, mask) if self.indexer else 0
@@ -175,11 +178,12 @@ class Latent:
 
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
+        gate = gate_width(self.gate, self.n_heads, self.d_v)
         if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
-            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=self._gate_width)
+            return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=gate)
         # V is a view of the output of W_kv_b, so that tensor is held with the part that K was copied from.
         extra = latent + self.n_heads * self.d_nope
-        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=self._gate_width)
+        return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=gate)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         if past:
