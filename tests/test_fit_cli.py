@@ -71,6 +71,7 @@ MORE = [
     "tp",
     "pp",
     "dp",
+    "attn_dp",
     "expert_parallel",
     "replicas",
     "agrees",

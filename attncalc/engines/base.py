@@ -39,6 +39,7 @@ class EngineArgs:
         tp: tensor-parallel devices.
         pp: pipeline stages.
         dcp: decode-context-parallel devices, which are among the tensor-parallel ones (vLLM).
+        attn_dp: data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang).
         block_size: tokens per block (SGLang: per page).
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
@@ -80,6 +81,7 @@ class EngineArgs:
     tp: int = 1
     pp: int = 1
     dcp: int = 1
+    attn_dp: int = 1
     block_size: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None

@@ -97,7 +97,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
     split, experts, *_, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
-    copies = resolved.replicas // resolved.dp  # the split has the data-parallel ranks
+    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
     facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
@@ -139,7 +139,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp, "attn-dp": args.attn_dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -147,7 +147,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
-        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
+        f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -218,6 +218,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
         "dp": resolved.dp,
+        "attn_dp": resolved.args.attn_dp,
         "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
@@ -419,7 +420,7 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
 
 def _copy(resolved: ResolvedRequest) -> str:
     """Return what each copy of the model is called: a data-parallel rank, or a replica."""
-    return "rank" if resolved.dp > 1 else "replica"
+    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
 def _total(figure: Figure, replicas: int) -> str:
@@ -560,9 +561,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp, dp = resolved.args.pp, resolved.dp
+    pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
     split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
-    return split + (f" --dp {dp}" if dp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "") + (f" --attn-dp {attn_dp}" if attn_dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:

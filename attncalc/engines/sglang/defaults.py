@@ -27,11 +27,13 @@ def _mem_fraction_static(args: EngineArgs, devices: int) -> str:
     """
     version = sglang_version(args.engine_version)
     memory_mib = (args.device_memory or 0) // 2**20
-    old = old_share(version, memory_mib, devices)
+    old = old_share(version, memory_mib, devices, attn_dp=args.attn_dp)
     if old is not None:
         return old
-    chunk = chunked_prefill_size(args, version)
-    left_mib = 512 + chunk * 3 // 2 + devices * 128 + largest_graph(args, version) * 2
+    chunk, graphs = chunked_prefill_size(args, version), largest_graph(args, version)
+    left_mib = 512 + chunk * 3 // 2 + devices * 128 + graphs * 2
+    if args.attn_dp > 1:
+        left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
     if version.captures_prefill:
         left_mib += prefill_graphs_mib(args, chunk)
     if memory_mib > 60 * 1024:

@@ -35,6 +35,11 @@ class SGLangVersion(NamedTuple):
         """Whether CUDA graphs of prefills are on by default, and reserved for."""
         return self.number >= (0, 5, 10)
 
+    @property
+    def has_attn_dp_size(self) -> bool:
+        """Whether --attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
+        return self.number >= (0, 5, 23)
+
 
 def sglang_version(text: str | None) -> SGLangVersion:
     """Return that version, by default VERSION. Raises AttncalcError if it is invalid or too old."""
@@ -50,18 +55,19 @@ def sglang_version(text: str | None) -> SGLangVersion:
     return SGLangVersion((text or VERSION).removeprefix("v"), (major, minor, patch))
 
 
-def old_share(version: SGLangVersion, memory_mib: int, devices: int) -> str | None:
+def old_share(version: SGLangVersion, memory_mib: int, devices: int, *, attn_dp: int = 1) -> str | None:
     """Return the default share of a version before 0.5.3, as a decimal; None for later ones.
 
-    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875.
+    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875. DP attention
+    leaves 4 GiB more from 0.4.9 on.
 
-    Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9. Drafters, DP attention and vision
-    models, which leave more, are not counted.
+    Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9. Drafters and vision models, which
+    leave more, are not counted.
     """
     if version.number >= _RULE_OF_MIB:
         return None
     if version.number >= _RULE_OF_GIB:
-        return share(memory_mib, _left_mib(memory_mib, devices))
+        return share(memory_mib, _left_mib(memory_mib, devices) + (4096 if attn_dp > 1 else 0))
     if version.number >= (0, 4, 6) and memory_mib > _LARGEST_OLD:
         return share(memory_mib, 13 * 1024)
     column = 2 if version.number >= (0, 4, 3) else 1
