@@ -259,7 +259,7 @@ def test_the_command_has_the_versions_own_options(version: str, flags: list[str]
     ],
 )
 def test_dp_attention_leaves_more_outside_the_share(version: str, share: float) -> None:
-    device = dataclasses.replace(gpu("h200"), memory=143769 * 2**20)
+    device = dataclasses.replace(gpu("h200"), memory=(143769 - 500) * 2**20)  # nvidia-smi shows 500 MiB more
     asked = dataclasses.replace(request(DEEPSEEK, engine="sglang", attn_dp=8), gpu=device)
     resolved = resolve(asked.with_engine_args(engine_version=version))
     assert resolved.share

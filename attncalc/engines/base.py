@@ -70,6 +70,7 @@ class EngineArgs:
         gpus: identical GPUs over which llama.cpp distributes whole layers.
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
+        vision_params: parameters of the model's vision tower.
     """
 
     kv_dtype: DType
@@ -112,6 +113,7 @@ class EngineArgs:
     gpus: int = 1
     model_type: str | None = None
     attentions: frozenset[str] = frozenset()
+    vision_params: int = 0
 
     @property
     def given(self) -> frozenset[str]:
@@ -133,7 +135,7 @@ class EngineArgs:
 _NOT_OPTIONS = frozenset(
     {
         *("tp", "source", "max_model_len", "device_memory", "device"),
-        *("n_kv_heads", "model_type", "attentions"),
+        *("n_kv_heads", "model_type", "attentions", "vision_params"),
     }
 )
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""

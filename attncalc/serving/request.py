@@ -32,7 +32,8 @@ DATA_PARALLEL_ENGINES = frozenset({"vllm", "sglang"})
 _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
-        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
+        *("model_type", "attentions", "vision_params"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -257,6 +258,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         max_model_len=workload.context,
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
+        vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
     )
     if request.gpu:
