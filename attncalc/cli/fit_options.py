@@ -127,7 +127,7 @@ class ServingOptions(Options):
         option(
             "--reserve",
             metavar="SIZE",
-            help="Memory for activations and CUDA graphs. Default: an estimate, which is shown.",
+            help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
         bytes_or_zero,
     ] = None

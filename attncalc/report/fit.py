@@ -115,7 +115,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
 
 
 def memory_bar(budget: MemoryBudget) -> Bar | None:
-    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
+    """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
@@ -123,7 +123,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         usable=int(budget.usable or 0),
         share=budget.share.text,
         weights=int(budget.weights.total),
-        reserve=(budget.reserve.low, budget.reserve.high),
+        runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
     )
 
@@ -172,7 +172,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
 
 
 def runtime_facts(result: FitResult) -> list[dict[str, Any]]:
-    """Return the parts of the reserve for JSON, in bytes; none if the reserve was given."""
+    """Return the parts of the runtime memory for JSON, in bytes; none if the whole was given."""
     if result.budget.reserve is None:
         return []
     runtime = result.budget.reserve.runtime
@@ -246,7 +246,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
+    runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
     batch, context = plural(workload.batch, "request"), count(workload.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
@@ -258,10 +258,10 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
             BYTES,
             "its parameters",
         ),
-        ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
+        ("reserve", runtime_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the runtime memory is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if it is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -342,7 +342,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and reserve need {short} more than is usable."
+        return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
     return f"{answer}: {needed}, {_free(result)} free."
 
@@ -480,7 +480,7 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
-    """Return the table that subtracts weights and reserve from one GPU's memory. The rest is for the cache."""
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is for the cache."""
     by_name, budget, resolved = {figure.name: figure for figure in figures}, result.budget, result.resolved
     rows = []
     if budget.share and resolved.gpu:
@@ -617,7 +617,7 @@ def _warnings(result: FitResult) -> list[str]:
     if result.refusal:
         return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
-        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+        return [f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."]
     return []
 
 
