@@ -104,7 +104,8 @@ context_len=262144, available_gpu_mem=3.79 GB
 # DeepSeek-V3 with DP attention on 8 H200 (sgl-project/sglang#6017): 161,488 tokens x 61 layers x 576 x 2 B = 10.57 GiB
 RANKS = """\
 [2025-05-09 14:58:20] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', dtype='auto', \
-kv_cache_dtype='auto', mem_fraction_static=0.845, tp_size=8, dp_size=8, ep_size=8, enable_dp_attention=True, context_length=8192)
+kv_cache_dtype='auto', mem_fraction_static=0.845, tp_size=8, dp_size=8, ep_size=8, enable_dp_attention=True, \
+context_length=8192)
 [2025-05-09 14:58:49 DP0 TP0] Load weight begin. avail mem=137.55 GB
 [2025-05-09 15:00:14 DP2 TP2] Load weight end. type=DeepseekV3ForCausalLM, dtype=torch.bfloat16, avail mem=31.87 GB, \
 mem usage=105.59 GB.
