@@ -154,6 +154,10 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
     assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text
+    # it is on the default screen, since it may change a decision
+    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT).out.split())
+    assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
+    assert "would give" not in ask(*FIT, "--dp", "8", "--enable-expert-parallel").out
 
 
 def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
