@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
+from .expert_parallel import has_experts
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .request import ResolvedRequest, resolve
 from .reserve import parse_share
@@ -68,7 +69,14 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     gpus = list(islice(_more_gpus(resolved), 1))
     if not (gpus or single or pairs):
         gpus = list(islice(_more_gpus_with_a_narrow_cache(resolved), 1))
-    changes = [*single, *pairs, *gpus, *_shorter_context(result), *_smaller_batch(result)]
+    changes = [
+        *single,
+        *pairs,
+        *_ranks_of_attention(resolved),
+        *gpus,
+        *_shorter_context(result),
+        *_smaller_batch(result),
+    ]
     return tuple(_fitting(changes, request))
 
 
@@ -161,6 +169,17 @@ _ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_s
 
 
 # Other changes
+
+
+def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
+    if resolved.engine == "sglang" and resolved.dp > 1 and has_experts(resolved.request.model):
+        tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
+        yield _Change(
+            "DP attention instead of replicas",
+            f"--tp {tp} --enable-dp-attention",
+            lambda request: dataclasses.replace(request, tp=tp, attn_dp=ranks, dp=1),
+        )
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
