@@ -26,6 +26,8 @@ TEXT: Schema = {
     "$comment": "is not one line of text",
 }
 MAX_LAYERS = 10_000
+MAX_KINDS = 256
+"""Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
 
@@ -260,6 +262,7 @@ def schema() -> Schema:
     kinds = {
         "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",
+        "maxProperties": MAX_KINDS,
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }
