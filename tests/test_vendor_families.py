@@ -274,3 +274,80 @@ def test_orion_is_llama_with_layer_norms() -> None:
     layer = grouped(5120, 40, 40, 128) + 3 * 5120 * 15_360 + 2 * 2 * 5120
     expected = 40 * layer + 2 * 84_608 * 5120 + 2 * 5120
     assert params(read(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
+
+
+# Draft models
+
+DRAFT: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 128_256,
+    "draft_vocab_size": 32_000,
+    "torch_dtype": "float16",
+}
+
+
+def test_an_eagle_3_draft_reads_three_layers_and_has_a_head_of_its_own() -> None:
+    """yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: its file has 850 MB in fp16."""
+    d = 4096
+    # attention reads 8,192 wide; three norms and the last one; fc of three layers; a head of 32,000 tokens
+    layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
+    expected = layer + d + 3 * d * d + 32_000 * d
+    spec = read(DRAFT)
+    assert params(spec).total == expected
+    assert 2 * expected == pytest.approx(850e6, rel=0.002)
+    # K and V of 8 heads * 128 in 2 B
+    assert kv_cache(spec, Workload.decode(1, 1000)).total == 1000 * 2 * 8 * 128 * 2
+    assert any("embedding" in note and "not counted" in note for note in spec.notes)
+
+
+def test_an_eagle_3_draft_may_have_more_layers_and_a_target_of_another_width() -> None:
+    d, target = 4096, 6144
+    first = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
+    second = grouped(d, 32, 8, 128) + 3 * d * 14_336 + 3 * d
+    assert params(read({**DRAFT, "num_hidden_layers": 2})).total == first + second + d + 3 * d * d + 32_000 * d
+    # fc reads the target's width, and the embedding is the draft's own
+    wider = first + d + 3 * target * d + 32_000 * d + 128_256 * d
+    assert params(read({**DRAFT, "target_hidden_size": target})).total == wider
+
+
+@pytest.mark.parametrize(
+    ("sizes", "published"),
+    [
+        ((4096, 14_336, 32, 8), 0.25e9),  # LLaMA3-Instruct 8B
+        ((8192, 28_672, 64, 8), 0.99e9),  # LLaMA3-Instruct 70B
+        ((4096, 11_008, 32, 32), 0.24e9),  # Vicuna 7B
+        ((5120, 13_824, 40, 40), 0.37e9),  # Vicuna 13B
+    ],
+)
+def test_an_eagle_draft_has_the_published_parameters(sizes: tuple[int, int, int, int], published: float) -> None:
+    """The table of EAGLE's README: https://github.com/SafeAILab/EAGLE."""
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    config = {key: value for key, value in DRAFT.items() if key != "draft_vocab_size"}
+    spec = read({**config, "architectures": ["EagleLlamaForCausalLM"], **dict(zip(names, sizes, strict=True))})
+    d, d_ff, heads, kv_heads = sizes
+    # no norm before attention and none at the end
+    assert params(spec).total == 2 * d * d + grouped(d, heads, kv_heads, 128) + 3 * d * d_ff + d
+    assert round(params(spec).total / 1e9, 2) * 1e9 == pytest.approx(published)
+
+
+def test_a_speculators_config_is_that_of_its_layer() -> None:
+    layer = {key: value for key, value in DRAFT.items() if key not in ("architectures", "draft_vocab_size")}
+    config = {
+        "model_type": "speculator_model",
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": 32_000,
+        "transformer_layer_config": layer,
+    }
+    assert params(read(config)).total == params(read(DRAFT)).total
+
+
+def test_a_draft_of_other_layers_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
+        read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
