@@ -176,11 +176,13 @@ class Head(NamedTuple):
         kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
         tied: an lm head that uses the embedding's matrix and adds no parameters.
         bias: an lm head with a bias.
+        ranks: data-parallel ranks of attention that divide an lm head of its own, beside tensor parallelism (SGLang).
     """
 
     kind: Literal["lm", "pooler"]
     tied: bool = False
     bias: bool = False
+    ranks: int = 1
 
 
 class Tower(NamedTuple):

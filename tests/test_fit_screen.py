@@ -111,7 +111,7 @@ def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None
     assert verdict.startswith("MAY NOT FIT: 1 request of 40,960 tokens needs 5.63 GiB, ")
     assert place == "Qwen3 8B on one NVIDIA GeForce RTX 4090, vLLM 0.33.0, cache in bf16"
     assert re.fullmatch(r"  \[█+▓*▒+░+\| +\]", bar)
-    assert re.fullmatch(r"  █ weights 15\.\d   ▓?▒ reserve .* to .*   ░ KV cache .* to .*   GiB", legend)
+    assert re.fullmatch(r"  █ weights 15\.\d   ▓?▒ runtime .* to .*   ░ KV cache .* to .*   GiB", legend)
     # 0.92 x 23.51 GiB = 21.63
     assert limits == "  of 21.6 GiB, 0.92 of the GPU's 23.5; 1.9 stay outside"
     assert empty == ""

@@ -1,4 +1,4 @@
-"""A bar of text: how weights, reserve and cache share the memory of a GPU.
+"""A bar of text: how weights, runtime memory and cache share the memory of a GPU.
 
 It is drawn with block characters; where an output's encoding has none, characters.py replaces them by ASCII.
 """
@@ -12,8 +12,8 @@ from ..units import GIB
 
 WIDTH = 60
 """Columns of a bar."""
-Kind = Literal["weights", "reserve", "range", "cache", "outside"]
-MARKS: dict[Kind, str] = {"weights": "█", "reserve": "▓", "range": "▒", "cache": "░", "outside": " "}
+Kind = Literal["weights", "runtime", "range", "cache", "outside"]
+MARKS: dict[Kind, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
 
 
 class Piece(NamedTuple):
@@ -34,7 +34,7 @@ class Bar(NamedTuple):
         usable: What the engine may use of it.
         share: That share as text: '0.92'.
         weights: The weights.
-        reserve: The least and the most that the engine keeps besides weights and cache.
+        runtime: The least and the most that the engine keeps besides weights and cache.
         cache: The least and the most that is left for the cache.
     """
 
@@ -42,16 +42,16 @@ class Bar(NamedTuple):
     usable: int
     share: str
     weights: int
-    reserve: tuple[int, int]
+    runtime: tuple[int, int]
     cache: tuple[int, int]
 
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
-        low, high = self.reserve
-        reserve = MARKS["reserve"] * (low > 0) + MARKS["range"] * (high > low)
+        low, high = self.runtime
+        marks = MARKS["runtime"] * (low > 0) + MARKS["range"] * (high > low)
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {_gib(self.weights)}   ")]
-        if reserve:
-            legend += [Piece(reserve, "reserve"), Piece(f" reserve {_range(low, high)}   ")]
+        if marks:
+            legend += [Piece(marks, "runtime"), Piece(f" runtime {_range(low, high)}   ")]
         legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {_range(*self.cache)}   GiB")]
         return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self._limits()),))
 
@@ -60,10 +60,10 @@ class Bar(NamedTuple):
 
         A bar of weights that exceed the memory is as long as they are: [####|#######].
         """
-        low, high = self.reserve
+        low, high = self.runtime
         ends: list[tuple[Kind, int]] = [
             ("weights", self.weights),
-            ("reserve", self.weights + low),
+            ("runtime", self.weights + low),
             ("range", self.weights + high),
             ("cache", self.usable),
         ]

@@ -16,7 +16,7 @@ _VERDICT_STYLES = {None: "bold", "fits": "bold green", "may_not_fit": "bold yell
 _BAR_STYLES: dict[Kind | None, str] = {
     None: "",
     "weights": "blue",
-    "reserve": "yellow",
+    "runtime": "yellow",
     "range": "yellow",
     "cache": "green",
     "outside": "",

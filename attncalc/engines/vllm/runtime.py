@@ -476,9 +476,11 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         "--max-num-batched-tokens": (facts.args.max_num_batched_tokens, facts.limits.tokens),
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
-    notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
     if not _is_measured(facts):
-        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
+        notes.append(
+            f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
+        )
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
@@ -489,7 +491,7 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         notes.insert(
             0,
             f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
-            "this GPU. The reserve depends on them.",
+            "this GPU. The runtime memory depends on them.",
         )
     return tuple(notes)
 
