@@ -313,7 +313,7 @@ def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
     ],
 )
 def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: dict[str, Any], longest: int) -> None:
-    config = {"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 4096, **scaling}
+    config = {"model_type": "llama", "hidden_size": 64, "max_position_embeddings": 4096, **scaling}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert load(path).max_context == longest
