@@ -70,7 +70,8 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
         return []
     if not checkpoint.by_dtype:
         return [
-            f"Weights as stored are the index's total: its {count(checkpoint.files)} safetensors files are missing."
+            f"Weights as stored are the index's total: the headers of its {count(checkpoint.files)} safetensors files "
+            "were not read."
         ]
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
