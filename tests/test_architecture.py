@@ -13,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "search", "units", "workload"}
-MODEL = BASE | {"attention", "mlp", "checkpoint", "quantization", "model"}
+MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},
-    "checkpoint": set[str](),
+    "ggml": set[str](),
+    "checkpoint": {"ggml"},
     "quantization": BASE,
     "model": BASE | {"attention", "mlp", "checkpoint", "quantization"},
     "hardware": BASE,

@@ -1,7 +1,7 @@
 """From a model's name or path to its ModelSpec.
 
-A model is a preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
-org/name on the Hugging Face hub.
+A model is a preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard input,
+or org/name on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
     """Return the model called `model`.
 
     Args:
-        model: A preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
-            org/name on the Hugging Face hub.
+        model: A preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard
+            input, or org/name on the Hugging Face hub.
         assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and note it.
 
     Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
     or field.
     """
-    return _read(os.fspath(model), assume_grouped).spec()
+    return _gguf_model(os.fspath(model)) or _read(os.fspath(model), assume_grouped).spec()
 
 
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
@@ -74,8 +74,20 @@ def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str
 
     The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
     """
+    if gguf := _gguf_model(os.fspath(model)):
+        return gguf, None
     model_file = _read(os.fspath(model), False)
     return model_file.spec(), model_file.config
+
+
+def _gguf_model(model: str) -> ModelSpec | None:
+    """Return the model of a GGUF file or of a folder with one; None if `model` leads to something else."""
+    if model in preset_names() or model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
+        return None
+    from .gguf import gguf_model, local_gguf, local_sources, model_name
+
+    path = local_gguf(model)
+    return None if path is None else gguf_model(local_sources(path), model_name(path.name))
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
@@ -117,6 +129,8 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
 
 def _parse_config(source: Source) -> dict[str, Any] | None:
     """Return the fields of a config.json, or None for a model file of attncalc's own, in YAML or in JSON."""
+    if source.content.startswith(b"GGUF"):
+        raise AttncalcError(f"{source.file}: a GGUF file can only be read from a disk", "give the path of the file")
     if len(source.content) > LIMIT:
         raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
     if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
