@@ -41,7 +41,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
     )
     return ModelSpec(
         name=name,
-        title=top["title"],
+        title=top.get("title", name),
         stacks=tuple(stacks),
         vocab_size=top.get("vocab_size"),
         token_types=top.get("token_types"),
@@ -53,7 +53,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
             *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
             *matrices_from_shapes(top.get("first_matrices", {}), "first"),
         ),
-        sources=tuple(top["sources"]),
+        sources=tuple(top.get("sources", ())),
         notes=tuple(top.get("notes", ())),
         assumed=top.get("assumed", ""),
         model_type=top.get("model_type"),

@@ -145,10 +145,10 @@ _SCHEME_KEYS: dict[str, Schema] = {
 }
 
 _MODEL_KEYS: dict[str, Schema] = {
-    "title": _key(TEXT, "name of the model for people"),
+    "title": _key(TEXT, "name of the model for people", "the file's name"),
     "sources": _key(
         {"type": "array", "minItems": 1, "items": TEXT},
-        "sources of the facts: a paper and its table, a config, a source file",
+        "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
     ),
     "notes": _key(
         {"type": "array", "items": TEXT},
@@ -302,7 +302,7 @@ def schema() -> Schema:
         "title": "attncalc model",
         "description": "A model file of attncalc. Top-level keys describe the decoder, or the only stack.",
         "type": "object",
-        "required": ["title", "sources", "d_model", "n_layers", "norm"],
+        "required": ["d_model", "n_layers", "norm"],
         "additionalProperties": False,
         "properties": {**_MODEL_KEYS, **of_stack, "encoder": encoder},
     }
