@@ -27,10 +27,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
+from attncalc.config.folder import LocalFile
 from attncalc.config.gguf import gguf_model, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
 from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
-from attncalc.config.gguf.source import FIRST_READ, LIMIT, LocalFile
+from attncalc.config.gguf.source import FIRST_READ, LIMIT
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.ggml import GGML_TYPES, TYPES_BY_NAME
