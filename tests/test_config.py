@@ -326,7 +326,21 @@ def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
     ],
 )
 def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: dict[str, Any], longest: int) -> None:
-    config = {"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 4096, **scaling}
+    config = {"model_type": "llama", "hidden_size": 64, "max_position_embeddings": 4096, **scaling}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert load(path).max_context == longest
+
+
+def test_a_model_has_at_most_256_kinds_of_layers(tmp_path: Path) -> None:
+    """5,000 kinds took minutes."""
+    kinds = {f"k{i}": {"window": i + 1} for i in range(257)}
+    sizes = {"d_model": 64, "n_layers": 257, "n_heads": 4, "d_head": 16, "norm": "rmsnorm", "mlp": "gated", "d_ff": 128}
+    file = tmp_path / "m.json"
+    model = {"title": "x", "sources": ["s"], "vocab_size": 9, **sizes, "layer_kinds": kinds, "pattern": list(kinds)}
+    file.write_text(json.dumps(model))
+    with pytest.raises(AttncalcError, match="layer_kinds: has 257 entries, more than 256"):
+        load(file)
+    del kinds["k256"]
+    file.write_text(json.dumps({**model, "pattern": list(kinds)}))
+    assert {layers.name for layers in load(file).main.layers} == set(kinds)

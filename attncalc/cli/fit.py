@@ -57,10 +57,7 @@ def fit(
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
-    deployment = serving.with_defaults(texts).parsed()
-    deployment.pop("log", None)
-    if serving.gpu is not None:
-        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    deployment = _deployment(serving, texts, log)
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -92,6 +89,31 @@ def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -
     cache = None if given.kv_dtype == "auto" else given.kv_dtype  # what engines call their default
     own = log and given.dtype and is_dtype(given.dtype) and dtype(given.dtype).name == spec.dtype
     return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
+
+
+def _deployment(serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest."""
+    deployment = serving.with_defaults(texts).parsed()
+    deployment.pop("log", None)
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
+    if serving.gpu is not None:
+        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    return deployment
+
+
+def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
+    if deployment.get("engine") not in ("sglang", "all"):
+        raise AttncalcError(
+            f"--enable-dp-attention has no effect on engine {truncate(deployment.get('engine'))}",
+            "leave it out, or use --engine sglang",
+        )
+    if deployment.get("attn_dp"):
+        return {}
+    if not deployment.get("dp"):
+        raise AttncalcError("--enable-dp-attention needs --dp", "add --dp N, the number of ranks; or use --attn-dp N")
+    return {"attn_dp": deployment["dp"], "dp": 1}
 
 
 def _not_with_log(option: str) -> AttncalcError:
