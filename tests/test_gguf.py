@@ -731,7 +731,7 @@ def test_a_folder_with_several_models_is_an_error(tmp_path: Path) -> None:
 
 def test_a_config_beside_the_files_goes_first(tmp_path: Path) -> None:
     small_llama(tmp_path / "m.gguf")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}))
     assert load(tmp_path).model_type == "gpt2"
 
 
