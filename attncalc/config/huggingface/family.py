@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import AttncalcError, did_you_mean
+from ...errors import AttncalcError
 from ...units import truncate
 from ..data_files import folder_content
+from .architectures import model_type_of_class
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
-TIP = "'attncalc presets families' lists what is supported; --assume-grouped reads it as plain grouped attention"
+TIP = "'attncalc presets families' lists what is supported"
 RULE_KEYS = (
     "like",  # the family whose rules this one starts from
     "class",  # the model_type of transformers whose config class this one is, if it has another name
@@ -39,8 +41,14 @@ ADDED = ("require", "ignored", "note")
 """Rules of a model with a vision or audio tower that come in addition to those of its language model."""
 ASSUMED = "assumed"
 """The entry with the rules of --assume-grouped, which is not a family."""
+BASES = (ASSUMED, "remote")
+"""Entries with `fields` that are no families."""
 LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
+
+
+class UnsupportedModelTypeError(AttncalcError):
+    """A config of a model_type that no family has; --assume-grouped may read it."""
 
 
 class Family(NamedTuple):
@@ -52,6 +60,7 @@ class Family(NamedTuple):
         fields: The fields of the language model.
         assumed: Whether the rules are those of --assume-grouped.
         encoder_fields: The fields of the encoder, if it has a config of its own (T5Gemma).
+        is_whole: Whether the fields are at the top level of the config, and not in a text_config.
     """
 
     name: str
@@ -59,20 +68,29 @@ class Family(NamedTuple):
     fields: Fields
     assumed: bool = False
     encoder_fields: Fields | None = None
+    is_whole: bool = True
 
 
 def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family:
     """Return the family of a config's language model. Raises AttncalcError if its model_type is not supported."""
-    name = config.get("model_type")
-    if assume_grouped and not (isinstance(name, str) and name in supported_model_types()):
+    name = model_type_of(config)
+    if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
-    if not isinstance(name, str):
-        raise AttncalcError("model_type is missing", f"a config.json of transformers names its model_type; {TIP}")
+    if name is None:
+        raise UnsupportedModelTypeError("model_type is missing", f"a config.json names its model_type; {TIP}")
     rules = _rules_of_class(_supported_rules(name, "model_type"), config)
     if rules.get("part"):
         raise AttncalcError(f"model_type {name} is a part of another model", "give the whole model's config.json")
     fields = Fields(config, _class_of(name, rules))
     return _inner_family(name, rules, fields) if "text" in rules else Family(name, rules, fields)
+
+
+def model_type_of(config: Mapping[str, Any]) -> str | None:
+    """Return a config's model_type, or else that of the class in `architectures`; None if neither is known."""
+    name = config.get("model_type")
+    if name is None:
+        return model_type_of_class(architecture(config), {*families(), *config_classes()})
+    return name if isinstance(name, str) else None
 
 
 def supported_model_types() -> list[str]:
@@ -115,9 +133,9 @@ def _rules(name: str) -> dict[str, Any] | None:
     """Return one family's rules, or None if there is no such family.
 
     An entry that is no class of transformers, and has neither `class` nor `fields`, is only a base for other families
-    (`like`).
+    (`like`), and so is one in BASES.
     """
-    if name not in _tables() or name == ASSUMED:
+    if name not in _tables() or name in BASES:
         return None
     rules = _merged(name)
     return rules if {"class", "fields"} & rules.keys() or config_class(name) else None
@@ -145,11 +163,38 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
     """Return the rules of the model_type that a field gives. Raises AttncalcError if it is not supported."""
     rules = _rules(name)
     if rules is None:
-        hint = "" if config_class(name) else did_you_mean(name, families())
-        raise AttncalcError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
+        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", _near_name(name) + TIP)
     if "unsupported" in rules:
-        raise AttncalcError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
+        raise UnsupportedModelTypeError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
     return rules
+
+
+def _near_name(name: str) -> str:
+    """Return "did you mean 'qwen3_moe'? " for 'qwen3-moe' or 'qwen3_meo', or '' if no family's name is that near.
+
+    The names may differ in separators, or in one letter that is wrong, missing or in the wrong place. Digits must be
+    equal: a config of 'minimax_m3' is none of 'minimax_m2'.
+    """
+    import difflib  # imported here, so that only a wrong name pays for it
+
+    if config_class(name):
+        return ""
+    bare = _bare(name)
+    for known in difflib.get_close_matches(bare, sorted({_bare(other): None for other in families()}), n=3, cutoff=0.8):
+        digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
+        letters = [sorted(c for c in word if c.isalpha()) for word in (bare, known)]
+        if digits[0] == digits[1] and abs(len(bare) - len(known)) <= 1 and _differing(*letters) <= 1:
+            return f"did you mean '{next(other for other in sorted(families()) if _bare(other) == known)}'? "
+    return ""
+
+
+def _bare(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _differing(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many letters of the longer word the other one lacks."""
+    return max(sum((Counter(a) - Counter(b)).values()) for a, b in ((first, second), (second, first)))
 
 
 def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +234,8 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     fields_of_text = as_list(rules["text"])
     field = next((field for field in fields_of_text if field in outer.given), fields_of_text[0])
     inner_config = outer.given.get(field)
-    if inner_config is None and rules.get("flat"):
+    is_flat = inner_config is None and bool(rules.get("flat"))
+    if is_flat:
         inner_config = {key: value for key, value in outer.given.items() if key != "model_type"}
     if not isinstance(inner_config, Mapping):
         raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
@@ -200,7 +246,7 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     if "text" in inner_rules:
         inner = _inner_family(inner_name, inner_rules, fields)
     else:
-        inner = Family(inner_name, inner_rules, fields)
+        inner = Family(inner_name, inner_rules, fields, is_whole=is_flat)
     outer_rules = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat", "text_defaults")}
     added = {key: [*as_list(inner.rules.get(key)), *as_list(outer_rules.get(key))] for key in ADDED}
     combined = {**inner.rules, **outer_rules, **added}
