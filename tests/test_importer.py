@@ -182,7 +182,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "heads that do not divide": ({"num_key_value_heads": 3}, "n_kv_heads: 3 does not divide n_heads 8"),
     "nothing for a size": ({"hidden_size": None}, "one of head_dim, hidden_size is missing"),
     "a dtype that is not one": ({"torch_dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn' is not supported"),
-    "a wrapper without its language side": ({"model_type": "llava"}, "text_config is missing"),
+    "a wrapper without its language side": ({"model_type": "paligemma"}, "text_config is missing"),
     "a language side of another class than the wrapper's": (
         {"model_type": "qwen2_5_vl", "text_config": {"model_type": "llama"}},
         "text_config.model_type 'llama': the class of qwen2_5_vl makes it a qwen2_5_vl_text",

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent / "families"
 TIP = "'attncalc presets families' lists what is supported"
 RULE_KEYS = (
     "like",  # the family whose rules this one starts from
+    "class",  # the model_type of transformers whose config class this one is, if it has another name
     "fields",  # defaults and names of a config class that transformers does not have, or does not fully declare
     "kind",  # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
     "kinds",  # {name of a kind: the rules of its layers}
@@ -26,7 +27,7 @@ RULE_KEYS = (
     "heads",  # {ending of a class in `architectures`: the rules that the class changes}
     "variants",  # {ending of a class in `architectures`: the family that it is read as}
     "encoder",  # the rules in which the encoder differs; `config` names the field with its own config
-    "text",  # the field with the config of the language model, in a model with a vision or audio tower
+    "text",  # the field with the config of the language model, in a model with a vision or audio tower; or several
     "text_defaults",  # the fields that the outer class adds to that config
     "flat",  # true if the fields of the language model may also be at the top level
     "note",  # notes for the reader of the figures
@@ -132,13 +133,13 @@ def as_list(value: Any) -> list[Any]:
 def _rules(name: str) -> dict[str, Any] | None:
     """Return one family's rules, or None if there is no such family.
 
-    An entry that is neither a class of transformers nor has `fields` is only a base for other families (`like`), and
-    so is one in BASES.
+    An entry that is no class of transformers, and has neither `class` nor `fields`, is only a base for other families
+    (`like`), and so is one in BASES.
     """
     if name not in _tables() or name in BASES:
         return None
     rules = _merged(name)
-    return rules if "fields" in rules or config_class(name) else None
+    return rules if {"class", "fields"} & rules.keys() or config_class(name) else None
 
 
 @cache
@@ -211,14 +212,15 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
 def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
     """Return transformers' config class with the family's `fields`.
 
-    `fields` declares the defaults and names of a class that transformers does not have, or names that the class
-    accepts beside those of its attribute_map.
+    `fields` declares the defaults, names and inner configs of a class that transformers does not have, or names that
+    the class accepts beside those of its attribute_map.
     """
-    known = config_class(name) or UNKNOWN_CLASS
+    known = config_class(rules.get("class", name)) or UNKNOWN_CLASS
     declared = rules.get("fields") or {}
     return known._replace(
         defaults={**known.defaults, **declared.get("defaults", {})},
         attribute_map={**known.attribute_map, **declared.get("attribute_map", {})},
+        sub_configs={**known.sub_configs, **declared.get("sub_configs", {})},
     )
 
 
@@ -230,7 +232,8 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
 
     Its rules are those of the inner model_type; the outer model's rules replace some of them, and add to ADDED.
     """
-    field = rules["text"]
+    fields_of_text = as_list(rules["text"])
+    field = next((field for field in fields_of_text if field in outer.given), fields_of_text[0])
     inner_config = outer.given.get(field)
     is_flat = inner_config is None and bool(rules.get("flat"))
     if is_flat:

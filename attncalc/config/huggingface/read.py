@@ -287,8 +287,10 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
     fields = family.fields
     found = _released(fields)
     model_type = str(fields.given.get("model_type") or family.name)
+    found_towers = list(towers(fields))
     keys = {
-        "towers": {tower.name: [tower.params, tower.split] for tower in towers(fields)},
+        "towers": {tower.name: [tower.params, tower.split] for tower in found_towers},
+        "tower_items": {tower.name: tower.item._asdict() for tower in found_towers if tower.item},
         "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, fields)},
     }
     return {**(dict(to_keys(found)) if found else {}), **{key: value for key, value in keys.items() if value}}
