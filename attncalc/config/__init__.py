@@ -17,7 +17,7 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
-from .presets import compiled_preset, preset_names, preset_text
+from .presets import compiled_preset, preset_names, preset_of, preset_text
 
 LIMIT = 1 << 22
 """Bytes that a model file may have; the longest config.json has some tens of thousands."""
@@ -176,11 +176,11 @@ def _locate(model: str) -> _Source:
         if sys.stdin is None:
             raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
         return _Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
-    preset = compiled_preset(model)
+    preset = _preset(model)
     if preset is not None:
-        return _Source(model, f"{model}.yaml", preset=preset)
-    if model in preset_names():
-        return _Source(model, f"{model}.yaml", preset_text(model).encode())
+        data = compiled_preset(preset)
+        content = b"" if data is not None else preset_text(preset).encode()
+        return _Source(preset, f"{preset}.yaml", content, preset=data)
     path, name = _path_and_name(model)
     try:
         with path.open("rb") as file:
@@ -191,6 +191,13 @@ def _locate(model: str) -> _Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset(model: str) -> str | None:
+    """Return the preset that `model` means; None if there is none. A file or folder hides a repository's preset."""
+    if model in preset_names():
+        return model
+    return None if os.path.exists(model) else preset_of(model)
 
 
 def _path_and_name(model: str) -> tuple[Path, str]:
