@@ -185,6 +185,28 @@ class Head(NamedTuple):
     ranks: int = 1
 
 
+class TowerItem(NamedTuple):
+    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts.
+
+    Attributes:
+        tokens: the language model's tokens of one item.
+        positions: the tower's patches or frames of one item.
+        values: values of one position in the tower's input: 3 x 14 x 14 pixels.
+        d_model: width of the tower.
+        d_inside: elements per position of the largest tensors inside one of its layers: of attention, or of the MLP.
+        d_output: elements of the output per token of the language model.
+        repeats: how many times as large as this a video may be; the context limits it.
+    """
+
+    tokens: int
+    positions: int
+    values: int
+    d_model: int
+    d_inside: int
+    d_output: int
+    repeats: int = 1
+
+
 class Tower(NamedTuple):
     """A vision or audio tower with its projector, which serving engines load with the language model.
 
@@ -192,11 +214,13 @@ class Tower(NamedTuple):
         name: 'vision'.
         params: its parameters.
         split: the parameters that tensor parallelism divides; the others are on every device.
+        item: the largest item that it encodes; None if unknown.
     """
 
     name: str
     params: int
     split: int
+    item: TowerItem | None = None
 
 
 class RopeTable(NamedTuple):

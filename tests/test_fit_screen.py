@@ -17,7 +17,7 @@ from attncalc import AttncalcError, Workload, load, preset_names
 from attncalc.config.gpus import gpu
 from attncalc.engines import ENGINES
 from attncalc.report import markdown, terminal, text
-from attncalc.report.bar import Bar, printable
+from attncalc.report.bar import Bar
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report
 from attncalc.report.report import Report
@@ -219,8 +219,6 @@ def test_the_bar_is_ascii_where_the_encoding_has_no_blocks(ask: Ask) -> None:
         screen = shell("attncalc fit qwen3-8b --gpu rtx-4090", PYTHONIOENCODING=encoding).stdout
         assert re.search(r"^  \[#+=*-+\.+\| +\]$", screen, re.MULTILINE)
         assert screen.isascii()
-    assert printable("█▓▒░", "cp437") == "█▓▒░" == printable("█▓▒░", None)
-    assert printable("█", "no such encoding") == "#"
 
 
 def test_markdown_has_the_bar_and_the_command_as_code() -> None:

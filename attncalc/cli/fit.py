@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config.hub import parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.request import FitRequest
@@ -148,6 +149,9 @@ def _served_model(name: str, spec: ModelSpec) -> str | None:
     path = Path(name)
     if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
         return None
+    repository = None if path.exists() else parse_repository(name)
+    if repository:
+        return repository.name
     return str(path.parent) if path.name == "config.json" else name
 
 

@@ -1,6 +1,6 @@
 """A bar of text: how weights, runtime memory and cache share the memory of a GPU.
 
-It is drawn with block characters. `printable` replaces them by ASCII where an output's encoding has none.
+It is drawn with block characters; where an output's encoding has none, characters.py replaces them by ASCII.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ WIDTH = 60
 """Columns of a bar."""
 Kind = Literal["weights", "runtime", "range", "cache", "outside"]
 MARKS: dict[Kind, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
-_ASCII = str.maketrans({"█": "#", "▓": "=", "▒": "-", "░": "."})
 
 
 class Piece(NamedTuple):
@@ -85,15 +84,6 @@ class Bar(NamedTuple):
         return (
             f"of {_gib(self.usable)} GiB, {self.share} of the GPU's {_gib(self.memory)}; {_gib(outside)} stay outside"
         )
-
-
-def printable(text: str, encoding: str | None) -> str:
-    """Return the text with ASCII in place of block characters if the encoding lacks them (ascii, cp1252)."""
-    try:
-        text.encode(encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return text.translate(_ASCII)
-    return text
 
 
 def _gib(size: int) -> str:
