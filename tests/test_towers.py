@@ -28,6 +28,11 @@ TEXT: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {"model_type": "qwen2_5_vl_text", "hidden_size": 3584, "num_attention_heads": 28},
     "qwen3_vl": {"model_type": "qwen3_vl_text", "hidden_size": 4096},
     "glm4v": {"model_type": "glm4v_text", "hidden_size": 4096},
+    "mllama": {"model_type": "mllama_text_model", "hidden_size": 4096},
+    "lfm2": {"model_type": "lfm2", "hidden_size": 2048, "layer_types": ["conv", "full_attention"]},
+    "qwen2": {"model_type": "qwen2", "hidden_size": 4096},
+    "qwen3_5": {"model_type": "qwen3_5_text", "hidden_size": 1024},
+    "gemma3n": {"model_type": "gemma3n_text", "hidden_size": 2048, "num_kv_shared_layers": 0},
 }
 TEXT = {name: {"num_hidden_layers": 2, **config} for name, config in TEXT.items()}
 TEXT["qwen2_vl"]["num_key_value_heads"] = TEXT["qwen2_5_vl"]["num_key_value_heads"] = 4
@@ -78,6 +83,43 @@ CASES: dict[str, tuple[str, str, dict[str, Any], str, str, str, str]] = {
         *("glm4v", "glm4v", {"model_type": "glm4v_vision", "depth": 3}),
         *("vision_config", "glm4v", "Glm4vVisionConfig", "Glm4vVisionModel"),
     ),
+    "internvl": (
+        *("internvl", "llama", {"model_type": "internvl_vision", "num_hidden_layers": 3, "image_size": [448, 448]}),
+        *("vision_config", "internvl", "InternVLVisionConfig", "InternVLVisionModel"),
+    ),
+    "internvl with biases and norms of q and k": (
+        *("internvl", "llama"),
+        {"model_type": "internvl_vision", "num_hidden_layers": 3, "attention_bias": True, "use_qk_norm": True},
+        *("vision_config", "internvl", "InternVLVisionConfig", "InternVLVisionModel"),
+    ),
+    "mllama": (
+        *("mllama", "mllama", {"model_type": "mllama_vision_model", "num_hidden_layers": 3, "image_size": 560}),
+        *("vision_config", "mllama", "MllamaVisionConfig", "MllamaVisionModel"),
+    ),
+    "lfm2_vl": (
+        *("lfm2_vl", "lfm2", {"model_type": "siglip2_vision_model", "num_hidden_layers": 3, "vision_use_head": False}),
+        *("vision_config", "siglip2", "Siglip2VisionConfig", "Siglip2VisionModel"),
+    ),
+    "qwen2_audio": (
+        *("qwen2_audio", "qwen2", {"model_type": "qwen2_audio_encoder", "encoder_layers": 3}),
+        *("audio_config", "qwen2_audio", "Qwen2AudioEncoderConfig", "Qwen2AudioEncoder"),
+    ),
+    "voxtral": (
+        *("voxtral", "llama", {"model_type": "voxtral_encoder", "num_hidden_layers": 3}),
+        *("audio_config", "voxtral", "VoxtralEncoderConfig", "VoxtralEncoder"),
+    ),
+    "minicpmv4_6": (
+        *("minicpmv4_6", "qwen3_5", {"model_type": "minicpmv4_6_vision", "num_hidden_layers": 3}),
+        *("vision_config", "minicpmv4_6", "MiniCPMV4_6VisionConfig", "MiniCPMV4_6VisionModel"),
+    ),
+    "minicpmv4_7": (
+        *("minicpmv4_7", "qwen3_5", {"model_type": "minicpmv4_7_vision", "num_hidden_layers": 3}),
+        *("vision_config", "minicpmv4_7", "MiniCPMV4_7VisionConfig", "MiniCPMV4_7VisionModel"),
+    ),
+    "gemma3n audio": (
+        *("gemma3n", "gemma3n", {"model_type": "gemma3n_audio", "conf_num_hidden_layers": 3, "hidden_size": 1024}),
+        *("audio_config", "gemma3n", "Gemma3nAudioConfig", "Gemma3nAudioEncoder"),
+    ),
     "idefics3": (
         *("idefics3", "llama", {"model_type": "idefics3_vision", "image_size": 364, "patch_size": 14}),
         *("vision_config", "idefics3", "Idefics3VisionConfig", "Idefics3VisionTransformer"),
@@ -93,6 +135,20 @@ PROJECTORS = {
     "llama4": 4096 * 4096,
     "gemma4": 768 * 2304,
     "gemma4 audio": 1536 * 2304,
+    # a norm of four patches, 4 x 1024 -> 4096 -> 4096 with biases
+    "internvl": 8 * 1024 + 4 * 1024 * 4096 + 4096**2 + 2 * 4096,
+    "internvl with biases and norms of q and k": 8 * 1024 + 4 * 1024 * 4096 + 4096**2 + 2 * 4096,
+    "mllama": 7680 * 4096 + 4096,
+    # a norm of four patches, 4 x 768 -> 2560 -> 2048 with biases
+    "lfm2_vl": 8 * 768 + 4 * 768 * 2560 + 2560 + 2560 * 2048 + 2048,
+    "qwen2_audio": 1280 * 4096 + 4096,
+    # four frames of 1280 -> 4096 -> 4096
+    "voxtral": 4 * 1280 * 4096 + 4096**2,
+    # a norm of four patches, 4 x 768 -> 4 x 768 -> 1024 with biases
+    "minicpmv4_6": 8 * 768 + (4 * 768) ** 2 + 4 * 768 + 4 * 768 * 1024 + 1024,
+    "minicpmv4_7": 8 * 768 + (4 * 768) ** 2 + 4 * 768 + 4 * 768 * 1024 + 1024,
+    # an embedding of 128 tokens, its norm and that of the tower's outputs, 1024 -> 2048
+    "gemma3n audio": 128 * 1024 + 2 * 1024 + 1024 * 2048,
     # four patches of 768 -> 4096
     "idefics3": 4 * 1152 * 4096,
 }
