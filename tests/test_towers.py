@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec
+from attncalc import ModelSpec, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.model import Tower
@@ -209,6 +209,41 @@ def test_llama4_without_vision_config_has_the_tower_of_all_releases() -> None:
     config = {"model_type": "llama4", "text_config": TEXT["llama4"], "torch_dtype": "bfloat16"}
     (tower,) = build_model(convert_config(config, "config"), "config").towers
     assert tower.params == 850_960_896 + 4096 * 4096
+
+
+def test_gemma4_without_tower_configs_has_those_of_its_size() -> None:
+    """E2B and E4B have transformers' default towers, the larger models one of 27 layers and none for sound."""
+
+    def towers(width: int) -> dict[str, int]:
+        text = {**TEXT["gemma4"], "hidden_size": width}
+        config = {"model_type": "gemma4", "text_config": text, "torch_dtype": "bfloat16"}
+        return {tower.name: tower.params for tower in build_model(convert_config(config, "config"), "config").towers}
+
+    given = {name: tower_of(*CASES[case][:4]).params for name, case in (("vision", "gemma4"), ("audio", "gemma4 audio"))}
+    narrow, wide = towers(TEXT["gemma4"]["hidden_size"]), towers(5376)
+    assert set(narrow) == {"vision", "audio"}
+    assert narrow["vision"] > given["vision"] // 2
+    assert set(wide) == {"vision"}
+    assert wide["vision"] > 2 * narrow["vision"]
+
+
+def test_qwen3_5_without_vision_config_has_the_class_s_tower() -> None:
+    outer = {"model_type": "qwen3_5", "text_config": TEXT["qwen3_5"], "torch_dtype": "bfloat16"}
+    left_out = build_model(convert_config(outer, "config"), "config").towers
+    given = {"model_type": "qwen3_5", "out_hidden_size": TEXT["qwen3_5"]["hidden_size"]}
+    assert left_out == build_model(convert_config({**outer, "vision_config": given}, "config"), "config").towers != ()
+
+
+def test_gemma3n_has_a_network_of_timm_and_an_embedder() -> None:
+    """timm 1.0's mobilenetv5_300m_enc has 294,126,912 parameters; E4B with it 7,849,978,192 as released.
+
+    The release has keys and values, 2,097,408 parameters with a norm, in 15 layers that do not read them.
+    """
+    parts = {"vision_config": {"model_type": "gemma3n_vision"}, "audio_config": {"model_type": "gemma3n_audio"}}
+    config = {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}, "torch_dtype": "bfloat16", **parts}
+    spec = build_model(convert_config(config, "config"), "config")
+    whole = int(params(spec).total) + sum(tower.params for tower in spec.towers)
+    assert whole + 15 * (2 * 2048 * 512 + 256) == 7_849_978_192
 
 
 def test_quantized_mistrals_divide_their_tower() -> None:

@@ -363,7 +363,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200 + _gaps(facts, version) // thousandth
     if not _is_measured(facts):
-        high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
+        high += 5000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -378,9 +378,10 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
 def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
     """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
 
-    The products of MLA's matrices are computed in the model's dtype or wider, so that each leaves a gap of its own
-    size or more in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not
-    the allocator's segments; a log of DeepSeek-R1 on 8 H200 has 7.2 GiB, and 2.9 while it loaded.
+    The products of MLA's matrices are computed in the model's dtype or wider, so that each could leave a gap of its own
+    size in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not the
+    segments. This is a bound and not an explanation: the only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's
+    allocator, given the same tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
     """
     if not version.absorbs_products or facts.weights_dtype not in (*_UNQUANTIZED, "fp8"):
         return 0
