@@ -193,6 +193,18 @@ def test_a_missing_size_is_an_error_if_the_config_has_another_name_for_it() -> N
     assert "rename num_layers to num_hidden_layers" in error.tip
 
 
+def test_a_size_that_the_class_derives_may_have_another_name() -> None:
+    """Without num_key_value_heads, LLaMA has as many KV heads as query heads: 8."""
+    assert params(read(num_key_value_heads=..., n_kv_heads=8)).total == params(read(num_key_value_heads=8)).total
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    assert "num_key_value_heads is missing, and n_kv_heads 2" in error_of({**config, "n_kv_heads": 2}).message
+
+
+def test_an_omitted_size_is_noted_if_only_a_layer_of_its_own_uses_it() -> None:
+    spec = read(num_hidden_layers=1, per_layer_config={"0": {"num_key_value_heads": 1}}, intermediate_size=...)
+    assert "The config omits intermediate_size; the defaults of transformers' llama are used." in spec.notes
+
+
 def test_the_language_model_inside_a_wrapper_may_rely_on_defaults() -> None:
     """LLaVA-1.5's text_config gives none of LLaMA 7B's sizes but the vocabulary's."""
     text = {"model_type": "llama", "vocab_size": 32064}
