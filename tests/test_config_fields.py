@@ -53,7 +53,7 @@ are the vendor's, it is the published number. The fields below made each an erro
 NOTES = {
     "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
     "Llama-4-Maverick-17B-128E": None,  # its use_qk_norm is the class's own, but this norm has no weights
-    "MiMo-V2-Flash": None,  # no layer reads its attention_chunk_size
+    "MiMo-V2-Flash": "Fields that transformers' mimo_v2_flash does not have are ignored: attention_chunk_size.",
     "GLM-5.2-NVFP4": None,  # its layer_types have an older name
     "EXAONE-4.5-33B": "text_config.model_type exaone4_5_text is read as exaone4.",
     "MiniCPM3-4B": "The config names no model_type; MiniCPM3ForCausalLM is read as minicpm3.",
@@ -85,6 +85,13 @@ def test_a_release_with_an_unusual_field_is_read(name: str) -> None:
     assert params(spec).total == RELEASES[name]["params"]
     expected = NOTES[name]
     assert expected in spec.notes if expected else not any("ignored" in note for note in spec.notes)
+
+
+def test_a_model_that_is_not_causal_has_no_cache() -> None:
+    """Embedding models: transformers' masks and vLLM's layers read is_causal whatever the class."""
+    causal, bidirectional = (spec_of({**LLAMA, "model_type": "qwen2", "is_causal": value}) for value in (True, False))
+    assert (causal.main.has_cache, bidirectional.main.has_cache) == (True, False)
+    assert params(causal).total == params(bidirectional).total
 
 
 def test_vendors_lists_of_layers_must_agree_with_the_class() -> None:
@@ -132,6 +139,7 @@ def test_a_field_that_only_other_classes_have_is_ignored_with_a_note(name: str, 
         {"head_dim": 8},
         {"sliding_window": None},
         {"sliding_window": 256},
+        {"attention_chunk_size": 256},
         {"sliding_window": 64, "use_sliding_window": False},
         {"layer_types": ["full_attention"] * 3},
         {"tokenizer_class": "LlamaTokenizer"},
