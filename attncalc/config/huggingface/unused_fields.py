@@ -145,20 +145,22 @@ def _has_own_code(fields: Fields) -> bool:
 
 def _engine_reads(name: str, value: Any, fields: Fields) -> bool:
     """Return whether an engine reads a field that the class does not have, and it may change a figure."""
-    if name not in READ_BY_ENGINES:
-        return False
+    return name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+
+
+def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
+    """Return whether one of READ_BY_ENGINES has a value that an engine would assume anyway, or is switched off."""
     if name in _HEAD_DIMS:
-        return bool(value != head_dim_of(fields))
-    if name == "attention_chunk_size" and fields.is_of_class("layer_types"):
-        return False
-    if name == "sliding_window" and fields.given.get("use_sliding_window") is False:
-        return False  # drafts of Qwen2.5-VL, whose class is LLaMA's, keep both fields
-    if name in ("sliding_window", "attention_chunk_size"):  # one that is as long as the context changes nothing
-        longest = fields["max_position_embeddings"]
-        return not (type(value) is int and type(longest) is int and value >= longest)
+        return bool(value == head_dim_of(fields))
     if name == "layer_types":
-        return not (isinstance(value, list) and set(map(str, value)) == {"full_attention"})
-    return True
+        return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
+    # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
+    is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
+    by_layer_types = name == "attention_chunk_size" and fields.is_of_class("layer_types")
+    longest = fields["max_position_embeddings"]
+    is_window = name in ("sliding_window", "attention_chunk_size")
+    is_long = is_window and type(value) is int and type(longest) is int and value >= longest
+    return is_off or by_layer_types or is_long
 
 
 @cache
