@@ -95,6 +95,8 @@ def _deployment(serving: f.ServingOptions, texts: dict[str, str], log: StartupLo
     """Return where the model runs, as fields of FitRequest."""
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("log", None)
+    if texts.get("enable_expert_parallel"):
+        deployment["enable_expert_parallel"] = True
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if serving.gpu is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ..engines.base import EngineArgs
 from ..engines.sglang.versions import sglang_version
 from ..units import DType
 from .expert_parallel import has_experts
@@ -18,6 +20,16 @@ _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PER_HEAD = {"int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 _VLLM_CACHE_DTYPES = {**_TORCH_NAMES, **_PER_HEAD, "fp8": "fp8", "fp4": "nvfp4"}
 _SGLANG_CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
+_PREDICT_TOKENS = frozenset(
+    {
+        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2"),
+        *("longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        *("qwen3_5_text", "qwen3_5_moe_text", "step3p5"),
+    }
+)
+"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+DRAFT_MODEL = "DRAFT_MODEL"
+"""Stands for a draft model, whose name is unknown."""
 _GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
 
 
@@ -53,12 +65,7 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_VLLM_CACHE_DTYPES, args.kv_dtype))
+    yield from _dtypes(resolved, _VLLM_CACHE_DTYPES)
     yield from ("--max-model-len", int(resolved.workload.context))
     yield from _option("--tensor-parallel-size", args.tp, 1)
     yield from _option("--pipeline-parallel-size", args.pp, 1)
@@ -82,17 +89,25 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
+    yield from _vllm_drafts(args)
+
+
+def _vllm_drafts(args: EngineArgs) -> Flags:
+    """Yield vLLM's --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
+    if not (args.speculative_layers or args.speculative_tokens):
+        return
+    config: dict[str, str | int] = {"method": "ngram"}
+    if args.speculative_layers:
+        config = {"method": "mtp"} if args.model_type in _PREDICT_TOKENS else {"model": DRAFT_MODEL}
+    if args.speculative_tokens:
+        config["num_speculative_tokens"] = args.speculative_tokens
+    yield from ("--speculative-config", json.dumps(config))
 
 
 def _sglang(resolved: ResolvedRequest) -> Flags:
     request, args = resolved.request, resolved.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_SGLANG_CACHE_DTYPES, args.kv_dtype))
+    yield from _dtypes(resolved, _SGLANG_CACHE_DTYPES)
     yield from ("--context-length", int(resolved.workload.context))
     yield from _option("--tp-size", args.tp, 1)
     yield from _option("--pp-size", args.pp, 1)
@@ -114,6 +129,24 @@ def _sglang(resolved: ResolvedRequest) -> Flags:
         yield "--disable-radix-cache"
     if args.disable_hybrid_swa_memory:
         yield "--disable-hybrid-swa-memory"
+    yield from _sglang_drafts(args)
+
+
+def _sglang_drafts(args: EngineArgs) -> Flags:
+    """Yield SGLang's options of a drafter; with one candidate per step there is a step for each draft but the last."""
+    drafts = args.speculative_tokens
+    if not (args.speculative_layers or drafts):
+        return
+    if not args.speculative_layers:
+        yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
+        return
+    if args.model_type in _PREDICT_TOKENS:
+        yield from ("--speculative-algorithm", "NEXTN")
+    else:
+        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
+    if drafts:
+        yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
+        yield from ("--speculative-num-draft-tokens", drafts)
 
 
 def _llamacpp(resolved: ResolvedRequest) -> Flags:
@@ -125,6 +158,7 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     if resolved.gpu is not None:
         yield from ("-ngl", 999)  # all layers, in every version
     yield from _option("-ub", args.ubatch)
+    yield from _option("--flash-attn", args.flash_attn)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
         name = (cache or args.kv_dtype).name
         yield from _option(option, _GGUF_NAMES.get(name, name).lower(), "f16")
@@ -132,6 +166,17 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
+    """Yield the dtypes that were asked for, as vLLM and SGLang name them."""
+    workload, args = resolved.request.workload, resolved.args
+    if workload.dtype is not None:
+        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
+    if _quantizes(resolved):
+        yield from ("--quantization", "fp8")
+    if workload.kv_dtype is not None and args.kv_dtype != args.dtype:
+        yield from ("--kv-cache-dtype", _named(cache_dtypes, args.kv_dtype))
 
 
 def _gguf_file(resolved: ResolvedRequest) -> str:
