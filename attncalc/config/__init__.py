@@ -116,13 +116,33 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
 
         document = parse_document(source.content, source.file)
     else:
-        from .huggingface import convert_config
-
-        config = _with_quantization_beside(config, source.beside)
-        title = "" if source.file == "<stdin>" else source.name
-        document = convert_config(config, source.file, title=title, assume_grouped=assume_grouped)
+        document, config = _document_of_config(config, source, assume_grouped)
     check(document)
     return _ModelFile(source.name, document, config, source.folder)
+
+
+def _document_of_config(
+    config: dict[str, Any], source: Source, assume_grouped: bool
+) -> tuple[Document, dict[str, Any]]:
+    """Return the model file of a config.json or params.json, and the fields of the config.json.
+
+    Raises AttncalcError if it is neither.
+    """
+    from .huggingface import convert_config
+    from .layouts import reject_other_layout
+    from .params_json import is_params_json, to_config
+
+    reject_other_layout(config, source.file)
+    config = _with_quantization_beside(config, source.beside)
+    title = "" if source.file == "<stdin>" else source.name
+    if not is_params_json(config):
+        return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
+    config, notes = to_config(config, source.file)
+    document = convert_config(config, source.file, title=title)
+    document.data["sources"] = [text.replace("config.json", "params.json", 1) for text in document.data["sources"]]
+    if notes:
+        document.data["notes"] = [*notes, *document.data.get("notes", ())]
+    return document, config
 
 
 def _parse_config(source: Source) -> dict[str, Any] | None:
@@ -132,6 +152,9 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
     if len(source.content) > LIMIT:
         raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
     if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        from .layouts import reject_list
+
+        reject_list(source.content, source.file)
         return None
     from .parse_json import parse_object
 
