@@ -17,7 +17,7 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
-from .presets import compiled_preset, preset_names, preset_text
+from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 
 if TYPE_CHECKING:
@@ -187,11 +187,11 @@ def _locate(model: str) -> Source:
         if sys.stdin is None:
             raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
         return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
-    preset = compiled_preset(model)
+    preset = _preset(model)
     if preset is not None:
-        return Source(model, f"{model}.yaml", preset=preset)
-    if model in preset_names():
-        return Source(model, f"{model}.yaml", preset_text(model).encode())
+        data = compiled_preset(preset)
+        content = b"" if data is not None else preset_text(preset).encode()
+        return Source(preset, f"{preset}.yaml", content, preset=data)
     if gguf := _gguf_source(model):
         return gguf
     found = _path_and_name(model)
@@ -209,6 +209,13 @@ def _locate(model: str) -> Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset(model: str) -> str | None:
+    """Return the preset that `model` means; None if there is none. A file or folder hides a repository's preset."""
+    if model in preset_names():
+        return model
+    return None if os.path.exists(model) else preset_of(model)
 
 
 def _gguf_source(model: str) -> Source | None:

@@ -23,8 +23,8 @@ from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import RooflineSection, roofline_section
-from .text import WIDTH, wrapped
-from .users import described, shared, user_figures, users_section
+from .text import WIDTH, render, wrapped
+from .users import described, in_short, shared, user_figures, users_section
 
 GIVEN = "as given"
 WEIGHT_PARTS = {
@@ -45,6 +45,8 @@ SHOWN_FROM = GIB // 200
 ESTIMATED = "an estimate: --reserve replaces it"
 _WIDEST_CHANGE = 62
 """Columns of the options in the table of changes."""
+ROWS = 23
+"""Rows of the default screen: those of a terminal of 24, less one for the prompt."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
@@ -70,7 +72,7 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
         tables += [limits_table(result, figures)] * (result.verdict != "fits")
         tables += per_user.tables
-    return Report(
+    report = Report(
         "fit",
         _heading(result),
         resolved.model.facts(),
@@ -86,6 +88,26 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         bar=memory_bar(result.budget),
         shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
     )
+    return report if full or roofline else _in_rows(report, result, changes, notes, bounds)
+
+
+def _in_rows(
+    report: Report, result: FitResult, changes: tuple[Suggestion, ...], notes: tuple[str, ...], bounds: RooflineSection
+) -> Report:
+    """Return the report without the changes that make it longer than the screen; --full and JSON have all.
+
+    The change with most options goes first. The first change stays, since its command is shown.
+    """
+    shown = list(changes)
+    while len(shown) > 1 and len(render(report).splitlines()) > ROWS:
+        shown.remove(max(reversed(shown[1:]), key=lambda change: len(change.flag)))
+        left_out = plural(len(changes) - len(shown), "change")
+        more = ("the budget", "blocks", "log lines", left_out)
+        report = report._replace(
+            tables=tuple(answer_tables(result, report.figures, tuple(shown))),
+            shown_notes=shown_notes(notes, bounds, full=False, roofline=False, more=more),
+        )
+    return report
 
 
 # The heading, the bar, and JSON's facts
@@ -260,14 +282,8 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ),
         ("reserve", runtime_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        (
-            "kv_memory_low",
-            "KV memory at least",
-            Quantity(budget.kv_memory_low),
-            BYTES,
-            "if the runtime memory is largest",
-        ),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if it is smallest"),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if runtime is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if runtime is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -439,9 +455,10 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    columns = [Column("change", "left"), Column("concurrent\nrequests" + f"\nper {_copy(result.resolved)}" * replicas)]
+    header = f"requests\nper {_copy(result.resolved)}" if replicas else "concurrent\nrequests"
+    columns = [Column("change", "left"), Column(header)]
     if result.request.traffic:
-        columns += [Column("average\nusers"), Column("users\nat worst")]
+        columns += [Column(f"users at\n{in_short(result.request.traffic)}"), Column("at\nworst")]
     rows = []
     for change in changes:
         numbers = [times(change.result.pool.concurrency, 2)]

@@ -131,7 +131,7 @@ class _Device(NamedTuple):
         return named(max(0, self.budget.room() - extra), name, meaning)
 
     def _extra_reserve(self, batch: int, context: int, end: End) -> int:
-        """Return the bytes that the reserve for `batch` sequences has beyond that for the requested ones.
+        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
 
         0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """

@@ -44,7 +44,7 @@ class LoggedExcess(NamedTuple):
 
     Attributes:
         size: Bytes on each GPU; negative if they took less.
-        devices: The number of GPUs of that start: with as many, the reserve has no range.
+        devices: The number of GPUs of that start: with as many, the runtime memory has no range.
     """
 
     size: int
