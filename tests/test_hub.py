@@ -24,6 +24,7 @@ from attncalc import AttncalcError, load
 from attncalc.config import download, remote
 from attncalc.config.gguf_files import gguf_file, quantizations
 from attncalc.config.hub import Repository, is_repo, parse_repository, with_revision
+from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX
 
 SECRET = "hf_a_token_that_may"
@@ -243,6 +244,25 @@ def test_a_cache_without_all_weights_has_those_of_the_index(tmp_path: Path) -> N
     stored = load("org/name").stored
     assert stored is not None
     assert (stored.size, stored.by_dtype) == (77, ())
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B", "https://hf.co/Qwen/Qwen3-8B/tree/main"]
+)
+def test_a_model_that_is_built_in_needs_no_network(ask: Ask, hub: LocalHub, name: str) -> None:
+    assert load(name).name == "qwen3-8b"
+    assert "vllm serve Qwen/Qwen3-8B " in " ".join(ask("fit", name, "--gpu", "h100-80gb", "-c", "512").out.split())
+    assert hub.requests == []
+
+
+def test_another_revision_of_a_model_that_is_built_in_is_fetched(hub: LocalHub) -> None:
+    hub.add("Qwen/Qwen3-8B", **{"config.json": CONFIG})
+    assert load("Qwen/Qwen3-8B@v2").main.n_layers == 3
+
+
+def test_the_first_repository_of_a_preset_is_that_preset() -> None:
+    for preset in presets():
+        assert all(preset_of(repository) == preset.name for repository in preset.repositories[:1])
 
 
 def test_a_folder_of_the_same_name_is_preferred_to_the_hub(ask: Ask, tmp_path: Path, hub: LocalHub) -> None:

@@ -189,9 +189,7 @@ def _locate(model: str) -> Source:
         return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
     preset = _preset(model)
     if preset is not None:
-        data = compiled_preset(preset)
-        content = b"" if data is not None else preset_text(preset).encode()
-        return Source(preset, f"{preset}.yaml", content, preset=data)
+        return _preset_source(preset)
     if gguf := _gguf_source(model):
         return gguf
     found = _path_and_name(model)
@@ -209,6 +207,12 @@ def _locate(model: str) -> Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset_source(preset: str) -> Source:
+    data = compiled_preset(preset)
+    content = b"" if data is not None else preset_text(preset).encode()
+    return Source(preset, f"{preset}.yaml", content, preset=data)
 
 
 def _preset(model: str) -> str | None:
@@ -250,7 +254,7 @@ def _repository_source(model: str) -> Source:
 
     Raises AttncalcError if `model` is not the name of a repository, or there is none.
     """
-    from .hub import is_address, parse_repository
+    from .hub import MAIN, is_address, parse_repository
 
     repository = parse_repository(model)
     if repository is None and is_address(model):
@@ -261,7 +265,8 @@ def _repository_source(model: str) -> Source:
     if repository is None:
         hint = did_you_mean(model, preset_names())
         raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
-    return repository_source(repository)
+    preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
+    return repository_source(repository) if preset is None else _preset_source(preset)
 
 
 def _model_file_in(folder: Path) -> Path:
