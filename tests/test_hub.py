@@ -21,7 +21,7 @@ from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
 from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
-from attncalc.config import download, remote
+from attncalc.config import download, load_with_config, remote
 from attncalc.config.gguf_files import gguf_file, quantizations
 from attncalc.config.hub import Repository, is_repo, parse_repository, with_revision
 from attncalc.config.presets import preset_of, presets
@@ -255,6 +255,12 @@ def test_a_model_that_is_built_in_needs_no_network(ask: Ask, hub: LocalHub, name
     assert hub.requests == []
 
 
+def test_a_comparison_with_transformers_reads_the_config_of_a_model_that_is_built_in(tmp_path: Path) -> None:
+    fill_cache(tmp_path / "home", "Qwen/Qwen3-8B")
+    model, config = load_with_config("Qwen/Qwen3-8B")
+    assert (model.main.n_layers, config) == (3, CONFIG)
+
+
 def test_another_revision_of_a_model_that_is_built_in_is_fetched(hub: LocalHub) -> None:
     hub.add("Qwen/Qwen3-8B", **{"config.json": CONFIG})
     assert load("Qwen/Qwen3-8B@v2").main.n_layers == 3
@@ -298,6 +304,12 @@ def test_fit_names_the_repository_in_its_command(ask: Ask, hub: LocalHub) -> Non
     for name in ("org/name", f"{hub.url}/org/name"):
         answer = ask("fit", name, "--gpu", "h100-80gb", "-c", "512")
         assert "vllm serve org/name " in " ".join(answer.out.split())
+
+
+def test_the_launch_command_has_the_revision(ask: Ask, hub: LocalHub) -> None:
+    for engine, option in (("vllm", "vllm serve org/name"), ("sglang", "--model-path org/name")):
+        screen = ask("fit", "org/name@v2", "--gpu", "h100-80gb", "-c", "512", "--engine", engine).out
+        assert f"{option} --revision v2 " in " ".join(screen.split())
 
 
 def test_the_header_of_one_file_gives_its_weights(hub: LocalHub) -> None:
@@ -831,3 +843,23 @@ def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(ask: Ask, hub: Loc
     text = ask("presets", "add", "org/gguf").out
     as_yaml, as_gguf = ask("kv", "-", "--json", stdin=text), ask("kv", "org/gguf", "--json")
     assert results(as_yaml)["kv_cache"] == results(as_gguf)["kv_cache"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("org/gguf", "-hf org/gguf "),
+        ("org/gguf:Q8_0", "-hf org/gguf:Q8_0 "),
+        ("org/gguf:m-Q8_0.gguf", "-hf org/gguf -hff m-Q8_0.gguf "),
+        ("{folder}", "-m {folder}/m.gguf "),
+        ("{folder}/m.gguf", "-m {folder}/m.gguf "),
+    ],
+)
+def test_llama_cpp_loads_the_gguf_file_that_was_read(
+    ask: Ask, hub: LocalHub, tmp_path: Path, name: str, options: str
+) -> None:
+    content = small_llama(tmp_path / "m.gguf").read_bytes()
+    hub.add("org/gguf", **{"m-Q8_0.gguf": content})
+    name, options = name.format(folder=tmp_path), options.format(folder=tmp_path)
+    answer = ask("fit", name, "--engine", "llamacpp", "--kv-memory", "1GiB", "-c", "64", "--json")
+    assert f"llama-server {options}" in json.loads(answer.out)["launch_command"]

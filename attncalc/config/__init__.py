@@ -75,10 +75,22 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
     """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
 
-    The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read.
+    Raises AttncalcError as `load` does.
     """
-    model_file = _read(os.fspath(model), False)
+    name = os.fspath(model)
+    model_file = _read(_config_of_repository(name) or name, False)
     return model_file.spec(), model_file.config
+
+
+def _config_of_repository(model: str) -> str | None:
+    """Return 'org/name:config.json' for a repository whose model is built in; None for anything else."""
+    from .hub import parse_repository
+
+    repository = None if os.path.exists(model) else parse_repository(model)
+    if repository is None or repository.file or preset_of(repository.name) is None:
+        return None
+    return str(repository._replace(file="config.json"))
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
