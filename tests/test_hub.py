@@ -134,6 +134,9 @@ def test_names_that_are_not_repositories(text: str) -> None:
         ("https://huggingface.co/org/name/blob/main/config.json", Repository("org/name", "main", "config.json")),
         ("https://huggingface.co/o/n/resolve/main/UD/m.gguf?download=true", Repository("o/n", "main", "UD/m.gguf")),
         ("hf://org/name", Repository("org/name")),
+        ("huggingface.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
+        ("HTTPS://HuggingFace.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
         ("unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
         ("org/name@v2:model-Q8_0.gguf", Repository("org/name", "v2", "model-Q8_0.gguf")),
     ],
@@ -816,6 +819,31 @@ def test_the_parts_of_a_gguf_model_on_the_hub_are_one_model(hub: LocalHub, tmp_p
     assert (model.name, model.stored) == ("m", local.stored)
     del hub.files["org/gguf"]["BF16/m-00002-of-00003.gguf"]
     assert "1 of its 3 files are missing, such as BF16/m-00002-of-00003.gguf" in failure("org/gguf").message
+
+
+def test_a_params_json_on_the_hub_is_read_with_its_weights(hub: LocalHub) -> None:
+    sizes = {"dim": 4096, "n_layers": 2, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8}
+    hub.add("org/raw", **{"params.json": {**sizes, "vocab_size": 32000}, "consolidated.safetensors": weights({"a": 5})})
+    model = load("org/raw")
+    assert (model.model_type, model.sources[0][:16]) == ("mistral", "its params.json,")
+    assert model.stored is not None
+    assert model.stored.size == 10
+
+
+def test_an_adapter_on_the_hub_names_its_base(hub: LocalHub) -> None:
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-8B"}
+    hub.add("org/lora", **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})})
+    error = failure("org/lora")
+    assert "org/lora/adapter_config.json: a LoRA adapter" in error.message
+    assert error.tip == "give the base model: attncalc kv Qwen/Qwen3-8B"
+
+
+def test_an_index_that_is_larger_than_all_answers_may_be_is_not_read(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", 1 << 20)
+    hub.files["org/name"][INDEX] = b"{" + bytes(2 << 20)
+    assert "answers with more than 1,0" in failure("org/name").message
 
 
 def test_weights_in_safetensors_go_before_gguf_files(hub: LocalHub) -> None:
