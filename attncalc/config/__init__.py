@@ -22,8 +22,8 @@ from .presets import compiled_preset, preset_names, preset_text
 LIMIT = 1 << 22
 """Bytes that a model file may have; the longest config.json has some tens of thousands."""
 
-QUANTIZATION_FILE = "hf_quant_config.json"
-"""The file in which NVIDIA's modelopt describes the quantization, beside the config.json."""
+QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
@@ -148,13 +148,20 @@ def _parse_config(source: _Source) -> dict[str, Any] | None:
 
 
 def _with_quantization_beside(config: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Return the config with the quantization of modelopt's hf_quant_config.json, if only that file has it.
+    """Return the config with the quantization of a file beside it, if only that file has it.
 
-    vLLM and SGLang read it too. Raises AttncalcError if it is not a JSON object.
+    vLLM and SGLang read these files too. Raises AttncalcError if one is not a JSON object.
     """
-    file = folder / QUANTIZATION_FILE if folder else None
-    if file is None or "quantization_config" in config or not file.is_file():
+    if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
+    for name, method in QUANTIZATION_FILES.items():
+        if (folder / name).is_file():
+            return {**config, "quantization_config": {"quant_method": method, **_json_file(folder / name)}}
+    return config
+
+
+def _json_file(file: Path) -> dict[str, Any]:
+    """Return the object in a file. Raises AttncalcError if it cannot be read."""
     from .parse_json import parse_object
 
     try:
@@ -166,8 +173,7 @@ def _with_quantization_beside(config: dict[str, Any], folder: Path | None) -> di
         ) from None
     if len(content) > LIMIT:
         raise AttncalcError(f"{truncate(file, 200)}: longer than {LIMIT:,} bytes", "fetch it again")
-    data = parse_object(content, truncate(file, 200), _JSON_TIP)
-    return {**config, "quantization_config": {"quant_method": "modelopt", **data}}
+    return parse_object(content, truncate(file, 200), _JSON_TIP)
 
 
 def _locate(model: str) -> _Source:

@@ -15,7 +15,7 @@ from .family import RULE_KEYS, Family, architecture, as_list, family_of
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
-from .quantized import Released, released, to_keys
+from .quantized import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
 from .towers import FIELDS as TOWERS
 from .towers import towers
@@ -48,6 +48,9 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
         if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
             data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
         data.update(_keys_of_engines(family))
+        if not _released(family.fields) and (scheme := scheme_in_name(f"{title} {data['title']}")):
+            data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+            data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
         unused = _unused_fields(family, data)
         if family.assumed:
             data["assumed"] = _assumption(family, unused)
@@ -264,6 +267,10 @@ def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
             yield str(text)
 
 
+def _unread_note(unread: str) -> str:
+    return f"The quantization of the weights is not read: {unread}. Sizes assume the dtype shown."
+
+
 def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """Yield the notes that do not depend on the family."""
     given = fields.outer_or_self.given
@@ -277,7 +284,7 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
         if main:
             yield f"{subject} are released in {main}."
         else:
-            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
+            yield _unread_note(found.unread)
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."
