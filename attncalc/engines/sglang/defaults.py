@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .cache_dtype import checkpoint_cache_dtype
 from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
 from .held_weights import extra_weights
 from .runtime import sglang_runtime
@@ -48,6 +49,6 @@ DEFAULTS = EngineDefaults(
     larger_shares=("0.8", "0.85", "0.88", "0.9", "0.92"),
     stage_sizes=stage_sizes,
     dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
-    reads_kv_dtype=True,
+    checkpoint_cache_dtype=checkpoint_cache_dtype,
     extra_weights=extra_weights,
 )

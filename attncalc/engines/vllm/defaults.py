@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
+from .cache_dtype import checkpoint_cache_dtype
 from .held_weights import extra_weights
 from .refusals import refusal
 from .runtime import runtime
@@ -61,6 +62,6 @@ DEFAULTS = EngineDefaults(
     checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,
     must_fit_one=True,
     dtype_of_fp32="bf16",  # _resolve_auto_dtype in config/model.py
-    reads_kv_dtype=True,
+    checkpoint_cache_dtype=checkpoint_cache_dtype,
     extra_weights=extra_weights,
 )
