@@ -14,7 +14,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, quantity
+from ..quantity import Quantity, quantity, summed
 from ..workload import Run, Workload
 from .common import Part, group_name, sum_named, sum_over_groups
 from .params import matmul_weights
@@ -166,7 +166,7 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
     mask = None if dense else stack_mask
     if dense:  # padding is computed too
         workload = dataclasses.replace(workload, lengths=None)
-    cost = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
+    cost = summed(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
         for run in workload.runs:
             source_run = Run(run.sequences, run.new, workload.source or 0)

@@ -97,7 +97,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
     split, experts, *_, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
-    copies = resolved.replicas // resolved.dp  # the split has the data-parallel ranks
+    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
     facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
@@ -115,7 +115,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
 
 
 def memory_bar(budget: MemoryBudget) -> Bar | None:
-    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
+    """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
@@ -123,7 +123,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         usable=int(budget.usable or 0),
         share=budget.share.text,
         weights=int(budget.weights.total),
-        reserve=(budget.reserve.low, budget.reserve.high),
+        runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
     )
 
@@ -139,7 +139,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp, "attn-dp": args.attn_dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -147,7 +147,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
-        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
+        f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -172,7 +172,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
 
 
 def runtime_facts(result: FitResult) -> list[dict[str, Any]]:
-    """Return the parts of the reserve for JSON, in bytes; none if the reserve was given."""
+    """Return the parts of the runtime memory for JSON, in bytes; none if the whole was given."""
     if result.budget.reserve is None:
         return []
     runtime = result.budget.reserve.runtime
@@ -218,6 +218,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
         "dp": resolved.dp,
+        "attn_dp": resolved.args.attn_dp,
         "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
@@ -245,7 +246,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
+    runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
     batch, context = plural(workload.batch, "request"), count(workload.context)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
@@ -257,10 +258,16 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
             BYTES,
             "its parameters",
         ),
-        ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
+        ("reserve", runtime_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
+        (
+            "kv_memory_low",
+            "KV memory at least",
+            Quantity(budget.kv_memory_low),
+            BYTES,
+            "if the runtime memory is largest",
+        ),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if it is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
@@ -341,7 +348,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and reserve need {short} more than is usable."
+        return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
     return f"{answer}: {needed}, {_free(result)} free."
 
@@ -419,7 +426,7 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
 
 def _copy(resolved: ResolvedRequest) -> str:
     """Return what each copy of the model is called: a data-parallel rank, or a replica."""
-    return "rank" if resolved.dp > 1 else "replica"
+    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
 def _total(figure: Figure, replicas: int) -> str:
@@ -479,7 +486,7 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
-    """Return the table that subtracts weights and reserve from one GPU's memory. The rest is for the cache."""
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is for the cache."""
     by_name, budget, resolved = {figure.name: figure for figure in figures}, result.budget, result.resolved
     rows = []
     if budget.share and resolved.gpu:
@@ -560,9 +567,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp, dp = resolved.args.pp, resolved.dp
+    pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
     split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
-    return split + (f" --dp {dp}" if dp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "") + (f" --attn-dp {attn_dp}" if attn_dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:
@@ -616,7 +623,7 @@ def _warnings(result: FitResult) -> list[str]:
     if result.refusal:
         return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
-        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+        return [f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."]
     return []
 
 

@@ -383,7 +383,8 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         for gpus in range(1, request.model.main.n_layers + 1):
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
-        for tp in tensor_parallel_sizes(request.model):
+        for attention_tp in tensor_parallel_sizes(request.model):
+            tp = attention_tp * request.attn_dp
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
 
 

@@ -255,7 +255,7 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     read = named(weights_read(model, workload), "params_read", "parameters read in the step")
     stored = is_stored(model, model_dtype, weights_dtype)
     if stored and model.stored and model.stored.parameters:
-        size = symbol("weights_stored", model.stored.size, "bytes of all tensors in its safetensors files")
+        size = symbol("weights_stored", model.stored.size, f"bytes of all tensors in its {model.stored.kind} files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
     if not stored and model.quantization and _is_released(model, weights_dtype):
         in_schemes, size_read = _read_by_schemes(model, model.quantization, workload)
@@ -453,15 +453,15 @@ def _quantized(model: ModelSpec, matrix_dtype: DType, model_dtype: DType, *, exp
 
 def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
     """Return the bytes of the model's files, divided over the devices as its parameters are."""
-    size = model.stored.size if model.stored else 0
-    stored = symbol("weights_stored", size, "bytes of all tensors in its safetensors files")
+    size, kind = (model.stored.size, model.stored.kind) if model.stored else (0, "safetensors")
+    stored = symbol("weights_stored", size, f"bytes of all tensors in its {kind} files")
     if whole:
-        return Weights(stored, AS_STORED, (), ("Weights: the bytes of all tensors in its safetensors files.",))
+        return Weights(stored, AS_STORED, (), (f"Weights: the bytes of all tensors in its {kind} files.",))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
     per_device = ceil_div(stored * share, named(all_params, "params_total", "parameters of the whole model"))
     note = (
-        f"Weights: the bytes of its safetensors files, divided as the parameters are: {count(on_device)} of "
+        f"Weights: the bytes of its {kind} files, divided as the parameters are: {count(on_device)} of "
         f"{count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
