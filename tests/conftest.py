@@ -19,7 +19,7 @@ settings.load_profile("attncalc")
 from asking import Answer, Ask  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
-from attncalc.config.gguf import LocalFile  # noqa: E402
+from attncalc.config.folder import LocalFile  # noqa: E402
 
 
 @pytest.fixture

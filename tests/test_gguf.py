@@ -27,10 +27,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
+from attncalc.config.folder import LocalFile
 from attncalc.config.gguf import gguf_model, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
 from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
-from attncalc.config.gguf.source import FIRST_READ, LIMIT, LocalFile
+from attncalc.config.gguf.source import FIRST_READ, LIMIT
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.ggml import GGML_TYPES, TYPES_BY_NAME
@@ -730,7 +731,7 @@ def test_a_folder_with_several_models_is_an_error(tmp_path: Path) -> None:
 
 def test_a_config_beside_the_files_goes_first(tmp_path: Path) -> None:
     small_llama(tmp_path / "m.gguf")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}))
     assert load(tmp_path).model_type == "gpt2"
 
 

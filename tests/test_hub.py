@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, results
+from gguf_files import write_gguf
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 from hypothesis import given
 from hypothesis import strategies as st
 from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
+from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
 from attncalc.config import download, remote
@@ -757,3 +759,55 @@ def test_a_quantization_that_is_not_there_is_an_error_that_lists_them(hub: Local
     assert error.message == "org/gguf:Q5_K_M: the repository has no such file or quantization"
     assert error.tip == "it has BF16, IQ4_0, IQ4_XS, Q4_0, Q4_K_M, UD-Q4_K_XL"
     assert "leave ':Q4_K_M' out" in failure("org/name:Q4_K_M").tip
+
+
+@pytest.mark.parametrize(
+    "name", ["org/gguf", "org/gguf:q4_k_m", "org/gguf:m-Q4_K_M.gguf", "URL/org/gguf/blob/main/m-Q4_K_M.gguf"]
+)
+def test_a_gguf_file_on_the_hub_is_read_by_its_header(hub: LocalHub, tmp_path: Path, name: str) -> None:
+    """The header has 20,000 tokens in about 300 kB, so the file's first MiB is enough."""
+    shapes = {**LLAMA_SHAPES, "token_embd.weight": (256, 20_000)}
+    path = write_gguf(tmp_path / "m.gguf", "llama", LLAMA_KEYS, shapes, tokens=20_000)
+    local = load(path)
+    file = Sparse(path.read_bytes()[: 1 << 19], path.stat().st_size)
+    hub.add("org/gguf", **{"config.json": CONFIG, "m-Q8_0.gguf": b"", "m-Q4_K_M.gguf": file})
+    model = load(name.replace("URL", hub.url))
+    assert (model.name, model.main.n_layers) == ("m-Q4_K_M", 2)
+    assert model.stored == local.stored
+    assert [seen.range for seen in hub.requests][1:] == ["bytes=0-1048575"]
+
+
+def test_the_parts_of_a_gguf_model_on_the_hub_are_one_model(hub: LocalHub, tmp_path: Path) -> None:
+    local = load(split(tmp_path)[0])
+    hub.add("org/gguf", **{f"BF16/{path.name}": path.read_bytes() for path in tmp_path.iterdir()})
+    model = load("org/gguf")
+    assert (model.name, model.stored) == ("m", local.stored)
+    del hub.files["org/gguf"]["BF16/m-00002-of-00003.gguf"]
+    assert "1 of its 3 files are missing, such as BF16/m-00002-of-00003.gguf" in failure("org/gguf").message
+
+
+def test_weights_in_safetensors_go_before_gguf_files(hub: LocalHub) -> None:
+    hub.files["org/name"] |= {"m-Q4_K_M.gguf": b"GGUF"}
+    assert load("org/name").main.n_layers == 3
+
+
+def test_a_broken_gguf_file_on_the_hub_is_one_error(hub: LocalHub) -> None:
+    hub.add("org/gguf", **{"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": Sparse(b"GGUF" + bytes(20), 10**12)})
+    assert failure("org/gguf").message.startswith("org/gguf/m-Q4_K_M.gguf: ")
+    assert failure("org/gguf:Q8_0").message.startswith("org/gguf/m-Q8_0.gguf: ")
+
+
+def test_a_cached_gguf_file_is_read_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = fill_cache(tmp_path / "home", "org/gguf").parent
+    small_llama(snapshot / "m-Q8_0.gguf")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert load("org/gguf:Q8_0").main.n_layers == 2
+    assert load("org/gguf").main.n_layers == 2
+    assert "not in the local cache" in failure("org/gguf:Q4_K_M").message
+
+
+def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(ask: Ask, hub: LocalHub, tmp_path: Path) -> None:
+    hub.add("org/gguf", **{"m-Q8_0.gguf": small_llama(tmp_path / "m.gguf").read_bytes()})
+    text = ask("presets", "add", "org/gguf").out
+    as_yaml, as_gguf = ask("kv", "-", "--json", stdin=text), ask("kv", "org/gguf", "--json")
+    assert results(as_yaml)["kv_cache"] == results(as_gguf)["kv_cache"] > 0

@@ -17,10 +17,11 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
-from .presets import compiled_preset, preset_names, preset_text
+from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 
 if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights
     from .folder import Folder
 
 QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
@@ -38,18 +39,20 @@ class _ModelFile(NamedTuple):
         document: The keys of a model file.
         config: The fields of the config.json that the keys were made from; None if it was a model file.
         folder: The folder or repository that was named instead of a file, whose weights are read too.
+        stored: The weights of a GGUF file.
     """
 
     name: str
     document: Document
     config: dict[str, Any] | None
-    folder: Folder | None
+    folder: Folder | None = None
+    stored: CheckpointWeights | None = None
 
     def spec(self) -> ModelSpec:
         """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""
         model = build_model(self.document, self.name)
         if self.folder is None:
-            return model
+            return dataclasses.replace(model, stored=self.stored) if self.stored else model
         from .safetensors import stored_weights
 
         return dataclasses.replace(model, stored=stored_weights(self.folder))
@@ -66,7 +69,7 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
     Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
     or field.
     """
-    return _gguf_model(os.fspath(model)) or _read(os.fspath(model), assume_grouped).spec()
+    return _read(os.fspath(model), assume_grouped).spec()
 
 
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
@@ -74,20 +77,8 @@ def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str
 
     The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
     """
-    if gguf := _gguf_model(os.fspath(model)):
-        return gguf, None
     model_file = _read(os.fspath(model), False)
     return model_file.spec(), model_file.config
-
-
-def _gguf_model(model: str) -> ModelSpec | None:
-    """Return the model of a GGUF file or of a folder with one; None if `model` leads to something else."""
-    if model in preset_names() or model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
-        return None
-    from .gguf import gguf_model, local_gguf, local_sources, model_name
-
-    path = local_gguf(model)
-    return None if path is None else gguf_model(local_sources(path), model_name(path.name))
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
@@ -99,7 +90,7 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
 
     model_file = _read(os.fspath(model), assume_grouped)
     file = model_file.document.file
-    if model_file.config is None:
+    if model_file.config is None and model_file.stored is None:
         raise AttncalcError(f"{file} is already a model file", "give a config.json, or org/name on the hub")
     build_model(model_file.document, model_file.name)
     return to_yaml(model_file.document.data, file)
@@ -109,8 +100,15 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
     source = _locate(model)
     if source.preset is not None:
-        return _ModelFile(source.name, Document(source.file, source.preset, {}), None, None)
+        return _ModelFile(source.name, Document(source.file, source.preset, {}), None)
     from .schema import check
+
+    if source.gguf:
+        from .gguf import read_document
+
+        document, stored = read_document(source.gguf, source.name)
+        check(document)
+        return _ModelFile(source.name, document, None, stored=stored)
 
     config = _parse_config(source)
     if config is None:
@@ -167,11 +165,13 @@ def _locate(model: str) -> Source:
         if sys.stdin is None:
             raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
         return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
-    preset = compiled_preset(model)
+    preset = _preset(model)
     if preset is not None:
-        return Source(model, f"{model}.yaml", preset=preset)
-    if model in preset_names():
-        return Source(model, f"{model}.yaml", preset_text(model).encode())
+        data = compiled_preset(preset)
+        content = b"" if data is not None else preset_text(preset).encode()
+        return Source(preset, f"{preset}.yaml", content, preset=data)
+    if gguf := _gguf_source(model):
+        return gguf
     found = _path_and_name(model)
     if found is None:
         return _repository_source(model)
@@ -187,6 +187,25 @@ def _locate(model: str) -> Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset(model: str) -> str | None:
+    """Return the preset that `model` means; None if there is none. A file or folder hides a repository's preset."""
+    if model in preset_names():
+        return model
+    return None if os.path.exists(model) else preset_of(model)
+
+
+def _gguf_source(model: str) -> Source | None:
+    """Return the GGUF files that the path `model` leads to; None if it leads to something else."""
+    if model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
+        return None
+    from .gguf import local_gguf, local_sources, model_name
+
+    path = local_gguf(model)
+    if path is None:
+        return None
+    return Source(truncate(model_name(path.name)), truncate(path, 200), gguf=tuple(local_sources(path)))
 
 
 def _path_and_name(model: str) -> tuple[Path, str] | None:

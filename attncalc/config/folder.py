@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -14,15 +15,15 @@ POINTER = b"version https://git-lfs"
 
 
 class ByteSource(Protocol):
-    """One file, of which only parts are read."""
+    """A file, local or remote, of which ranges of bytes can be read.
 
-    @property
-    def name(self) -> str:
-        """Return what errors call the file."""
+    Attributes:
+        name: What errors call the file.
+        size: Bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed.
+    """
 
-    @property
-    def size(self) -> int | None:
-        """Return the bytes of the whole file; None if they are unknown."""
+    name: str
+    size: int | None
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
@@ -58,22 +59,19 @@ class Folder(Protocol):
         """Fetch the beginnings of several files that are opened next, all at the same time."""
 
 
-class LocalFile(NamedTuple):
-    """A file on disk.
+class LocalFile:
+    """A file on disk. See ByteSource."""
 
-    Attributes:
-        path: Its path.
-        size: Its bytes.
-    """
-
-    path: Path
-    size: int
-
-    @property
-    def name(self) -> str:
-        return truncate(self.path, 200)
+    def __init__(self, path: Path) -> None:
+        """Raise AttncalcError if there is no such file."""
+        self.path, self.name = path, truncate(path, 200)
+        try:
+            self.size: int | None = path.stat().st_size
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
 
     def read(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end). Raises AttncalcError if the file cannot be read."""
         try:
             with self.path.open("rb") as file:
                 file.seek(start)
@@ -111,19 +109,17 @@ class LocalFolder(NamedTuple):
     def open(self, name: str) -> LocalFile | None:
         """Return a file; None if there is none, or only a dead link or a pointer of git-lfs."""
         path = self.path / name
-        try:
-            file = LocalFile(path, path.stat().st_size)
-        except FileNotFoundError:
+        if not os.path.lexists(path) or (path.is_symlink() and not path.exists()):
             return None
-        except OSError as error:
-            raise _unreadable(path, error) from None
-        if not path.is_file() and not path.is_dir():
+        if path.exists() and not path.is_file() and not path.is_dir():
             raise AttncalcError(f"{truncate(path, 200)}: not a file", "check the path")
+        file = LocalFile(path)
         return None if file.read(0, len(POINTER)) == POINTER else file
 
     def prepare(self, names: Iterable[str]) -> None:
         pass
 
 
-def _unreadable(path: Path, error: OSError) -> AttncalcError:
-    return AttncalcError(f"{truncate(path, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path")
+def _unreadable(path: Path, error: OSError | ValueError) -> AttncalcError:
+    reason = (getattr(error, "strerror", None) or "cannot be read").lower()
+    return AttncalcError(f"{truncate(path, 200)}: {reason}", "check the path")

@@ -61,7 +61,9 @@ def repository_source(repository: Repository) -> Source:
         name = f"{name}@{repository.revision[:12] if is_commit else repository.revision}"
     file = _file_of(repository, folder.names())
     if file.lower().endswith(".gguf"):
-        return Source(truncate(file.rpartition("/")[2]), folder.label(file), gguf=_parts(folder, file))
+        from .gguf import model_name
+
+        return Source(truncate(model_name(file.rpartition("/")[2]), 120), folder.label(file), gguf=_parts(folder, file))
     content = folder.read(file, LIMIT)
     if content is None:
         raise AttncalcError(f"{repository}: {truncate(file, 80)} cannot be read", "fetch the repository again")
@@ -101,4 +103,18 @@ def _file_of(repository: Repository, names: frozenset[str]) -> str:
 
 
 def _parts(folder: Folder, file: str) -> tuple[ByteSource, ...]:
-    raise AttncalcError(f"{folder.label(file)}: GGUF files are not read", "give a config.json")
+    """Return all parts of the model whose first file is `file`. Raises AttncalcError if one is missing."""
+    from .gguf import shard_names
+
+    place, slash, base = file.rpartition("/")
+    names = [f"{place}{slash}{name}" for name in shard_names(base)]
+    folder.prepare(names)
+    parts = [folder.open(name) for name in names]
+    missing = [name for name, part in zip(names, parts, strict=True) if part is None]
+    if missing:
+        raise AttncalcError(
+            f"{folder.label(file)}: {len(missing)} of its {len(names)} files are missing, such as "
+            f"{truncate(missing[0], 80)}",
+            "each file has a part of the tensors: fetch the rest, or name another quantization",
+        )
+    return tuple(part for part in parts if part is not None)

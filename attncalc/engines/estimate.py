@@ -36,8 +36,8 @@ def estimated_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     )
     rows = plural(min(facts.limits.tokens, facts.limits.sequences), "sequence")
     note = (
-        f"The runtime memory is an estimate: the largest tensors of a pass over {count(facts.limits.tokens)} tokens, logits "
-        f"of {rows}, and a constant. --reserve replaces it."
+        f"The runtime memory is an estimate: the largest tensors of a pass over {count(facts.limits.tokens)} tokens, "
+        f"logits of {rows}, and a constant. --reserve replaces it."
     )
     return RuntimeMemory((part, *constant.parts), (note,), terms)
 

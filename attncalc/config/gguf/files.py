@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import AttncalcError
 from ...units import count, truncate
-from .source import LocalFile
+from ..folder import LocalFile
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 _MAX_SHARDS = 1000

@@ -11,6 +11,9 @@ _TASK = re.compile(
 """The end of a class's name: 'ForCausalLM' in 'LlamaForCausalLM'."""
 
 _OTHER_NAMES = {
+    "decilm": "nemotron-nas",
+    "eagle3llama": "llama",
+    "eaglellama": "llama",
     "hunyuandensev1": "hunyuan_v1_dense",
     "hunyuanmoev1": "hunyuan_v1_moe",
     "inkling": "inkling_mm_model",

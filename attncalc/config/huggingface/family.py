@@ -99,12 +99,13 @@ def supported_model_types() -> list[str]:
 
 
 def unsupported_model_types() -> dict[str, str]:
-    """Return {model_type: why} of the language models that transformers has and attncalc does not support."""
+    """Return {model_type: why} of the language models that attncalc knows and does not support."""
     known = families()
+    of_transformers = [name for name, known_class in config_classes().items() if known_class.is_language_model]
     return {
         name: known.get(name, {}).get("unsupported", "its layers are not modelled")
-        for name, known_class in config_classes().items()
-        if known_class.is_language_model and (name not in known or "unsupported" in known[name])
+        for name in dict.fromkeys([*of_transformers, *known])
+        if name not in known or "unsupported" in known[name]
     }
 
 
@@ -243,6 +244,9 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     inner_name = _inner_model_type(name, _class_of(name, rules), field, inner_config)
     inner_rules = _supported_rules(inner_name, f"{field}.model_type")
     fields = Fields(inner_config, _class_of(inner_name, inner_rules), outer)
+    written_name = inner_config.get("model_type")
+    if written_name == f"{name}_text" != inner_name:
+        fields.remarks.append(f"{field}.model_type {truncate(written_name)} is read as {inner_name}.")
     if "text" in inner_rules:
         inner = _inner_family(inner_name, inner_rules, fields)
     else:
@@ -256,6 +260,8 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
 def _inner_model_type(name: str, outer_class: ConfigClass, field: str, inner_config: Mapping[str, Any]) -> str:
     """Return the model_type of the config inside `field`: its own, or the one that the outer class sets."""
     model_type, default = inner_config.get("model_type"), outer_class.sub_configs.get(field)
+    if default and model_type == f"{name}_text" and _rules(model_type) is None and config_class(model_type) is None:
+        return default  # EXAONE 4.5's exaone4_5_text, which is transformers' exaone4
     if field not in outer_class.fixed_sub_configs:
         return str(model_type or default)
     if model_type not in (None, default, name):

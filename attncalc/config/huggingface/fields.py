@@ -83,7 +83,7 @@ class Fields(Mapping[str, Any]):
 
     Attributes:
         given: The fields of the config itself, under their own names.
-        disagreements: One sentence for each field that the config gives twice, under two names, with two values.
+        remarks: One sentence about each field that the config gives twice, under two names, with two values.
         outer: The fields of the config that contains this one, for a text_config; else None.
         looked_up: The names of the fields that formulas have used, under their own names.
     """
@@ -96,14 +96,14 @@ class Fields(Mapping[str, Any]):
         """
         self._class = config_class
         self.given: dict[str, Any] = {}
-        self.disagreements: list[str] = []
+        self.remarks: list[str] = []
         self.looked_up: set[str] = set()
         written: dict[str, str] = {}
         for name, value in sorted(config.items(), key=lambda item: self.own_name(item[0]) != item[0]):
             own_name = self.own_name(name)
             if own_name in self.given and self.given[own_name] != value:
                 used, other = f"{truncate(name)} {truncate(repr(value))}", written[own_name]
-                self.disagreements.append(f"{used} is used, not {other}, which is another name of the field.")
+                self.remarks.append(f"{used} is used, not {other}, which is another name of the field.")
             self.given[own_name] = _with_new_names(value) if own_name == "layer_types" else value
             written[own_name] = f"{truncate(name)} {truncate(repr(value))}"
         self.outer = outer

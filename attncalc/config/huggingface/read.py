@@ -308,7 +308,7 @@ def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[
         yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
     for fields in (family.fields, family.encoder_fields):
         if fields:
-            yield from fields.disagreements
+            yield from fields.remarks
     if omitted := omitted_sizes(family.fields):
         names = truncate(", ".join(omitted), _LONGEST_LIST)
         yield f"The config omits {names}; the defaults of transformers' {family.name} are used."

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...attention.global_window import GlobalWindow
 from ...attention.image_cross import ImageCross
 from ...check import Check, VerifyResult
 from ...cost.cache import kv_cache
@@ -78,6 +79,8 @@ def compare_with_transformers(
     without_positions = {stack.input for stack in model.stacks if stack.relative_position_buckets}
     modules = hf_model.attention_modules(without_positions)
     skipped = list(_not_compared(hf_model))
+    if any(isinstance(layers.attention, GlobalWindow) for stack in model.stacks for layers in stack.layers):
+        skipped.append("FLOPs of windows with global tokens are not compared: the class computes whole blocks of them.")
     results: dict[int, ForwardResult] = {}
     try:
         for tokens in _context_lengths(model, workload.context):
@@ -210,7 +213,7 @@ def _stack_checks(
         calls_of.setdefault(group.name, []).append(_take_calls(remaining, group))
     for group in {group.name: group for group in order if group.modules}.values():
         yield _params_of_layer(group, calls_of[group.name])
-        if ran:
+        if ran and not isinstance(group.layers.attention, GlobalWindow):
             yield from _flops_of_layer(model, group, workload, calls_of[group.name])
 
 
