@@ -514,3 +514,28 @@ def test_weights_that_are_not_read_keep_the_dtype_of_the_cache() -> None:
     assert model.unread_quantization == "modelopt: quant_algo W4A16_AWQ"
     request = FitRequest(model, Workload.decode(1, 100), gpu=gpu("h100-80gb"), weights_dtype="int4")
     assert resolve(request).args.kv_dtype.name == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "engine", "version", "loaded"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "vllm", "0.27.1", True),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "vllm", None, False),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "sglang", None, True),
+        ({"quant_method": "exl2", "bits": 4.0}, "vllm", None, False),
+        ({"quant_method": "exl2", "bits": 4.0}, "ideal", None, True),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "vllm", None, True),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "sglang", None, False),
+        (INT8, "vllm", None, True),
+    ],
+)
+def test_a_format_that_the_engine_does_not_load_is_a_warning(
+    scheme: dict[str, Any], engine: str, version: str | None, loaded: bool, ask: Ask, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps({**LLAMA, "quantization_config": scheme}))
+    given = ["--gpu", "h100-80gb", "--engine", engine, *(["--engine-version", version] if version else [])]
+    warned = "does not load" in ask("fit", str(file), *given).out
+    assert warned != loaded
+    # with a dtype of one's own the checkpoint is another one
+    assert "does not load" not in ask("fit", str(file), *given, "--weights-dtype", "bf16").out

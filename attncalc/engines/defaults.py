@@ -103,6 +103,7 @@ class EngineDefaults(NamedTuple):
             for bf16 gets fp16. None if the engine does not cast.
         checkpoint_cache_dtype: returns the dtype of the cache that a version of the engine takes from the checkpoint's
             quantization (kv_cache_scheme), or None for the model's dtype.
+        loads_quantization: returns whether a version of the engine loads checkpoints with a quant_method.
         loads_towers: whether vision and audio towers are loaded with the language model.
         extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
         reserves_context: returns whether each sequence has memory for its whole context from its start.
@@ -128,6 +129,7 @@ class EngineDefaults(NamedTuple):
     whole_prompts: bool = False
     dtype_of_fp32: str | None = None
     checkpoint_cache_dtype: Callable[[ModelSpec, str | None], str | None] = lambda model, engine_version: None
+    loads_quantization: Callable[[str, str | None], bool] = lambda method, engine_version: True
     loads_towers: bool = True
     extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None
     reserves_context: Callable[[EngineArgs], bool] = grows_by_token

@@ -131,6 +131,11 @@ def _with_extra(
     if defaults and stage.dtype == "fp32" and model_dtype.name != "fp32":
         cast = f"Weights are released in fp32; {defaults.title} holds them in {model_dtype.name}."
         counted = counted._replace(notes=(*counted.notes, cast))
+    method = stage.quantization.method if stage.quantization else ""
+    as_released = stored or _is_released(stage, weights_dtype)
+    if defaults and method and as_released and not defaults.loads_quantization(method, args and args.engine_version):
+        unloaded = f"warning: {defaults.title} does not load {method} checkpoints; the figures only show their size."
+        counted = counted._replace(notes=(*counted.notes, unloaded))
     extra = [part for part in extra if part.size]
     if not extra:
         return counted

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
-from .cache_dtype import checkpoint_cache_dtype
 from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
 from .held_weights import extra_weights
+from .quantized import checkpoint_cache_dtype, loads_quantization
 from .runtime import sglang_runtime
 from .stages import stage_sizes
 from .versions import for_vision, old_share, sglang_version, share
@@ -63,5 +63,6 @@ DEFAULTS = EngineDefaults(
     stage_sizes=stage_sizes,
     dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
     checkpoint_cache_dtype=checkpoint_cache_dtype,
+    loads_quantization=loads_quantization,
     extra_weights=extra_weights,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...units import GIB
 from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
-from .cache_dtype import checkpoint_cache_dtype
 from .held_weights import extra_weights
+from .quantized import checkpoint_cache_dtype, loads_quantization
 from .refusals import refusal
 from .runtime import runtime
 from .versions import VllmVersion, vllm_version
@@ -63,5 +63,6 @@ DEFAULTS = EngineDefaults(
     must_fit_one=True,
     dtype_of_fp32="bf16",  # _resolve_auto_dtype in config/model.py
     checkpoint_cache_dtype=checkpoint_cache_dtype,
+    loads_quantization=loads_quantization,
     extra_weights=extra_weights,
 )

@@ -1,4 +1,4 @@
-"""When vLLM's `--kv-cache-dtype auto` follows the checkpoint's quantization."""
+"""Quantized checkpoints in vLLM: which it loads, and when `--kv-cache-dtype auto` follows them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ _NVFP4 = (0, 20)
 """The first version whose MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP has nvfp4."""
 _COMPRESSED_TENSORS = (0, 15)
 """The first version in which a kv_cache_scheme of compressed-tensors makes the cache fp8 (attention/layer.py)."""
+_NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
+_LOADED_BEFORE = {"bitsandbytes": (0, 28), "hqq": (0, 14)}
+"""{quant_method: the first version known that has it no more in QuantizationMethods (layers/quantization)}."""
+
+
+def loads_quantization(method: str, engine_version: str | None) -> bool:
+    """Return whether a version of vLLM loads checkpoints of that quant_method, if attncalc knows of it."""
+    last = _LOADED_BEFORE.get(method)
+    return method not in _NEVER_LOADED and (last is None or vllm_version(engine_version).number < last)
 
 
 def checkpoint_cache_dtype(model: ModelSpec, engine_version: str | None) -> str | None:
