@@ -75,7 +75,7 @@ _LEAVES: dict[str, tuple[str, ...]] = {
 """{name of a matrix in attncalc: its names in checkpoints}."""
 _NAMES_OUTSIDE: dict[Role, tuple[str, ...]] = {
     "embedding": ("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"),
-    "head": ("lm_head", "embed_out", "output_layer", "output", "head"),
+    "head": ("lm_head", "embed_out", "output_layer", "output", "head", "transformer.ff_out"),
 }
 """The names of the token embedding and the lm head."""
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", "")

@@ -21,6 +21,12 @@ GIB = 2**30
 # up of 28,672 and down of 8,192, in fp16. The header has a line for each of 80 * 7 * 5 + 163 tensors.
 GENZ_BIASES = 80 * (2 * 8192 + 2 * 1024 + 2 * 28672 + 8192) * 2
 GENZ_HEADER = 335_832
+# Qwen-VL's tower, ViT-bigG: 48 layers of attention and an MLP of 8,192 with biases and two norms; patches of 3 * 14 *
+# 14, 256 positions, and a resampler with 256 queries of 4,096.
+VIT_LAYER = 4 * 1664**2 + 4 * 1664 + 2 * 1664 * 8192 + 8192 + 1664 + 4 * 1664
+RESAMPLER = 2 * 256 * 4096 + 1664 * 4096 + 4 * (4096**2 + 4096) + 4 * 4096
+VIT = 48 * VIT_LAYER + 1664 * 3 * 14 * 14 + 256 * 1664 + 2 * 1664 + RESAMPLER + 2 * 4096 + 4096**2
+QWEN_BIASES = 32 * (4096 + 2 * 11008 + 4096)  # of c_proj, w1, w2 and the MLP's c_proj, again zeros
 # DeepSeek-R1's prediction layer: a layer with experts, eh_proj, an embedding and a head of its own, three more norms.
 ATTENTION = ((7168, 1536), (1536, 128 * 192), (7168, 576), (512, 128 * 256), (128 * 128, 7168))
 EXPERT = ((7168, 2048), (7168, 2048), (2048, 7168))
@@ -35,8 +41,11 @@ QWEN_MTP = 2 * (257 * 3 * 2048 * 512 + 2048 + 256 * 2048 + 2048 * (8192 + 2 * 51
 
 BESIDE = {
     "Genz-70b-GPTQ.json": GENZ_BIASES + GENZ_HEADER,
+    "Qwen-VL-Chat-Int4.json": 2 * (VIT + QWEN_BIASES),
     "deepseek-ai__DeepSeek-R1.json": R1_FP8 + 4 * R1_SCALES + 2 * R1_BF16 + R1_CORRECTIONS,
     "nvidia__Qwen3.6-35B-A3B-NVFP4.json": QWEN_MTP,
+    "Molmo-7B-D-NF4.json": 2 * (8_021_025_280 - 7_616_075_264),  # the parameters that are not the language model's
+    "deepseek-ai__DeepSeek-V4-Flash.json": 256 * 3 * 4096 * 2048 * 17 // 32,  # the prediction layer's experts
 }
 """{config: bytes in its files that are no weights of the model as engines load it}."""
 
