@@ -394,7 +394,9 @@ def test_kv_and_fit_have_the_same_weights(ask: Ask, tmp_path: Path) -> None:
     assert kv["weights"] == fit["weights"] == 32 * (LINEAR // 2 + LINEAR // 64 * 20 // 8) + 2 * OTHERS
 
 
-@pytest.mark.parametrize("name", ["Llama-3.1-8B-Instruct-NVFP4", "llama_8b_awq", "Meta-Llama-3.1-8B-quantized.w4a16"])
+@pytest.mark.parametrize(
+    "name", ["Llama-3.1-8B-Instruct-NVFP4", "llama_8b_awq", "NVIDIA-Nemotron-3.5-Lightning-8B-of-Llama-quantized.w4a16"]
+)
 def test_a_name_that_tells_a_quantization_without_its_config_is_an_error(name: str, ask: Ask, tmp_path: Path) -> None:
     """As nvidia's older releases, whose quantization is in hf_quant_config.json alone."""
     file = tmp_path / f"{name}.json"

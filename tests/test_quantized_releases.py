@@ -74,6 +74,14 @@ def test_deepseek_r1_has_as_many_elements_per_dtype_as_the_hub_counts() -> None:
     assert (parts["bytes_fp8"] - parts["params_fp8"]) // 4 + R1_SCALES + 59 * 256 == 41_555_600
 
 
+def test_kimi_k3_has_as_many_quantized_elements_as_the_hub_counts() -> None:
+    """The hub counts 2,722,740,830,208 elements in 4 bits, and 57,179,884,544 in BF16 with the vision tower."""
+    model = load(str(DATA / "moonshotai__Kimi-K3.json"))
+    parts = {name: int(figure) for name, _, figure in weights(model, weights_dtype="mxfp4").parts}
+    assert parts["params_mxfp4"] == 2_722_740_830_208
+    assert parts["params_on_device"] - parts["params_mxfp4"] == pytest.approx(57_179_884_544 + 11_122_432, rel=0.01)
+
+
 @pytest.mark.parametrize("packed", PACKED, ids=lambda p: f"{p['library']} {json.dumps(p['config'])[:120]}")
 def test_a_matrix_has_the_bytes_that_the_library_stores(packed: dict[str, Any]) -> None:
     found = released({"model_type": "llama", "quantization_config": packed["config"]}, {})

@@ -53,7 +53,7 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
     contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
-        return Document(file, _keys(config, title, assume_grouped), {})
+        return Document(file, _keys(config, file, title, assume_grouped), {})
     except UnsupportedModelTypeError as error:
         hint = "; --assume-grouped reads it as plain grouped attention" if _reads_as_grouped(config) else ""
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
@@ -67,7 +67,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     from ..schema import check
 
     try:
-        document = Document("", _keys(config, "", True), {})
+        document = Document("", _keys(config, "", "", True), {})
         check(document)
         build_model(document, "")
     except AttncalcError:
@@ -75,7 +75,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[str, Any]:
+def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool) -> dict[str, Any]:
     """Return the keys of the model file."""
     family = family_of(config, assume_grouped)
     data = {"title": _title(family, title), **_model_keys(family)}
@@ -84,7 +84,8 @@ def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[s
     if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
         data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
     data.update(_keys_of_engines(family))
-    if not _released(family.fields) and (scheme := scheme_in_name(f"{title} {data['title']}")):
+    name = file.removesuffix("/config.json").rpartition("/")[2]
+    if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
         data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
         data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
     unused = _unused_fields(family, data)
