@@ -98,6 +98,7 @@ class Scheme(NamedTuple):
         fixed: Further bytes per matrix: its shape, scales of the whole matrix.
         targets: Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'.
         words: Its size in words, where the other fields do not say it: '4.65 bits per weight on average'.
+        weight_only: Whether activations are not quantized, so that products run in the model's dtype (W8A16).
     """
 
     dtype: str
@@ -111,6 +112,7 @@ class Scheme(NamedTuple):
     targets: tuple[str, ...] = (LINEAR,)
     per: int = 1
     words: str = ""
+    weight_only: bool = False
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
         """Return the bytes of a matrix with `rows` inputs and `cols` outputs, scales and zero points included."""

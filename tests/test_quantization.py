@@ -20,7 +20,8 @@ from attncalc.cost.params import params
 from attncalc.quantization import Quantization, Scheme
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.stages import split_into_stages
-from attncalc.serving.weights import bytes_read, released_dtype, weights
+from attncalc.serving.weights import bytes_read, multiplied_as, released_dtype, weights
+from attncalc.units import dtype
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -51,8 +52,8 @@ def size(model: ModelSpec) -> int:
     return int(weights(model, weights_dtype=released_dtype(model)).total)
 
 
-def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
-    group = {"targets": ["Linear"], "weights": weights}
+def compressed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"], **others}
 
 
@@ -392,6 +393,33 @@ def test_kv_and_fit_have_the_same_weights(ask: Ask, tmp_path: Path) -> None:
     answers = (ask("kv", str(file), "--json"), ask("fit", str(file), "--gpu", "h100", "--engine", "ideal", "--json"))
     kv, fit = ({r["name"]: r["value"] for r in json.loads(answer.out)["results"]} for answer in answers)
     assert kv["weights"] == fit["weights"] == 32 * (LINEAR // 2 + LINEAR // 64 * 20 // 8) + 2 * OTHERS
+
+
+@pytest.mark.parametrize(
+    ("scheme", "dtype_of_products"),
+    [
+        ({"quant_method": "gptq", "bits": 8}, "bf16"),
+        ({"quant_method": "gptq", "bits": 4}, "int4"),  # whose roofline converts them
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), "bf16"),
+        (
+            compressed(
+                {"num_bits": 8, "type": "float", "strategy": "channel"}, inputs={"num_bits": 8, "dynamic": True}
+            ),
+            "fp8",
+        ),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, "bf16"),
+        ({"quant_method": "torchao", "quant_type": "float8_weight_only"}, "bf16"),
+    ],
+)
+def test_products_run_in_the_models_dtype_if_only_weights_are_quantized(
+    scheme: dict[str, Any], dtype_of_products: str
+) -> None:
+    model = from_config(**LLAMA, quantization_config=scheme)
+    assert multiplied_as(model, dtype("bf16"), released_dtype(model)).name == dtype_of_products
+    assert multiplied_as(model, dtype("bf16"), "int8" if model.weights_dtype != "int8" else "fp8").name != "bf16"
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,9 @@ _SCHEME_KEYS: dict[str, Schema] = {
     "bits": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "bits of an element, or of `per` elements"),
     "per": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "elements that have `bits` together", "1"),
     "words": _key(TEXT, "its size in words, if the other keys do not say it"),
+    "weight_only": _key(
+        {"type": "boolean"}, "activations are not quantized: products run in the model's dtype", "false"
+    ),
     "group": _key(_COUNT_OR_ZERO, "inputs that share a scale; 0 = all inputs of an output", "0"),
     "block": _key(_COUNT_OR_ZERO, "outputs that share a scale; 0 = all of the matrix", "1"),
     "scale_bits": _key(_COUNT_OR_ZERO, "bits of a scale", "16"),

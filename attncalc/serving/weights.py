@@ -133,7 +133,8 @@ def _with_extra(
         counted = counted._replace(notes=(*counted.notes, cast))
     method = stage.quantization.method if stage.quantization else ""
     as_released = stored or _is_released(stage, weights_dtype)
-    if defaults and method and as_released and not defaults.loads_quantization(method, args and args.engine_version):
+    engine_version = args.engine_version if args else None
+    if defaults and method and as_released and not defaults.loads_quantization(method, engine_version):
         unloaded = f"warning: {defaults.title} does not load {method} checkpoints; the figures only show their size."
         counted = counted._replace(notes=(*counted.notes, unloaded))
     extra = [part for part in extra if part.size]
@@ -335,9 +336,16 @@ def _experts_only(model: ModelSpec, weights_dtype: str | None) -> bool:
 
 
 def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
-    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files."""
+    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files.
+
+    It is the model's for released weights of 8 bits whose activations are not quantized (W8A16).
+    """
     if weights_dtype is not None:
-        return dtype(weights_dtype)
+        given = dtype(weights_dtype)
+        released = model.quantization if _is_released(model, given.name) else None
+        of_dtype = [scheme for scheme in released.schemes if scheme.dtype == given.name] if released else []
+        converted = given.name != "int4" and bool(of_dtype) and all(scheme.weight_only for scheme in of_dtype)
+        return model_dtype if converted else given
     if is_stored(model, model_dtype, weights_dtype) and model.stored and model.stored.by_dtype:
         return dtype(_QUANTIZED.get(model.stored.by_dtype[0].name, model_dtype.name))
     return model_dtype

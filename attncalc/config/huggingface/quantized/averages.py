@@ -36,7 +36,7 @@ def mlx(found: Config) -> Read:
 def _mlx_scheme(found: Config) -> Scheme:
     mode = found.get("mode", "affine")
     if mode in _MLX_MODES:
-        return _MLX_MODES[mode]
+        return _MLX_MODES[mode]._replace(weight_only=True)
     if mode != "affine":
         raise UnreadError(f"mode {mode}")
     return integer(bits(found, (2, 3, 4, 5, 6, 8)), group=size(found, "group_size", 64), zero_bits=16)
@@ -65,6 +65,8 @@ def _with_head(found: Config, scale_bits: int) -> list[Scheme]:
         n_bits, per = average_bits(found, key)
         average = f"{n_bits / per:g} bits per weight on average"
         dtype = "int4" if n_bits < 6 * per else "int8"
-        scheme = Scheme(dtype, n_bits, scale_bits=scale_bits, row_bits=scale_bits, per=per, words=average)
+        scheme = Scheme(
+            dtype, n_bits, scale_bits=scale_bits, row_bits=scale_bits, per=per, words=average, weight_only=True
+        )
         schemes.append(scheme._replace(targets=(target,)))
     return schemes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _SCHEMES = re.compile(
-    r"(?:^|[-_./ ])(?P<scheme>NVFP4|MXFP[48]|FP[48]|INT[348]|W\dA\d{1,2}|AWQ|GPTQ|EXL[23]|HQQ|BNB|MLX|[2-8]BIT)(?=[-_./ ]|$)",
+    r"(?:^|[-_./ ])(?P<scheme>NVFP4|MXFP[48]|FP[48]|INT[348]|W\dA\d{1,2}|[2-8]BIT|AWQ|GPTQ|EXL[23]|HQQ|BNB|MLX)"
+    r"(?=[-_./ ]|$)",
     re.I,
 )
 """Names of schemes as releases have them: 'nvidia/Qwen3-235B-A22B-NVFP4'."""

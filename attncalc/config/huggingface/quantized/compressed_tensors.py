@@ -70,7 +70,8 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
     has_exponents = "uint8" in str(weights.get("scale_dtype")) or form.startswith("mx")
     if (kind, n_bits) == ("float", 4):
         is_mxfp4 = has_exponents or weights.get("group_size") == 32
-        return MXFP4 if is_mxfp4 else NVFP4 if inputs else NVFP4._replace(fixed=4)
+        scheme = MXFP4 if is_mxfp4 else NVFP4 if inputs else NVFP4._replace(fixed=4)
+        return scheme._replace(weight_only=not inputs)
     if (kind, n_bits) == ("float", 8):
         scheme = MXFP8 if has_exponents else Scheme("fp8", 8)
     elif kind == "int" and 2 <= n_bits <= 8:
@@ -80,6 +81,7 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
     is_static = bool(inputs) and inputs.get("dynamic") is False
     scheme = _with_scales(scheme, weights)
     return scheme._replace(
+        weight_only=not inputs,
         # weight_shape, two int64; input_scale, and input_zero_point unless it is symmetric
         fixed=(16 if "pack" in form else 0) + (2 + (inputs.get("symmetric") is False) if is_static else 0),
         zero_bits=n_bits if weights.get("symmetric") is False else 0,

@@ -110,5 +110,5 @@ def by_scheme(schemes: Mapping[str, Scheme]) -> list[Scheme]:
 
 
 def integer(n_bits: int, **fields: Any) -> Scheme:
-    """Return a scheme of integers; attncalc multiplies those of up to 4 bits as int4, others as int8."""
-    return Scheme("int4" if n_bits <= 4 else "int8", n_bits, **fields)
+    """Return a scheme of integers for weights alone; those of up to 4 bits are called int4, others int8."""
+    return Scheme("int4" if n_bits <= 4 else "int8", n_bits, **{"weight_only": True, **fields})

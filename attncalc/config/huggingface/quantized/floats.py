@@ -46,15 +46,15 @@ _ALGORITHMS: dict[str, Scheme] = {
     "FP8": _FP8_TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 8, scale_bits=32),
     "FP8_PB_WO": _BLOCK,
-    "W8A16": Scheme("int8", 8, scale_bits=32),
+    "W8A16": Scheme("int8", 8, scale_bits=32, weight_only=True),
     "W8A8_SQ_PER_CHANNEL": Scheme("int8", 8, scale_bits=32, row_bits=16),
     "NVFP4": NVFP4,
     "NVFP4_AWQ": NVFP4._replace(row_bits=16),
     "W4A8_NVFP4_FP8": NVFP4,
-    "W4A16_NVFP4": NVFP4._replace(fixed=4),
+    "W4A16_NVFP4": NVFP4._replace(fixed=4, weight_only=True),
     "MXFP8": MXFP8,
     "MXFP4": MXFP4,
-    "W4A16_MXFP4": MXFP4,
+    "W4A16_MXFP4": MXFP4._replace(weight_only=True),
     "W4A8_MXFP4_FP8": MXFP4,
 }
 """{quant_algo of NVIDIA's modelopt: scheme}; AWQ and SmoothQuant add a 16-bit scale per input.

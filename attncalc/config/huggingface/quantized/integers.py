@@ -156,7 +156,7 @@ def _hqq_scheme(found: Config) -> Scheme:
 
 def eetq(found: Config) -> Read:
     """Return EETQ's scheme: 8 bits and a 16-bit scale per output (transformers, integrations/eetq.py)."""
-    return (Scheme("int8", 8),), found.get("modules_to_not_convert")
+    return (integer(8),), found.get("modules_to_not_convert")
 
 
 def bitnet(found: Config) -> Read:
@@ -173,12 +173,12 @@ def bitnet(found: Config) -> Read:
 # torchao
 
 _TORCHAO: dict[str, Scheme] = {
-    "int4weightonly": Scheme("int4", 4, group=128, zero_bits=16),
-    "int8weightonly": Scheme("int8", 8, scale_bits=32, zero_bits=8),
+    "int4weightonly": integer(4, group=128, zero_bits=16),
+    "int8weightonly": integer(8, scale_bits=32, zero_bits=8),
     "int8dynamicactivationint8weight": Scheme("int8", 8, scale_bits=32, zero_bits=8),
-    "float8weightonly": Scheme("fp8", 8, scale_bits=32),
+    "float8weightonly": Scheme("fp8", 8, scale_bits=32, weight_only=True),
     "float8dynamicactivationfloat8weight": Scheme("fp8", 8, scale_bits=32),
-    "intxweightonly": Scheme("int8", 8, group=32, zero_bits=8),
+    "intxweightonly": integer(8, group=32, zero_bits=8),
     "int8dynamicactivationintxweight": Scheme("int8", 8, group=32, zero_bits=8),
 }
 """{type of a config, without 'Config' and underscores: its scheme}; intx elements of any width have a byte each.
