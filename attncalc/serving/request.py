@@ -247,10 +247,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         request.traffic.check(workload.context)
     loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
-    released_kv = model.kv_dtype if defaults.reads_kv_dtype else None
+    given_args = _engine_args(request.engine_args)
+    released_kv = defaults.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or released_kv or model_dtype.name)
     args = EngineArgs(
-        **_engine_args(request.engine_args),
+        **given_args,
         kv_dtype=cache_dtype,
         dtype=model_dtype,
         tp=tp,

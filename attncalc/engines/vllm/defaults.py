@@ -6,6 +6,7 @@ from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
 from .held_weights import extra_weights
 from .limits import max_num_batched_tokens, max_num_seqs
+from .quantized import checkpoint_cache_dtype, loads_quantization
 from .refusals import refusal
 from .runtime import runtime
 from .versions import vllm_version
@@ -31,6 +32,7 @@ DEFAULTS = EngineDefaults(
     checks_all_layers=lambda args: vllm_version(args.engine_version).checks_all_layers,
     must_fit_one=True,
     dtype_of_fp32="bf16",  # _resolve_auto_dtype in config/model.py
-    reads_kv_dtype=True,
+    checkpoint_cache_dtype=checkpoint_cache_dtype,
+    loads_quantization=loads_quantization,
     extra_weights=extra_weights,
 )
