@@ -83,6 +83,6 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     if elements < parameters:
         comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
     return [
-        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} than "
-        f"the parameters counted here. Possible reasons: {reasons}."
+        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} "
+        f"than the parameters counted here. Possible reasons: {reasons}."
     ]

@@ -15,8 +15,9 @@ from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
 from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
+from .offload import spread_over_gpus
 from .request import FitRequest, ResolvedRequest, resolve
-from .stages import split_into_stages, spread_over_gpus
+from .stages import split_into_stages
 
 __all__ = [
     "FitRequest",
@@ -255,7 +256,7 @@ def _devices(resolved: ResolvedRequest) -> list[_Device]:
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
-        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus)
+        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
     elif resolved.gpu and pp > 1:
         kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
     else:
@@ -296,7 +297,7 @@ def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, con
 
 def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
     """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
-    return whole.parts if devices > 1 and whole.parts else (whole,) * devices
+    return whole.parts if len(whole.parts) == devices else (whole,) * devices
 
 
 def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[_Device]) -> Pool:

@@ -33,6 +33,7 @@ _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
         *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+        "blocks",
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -236,6 +237,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+        blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
         args = dataclasses.replace(
