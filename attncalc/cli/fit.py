@@ -9,9 +9,11 @@ import typer
 
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
+from ..serving.gpu_layers import with_auto_gpu_layers
 from ..serving.request import FitRequest
 from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
+from . import fit_llamacpp as lc
 from . import fit_options as f
 from . import fit_users as u
 from . import options as o
@@ -39,6 +41,7 @@ def fit(
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
+    offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
     output: u.FitOutputOptions,
@@ -58,10 +61,11 @@ def fit(
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = serving.with_defaults(texts).parsed()
     deployment.pop("log", None)
+    deployment.setdefault("engine", _default_engine(spec))
     if serving.gpu is not None:
         deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
     engine_args: dict[str, Any] = {}
-    for group in (engine, vllm, sglang, llamacpp, transformers):
+    for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
     if log:
         deployment["engine"] = log.engine
@@ -77,6 +81,7 @@ def fit(
         traffic=traffic,
         **deployment,
     )
+    request = with_auto_gpu_layers(request)
     if longest:
         request = with_longest_context(request)
     if screen.roofline and request.gpu is None:
@@ -91,6 +96,10 @@ def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -
     cache = None if given.kv_dtype == "auto" else given.kv_dtype  # what engines call their default
     own = log and given.dtype and is_dtype(given.dtype) and dtype(given.dtype).name == spec.dtype
     return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
+
+
+def _default_engine(spec: ModelSpec) -> str:
+    return "llamacpp" if spec.stored and spec.stored.kind == "GGUF" else "vllm"
 
 
 def _not_with_log(option: str) -> AttncalcError:

@@ -82,7 +82,5 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     comparison, reasons = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
     if elements < parameters:
         comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
-    return [
-        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} "
-        f"than the parameters counted here. Possible reasons: {reasons}."
-    ]
+    difference = f"{count(abs(elements - parameters))} {comparison} than the parameters counted here"
+    return [f"The {checkpoint.kind} files hold {count(elements)} elements, {difference}. Possible reasons: {reasons}."]

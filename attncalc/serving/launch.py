@@ -117,7 +117,8 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     cells = workload.batch if args.kv_unified else slots
     yield from ("llama-server", "-m", _gguf_file(resolved), "-c", int(workload.context) * int(cells), "-np", slots)
     if resolved.gpu is not None:
-        yield from ("-ngl", 999)  # all layers, in every version
+        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+        yield from _offload(resolved)
     yield from _option("-ub", args.ubatch)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
         name = (cache or args.kv_dtype).name
@@ -126,6 +127,19 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _offload(resolved: ResolvedRequest) -> Flags:
+    """Yield llama.cpp's options that divide the model between GPUs and host."""
+    args, layers = resolved.args, resolved.args.blocks or resolved.request.model.main.n_layers
+    if args.n_cpu_moe >= layers:
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
 
 
 def _gguf_file(resolved: ResolvedRequest) -> str:

@@ -7,7 +7,8 @@ import dataclasses
 from ..attention import Matrix
 from ..checkpoint import CheckpointWeights, StoredDtype
 from ..engines.base import EngineArgs
-from ..engines.llamacpp.placement import HOST, cuda_bytes, mapped_bytes, placement_of, tensors_by_device
+from ..engines.llamacpp.placement import HOST, placement_of
+from ..engines.llamacpp.tensors import cuda_bytes, mapped_bytes, tensors_of
 from ..mlp import Mlp
 from ..model import Layers, ModelSpec
 from .stages import parts_of
@@ -54,7 +55,7 @@ def _parts(model: ModelSpec, gpus: int, args: EngineArgs | None) -> list[ModelSp
             extra=extra,
         )
     if model.stored and model.stored.contents:
-        return _with_tensors(models, model.stored, args, model.main.n_layers)
+        return _with_tensors(models, model, model.stored, args)
     return models
 
 
@@ -66,10 +67,11 @@ def _arguments(model: ModelSpec, gpus: int, args: EngineArgs | None) -> EngineAr
     return dataclasses.replace(args, gpus=gpus)
 
 
-def _with_tensors(models: list[ModelSpec], stored: CheckpointWeights, args: EngineArgs, layers: int) -> list[ModelSpec]:
+def _with_tensors(
+    models: list[ModelSpec], whole: ModelSpec, stored: CheckpointWeights, args: EngineArgs
+) -> list[ModelSpec]:
     """Return the parts with the tensors of the file on each device: bytes of a CUDA buffer, or mapped ones."""
-    per_block = 2 if args.blocks and layers == 2 * args.blocks else 1
-    devices = tensors_by_device(stored.contents, args, layers // per_block)
+    devices = tensors_of(whole, args)
     parts = []
     for model, device in zip(models, range(HOST, args.gpus), strict=True):
         tensors = devices[device]
@@ -83,9 +85,9 @@ def _with_tensors(models: list[ModelSpec], stored: CheckpointWeights, args: Engi
     return parts
 
 
-def held_layers(part: ModelSpec, args: EngineArgs, *, host: bool = False) -> ModelSpec:
-    """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host; the host's have them."""
-    if not args.n_cpu_moe or host or part.stored is not None:
+def held_layers(part: ModelSpec, args: EngineArgs) -> ModelSpec:
+    """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host."""
+    if not args.n_cpu_moe or part.stored is not None:
         return part
     layers = []
     number = part.first_layer
