@@ -22,24 +22,38 @@ import yaml
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDERS = {
-    "presets/models": "attncalc/presets/models.json",
     "presets/gpus": "attncalc/presets/gpus.json",
     "attncalc/config/huggingface/families": "attncalc/config/huggingface/families.json",
     "attncalc/config/huggingface/tower_formulas": "attncalc/config/huggingface/tower_formulas.json",
 }
 """{folder of YAML files: its JSON copy in the wheel}."""
 
+MODELS = "presets/models"
+"""The folder whose files get a copy each, beside them: a command reads one of them."""
+
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds one JSON file, {name: content}, for each folder of YAML files."""
+    """Adds one JSON file, {name: content}, for each folder of YAML files, and one for each model."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         temporary = Path(tempfile.mkdtemp())
-        for folder, target in FOLDERS.items():
-            files = sorted(Path(self.root, folder).glob("*.yaml"))
-            content = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
-            copy = temporary / Path(target).name
+
+        def add(content: Any, target: str) -> None:
+            copy = temporary / target.replace("/", "-")
             copy.write_text(json.dumps(content), encoding="utf-8")
             build_data["force_include"][str(copy)] = target
+
+        for folder, target in FOLDERS.items():
+            add({file.stem: _content(file) for file in _files(self.root, folder)}, target)
+        for file in _files(self.root, MODELS):
+            add(_content(file), f"attncalc/{MODELS}/{file.stem}.json")
+
+
+def _files(root: str, folder: str) -> list[Path]:
+    return sorted(Path(root, folder).glob("*.yaml"))
+
+
+def _content(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

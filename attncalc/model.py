@@ -176,11 +176,35 @@ class Head(NamedTuple):
         kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
         tied: an lm head that uses the embedding's matrix and adds no parameters.
         bias: an lm head with a bias.
+        ranks: data-parallel ranks of attention that divide an lm head of its own, beside tensor parallelism (SGLang).
     """
 
     kind: Literal["lm", "pooler"]
     tied: bool = False
     bias: bool = False
+    ranks: int = 1
+
+
+class TowerItem(NamedTuple):
+    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts.
+
+    Attributes:
+        tokens: the language model's tokens of one item.
+        positions: the tower's patches or frames of one item.
+        values: values of one position in the tower's input: 3 x 14 x 14 pixels.
+        d_model: width of the tower.
+        d_inside: elements per position of the largest tensors inside one of its layers: of attention, or of the MLP.
+        d_output: elements of the output per token of the language model.
+        repeats: how many times as large as this a video may be; the context limits it.
+    """
+
+    tokens: int
+    positions: int
+    values: int
+    d_model: int
+    d_inside: int
+    d_output: int
+    repeats: int = 1
 
 
 class Tower(NamedTuple):
@@ -190,11 +214,13 @@ class Tower(NamedTuple):
         name: 'vision'.
         params: its parameters.
         split: the parameters that tensor parallelism divides; the others are on every device.
+        item: the largest item that it encodes; None if unknown.
     """
 
     name: str
     params: int
     split: int
+    item: TowerItem | None = None
 
 
 class RopeTable(NamedTuple):

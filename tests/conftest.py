@@ -12,13 +12,14 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
+os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
 
 from asking import Answer, Ask  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
-from attncalc.config.gguf import LocalFile  # noqa: E402
+from attncalc.config.folder import LocalFile  # noqa: E402
 
 
 @pytest.fixture

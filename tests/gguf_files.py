@@ -72,8 +72,8 @@ def extend(path: Path) -> None:
 
 def sum_of_data(path: Path) -> int:
     """Return the length of the whole file, as the gguf package's own offsets say."""
+    from attncalc.config.folder import LocalFile
     from attncalc.config.gguf.header import read_header
-    from attncalc.config.gguf.source import LocalFile
 
     source = LocalFile(path)
     source.size = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
 from attncalc.config.gpus import gpu
+from attncalc.config.presets import presets
 from attncalc.engines import ENGINES
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
@@ -15,7 +16,7 @@ from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.memory import memory_report
 from attncalc.report.params import params_report
-from attncalc.report.presets import presets_report
+from attncalc.report.presets import Listed, presets_report
 from attncalc.report.report import Report
 from attncalc.serving.request import FitRequest
 
@@ -77,4 +78,6 @@ def all_reports() -> Iterator[Report]:
     yield from reports_of(load("llama2-70b").shard(16))
     models = [load(name) for name in ("llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b")]
     yield compare_models(models, [Workload.decode(1, 4096)] * 4)
-    yield presets_report([load(name) for name in preset_names()])
+    listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in presets()]
+    yield presets_report(listed)
+    yield presets_report(listed, names_only=True)

@@ -44,7 +44,11 @@ HOMES = {
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
     "transformers": ("verify/",),
-    "huggingface_hub": ("config/hub.py",),
+    "huggingface_hub": (),
+    "urllib": ("config/hub.py", "config/remote.py", "config/download.py"),
+    "http": ("config/download.py",),
+    "ssl": ("config/download.py",),
+    "socket": ("config/download.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""
@@ -91,7 +95,8 @@ def test_libraries_are_imported_only_in_their_place(path: Path) -> None:
         assert module != "click", "typer contains its own"
 
 
-NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources")
+NETWORK = ("urllib.request", "http.client", "ssl", "socket")
+NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

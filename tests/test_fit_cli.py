@@ -74,6 +74,7 @@ MORE = [
     "tp",
     "pp",
     "dp",
+    "attn_dp",
     "expert_parallel",
     "replicas",
     "agrees",
@@ -99,7 +100,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
         "one NVIDIA H100",
         "x 0.9 gpu-memory-utilization",
         "- weights in fp16",
-        "- reserve",
+        "- runtime",
         "= KV memory",
     ]
     numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]

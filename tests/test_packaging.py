@@ -80,7 +80,6 @@ print(int(kv_cache(models[0], Workload.decode(1, 4096)).total), models[1].main.n
 @pytest.mark.parametrize(
     ("folder", "in_wheel"),
     [
-        ("presets/models", "attncalc/presets/models"),
         ("presets/gpus", "attncalc/presets/gpus"),
         ("attncalc/config/huggingface/families", "attncalc/config/huggingface/families"),
     ],
@@ -90,6 +89,14 @@ def test_a_wheel_has_each_yaml_file_and_the_same_data_as_json(installed: Path, f
     assert {path.name: path.read_bytes() for path in (installed / in_wheel).iterdir()} == source
     compiled = json.loads((installed / f"{in_wheel}.json").read_bytes())
     assert compiled == {Path(name).stem: yaml.safe_load(content) for name, content in source.items()}
+
+
+def test_a_wheel_has_each_model_as_yaml_and_as_json(installed: Path) -> None:
+    source = {path.name: path.read_bytes() for path in (REPOSITORY / "presets/models").iterdir()}
+    in_wheel = {path.name: path.read_bytes() for path in (installed / "attncalc/presets/models").iterdir()}
+    assert {name: content for name, content in in_wheel.items() if name.endswith(".yaml")} == source
+    compiled = {name.removesuffix(".json"): json.loads(in_wheel[name]) for name in in_wheel if name.endswith(".json")}
+    assert compiled == {name.removesuffix(".yaml"): yaml.safe_load(content) for name, content in source.items()}
 
 
 def test_a_wheel_has_the_schemas(installed: Path) -> None:

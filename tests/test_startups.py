@@ -69,6 +69,17 @@ def test_public_logs_are_predicted_in_the_median() -> None:
     assert sum(map(inside, rows)) >= 0.87 * len(rows)
 
 
+def test_logs_of_sglang_are_predicted() -> None:
+    """11 logs of 11 models. The default share of Kimi-K2.5 depends on its tower, of which only parameters are known."""
+    rows = rows_of("sglang", "public")
+    errors = {row["id"]: abs(error(row)) for row in rows}
+    assert len({row["model"] for row in rows}) >= 8
+    assert median(errors.values()) < 0.25
+    assert errors.pop("sgl-kimi-k2.5-8xmi355x") < 2.5
+    assert max(errors.values()) < 0.4
+    assert sum(map(inside, rows)) >= 0.9 * len(rows)
+
+
 def test_an_engine_that_refused_is_not_predicted_to_fit() -> None:
     refused = [row for row in ROWS if not row["started"] and not row.get("doubtful")]
     verdicts = {row["id"]: predict(row).verdict for row in refused}

@@ -20,6 +20,8 @@ _CLASSES = {
     "latent": "latent.Latent",
     "differential": "differential.Differential",
     "relative": "relative.Relative",
+    "global_window": "global_window.GlobalWindow",
+    "position_scores": "position_scores.PositionScores",
     "pictures": "image_cross.ImageCross",
     "block_sparse": "block_sparse.BlockSparse",
     "compressed": "compressed.Compressed",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config.hub import parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.gpu_layers import with_auto_gpu_layers
@@ -59,11 +60,7 @@ def fit(
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
-    deployment = serving.with_defaults(texts).parsed()
-    deployment.pop("log", None)
-    deployment.setdefault("engine", _default_engine(spec))
-    if serving.gpu is not None:
-        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    deployment = _deployment(serving, texts, log, _default_engine(spec))
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -102,6 +99,33 @@ def _default_engine(spec: ModelSpec) -> str:
     return "llamacpp" if spec.stored and spec.stored.kind == "GGUF" else "vllm"
 
 
+def _deployment(
+    serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None, engine: str
+) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest; `engine` is the default."""
+    deployment = {"engine": engine, **serving.with_defaults(texts).parsed()}
+    deployment.pop("log", None)
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
+    if serving.gpu is not None:
+        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    return deployment
+
+
+def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
+    if deployment.get("engine") not in ("sglang", "all"):
+        raise AttncalcError(
+            f"--enable-dp-attention has no effect on engine {truncate(deployment.get('engine'))}",
+            "leave it out, or use --engine sglang",
+        )
+    if deployment.get("attn_dp"):
+        return {}
+    if not deployment.get("dp"):
+        raise AttncalcError("--enable-dp-attention needs --dp", "add --dp N, the number of ranks; or use --attn-dp N")
+    return {"attn_dp": deployment["dp"], "dp": 1}
+
+
 def _not_with_log(option: str) -> AttncalcError:
     return AttncalcError(
         f"{option} cannot be combined with --log",
@@ -133,6 +157,9 @@ def _served_model(name: str, spec: ModelSpec) -> str | None:
     path = Path(name)
     if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
         return None
+    repository = None if path.exists() else parse_repository(name)
+    if repository:
+        return repository.name
     return str(path.parent) if path.name == "config.json" else name
 
 

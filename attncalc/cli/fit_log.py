@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..config import load
 from ..config.gpus import gpu
 from ..config.hub import is_repo
-from ..config.presets import preset_names, preset_text
+from ..config.presets import preset_of, presets
 from ..engines import engine_defaults
 from ..errors import AttncalcError
 from ..hardware import Gpu
@@ -121,21 +121,11 @@ def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:
 
 
 def _preset_of(name: str) -> str | None:
-    """Return the preset whose name, title or source is `name`; None if there is none."""
-    if name in preset_names():
-        return name
+    """Return the preset whose name, title or repository is `name`; None if there is none."""
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", name)  # the cache of huggingface_hub
-    repository = f"{cached[1]}/{cached[2]}" if cached else name.strip("/")
-    for preset in preset_names():
-        text = preset_text(preset)
-        if is_repo(repository) and re.search(
-            rf"huggingface\.co/{re.escape(repository)}(?![\w.-])", text, re.IGNORECASE
-        ):
-            return preset
-        title = re.search(r"^title: *(.+)$", text, re.MULTILINE)
-        if title and _letters(title[1]) == _letters(name):
-            return preset
-    return None
+    preset = preset_of(f"{cached[1]}/{cached[2]}" if cached else name.strip("/"))
+    titles = {_letters(known.title): known.name for known in presets()}
+    return preset or titles.get(_letters(name))
 
 
 def _letters(name: str) -> str:

@@ -97,10 +97,25 @@ class ServingOptions(Options):
             "--data-parallel-size",
             "--dp-size",
             metavar="N",
-            help="Data-parallel ranks, each with --tp GPUs; they divide the experts. Default: 1.",
+            help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
         ),
         parse_count,
     ] = None
+    attn_dp: Annotated[
+        Text,
+        option(
+            "--attn-dp",
+            "--attn-dp-size",
+            "--attention-data-parallel-size",
+            metavar="N",
+            help="Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
+        ),
+        parse_count,
+    ] = None
+    enable_dp_attention: Annotated[
+        bool,
+        typer.Option("--enable-dp-attention", help="--dp N is --attn-dp N (SGLang's old name of the option)."),
+    ] = False
     enable_expert_parallel: Annotated[
         bool,
         typer.Option("--enable-expert-parallel", help="Whole experts on each GPU instead of a part of each."),
@@ -119,7 +134,7 @@ class ServingOptions(Options):
         option(
             "--reserve",
             metavar="SIZE",
-            help="Memory for activations and CUDA graphs. Default: an estimate, which is shown.",
+            help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
         bytes_or_zero,
     ] = None

@@ -35,8 +35,12 @@ Model = Annotated[
     Text,
     typer.Argument(
         metavar="[MODEL]",
-        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub, - for standard input.",
+        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub or its address, - for standard "
+        "input.",
     ),
+]
+Revision = Annotated[
+    Text, option("--revision", metavar="REVISION", help="Branch, tag or commit of org/name on the hub. Default: main.")
 ]
 Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
 AttentionOption = Annotated[
@@ -120,6 +124,7 @@ class NamedModelOptions(Options):
 
     model: Model = None
     preset: Preset = None
+    revision: Revision = None
 
     @property
     def is_given(self) -> bool:
@@ -127,8 +132,13 @@ class NamedModelOptions(Options):
         return self.model is not None or self.preset is not None
 
     def name(self) -> str:
-        """Return the model's name or path. Raises AttncalcError as `model_name` does."""
-        return model_name(self.model, self.preset)
+        """Return the model's name or path, with its revision. Raises AttncalcError as `model_name` does."""
+        name = model_name(self.model, self.preset)
+        if self.revision is None:
+            return name
+        from ..config.hub import with_revision
+
+        return with_revision(name, self.revision)
 
 
 class ModelOptions(NamedModelOptions):

@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..config import load, preset_names, preset_text, to_model_file
-from ..errors import AttncalcError
-from ..report.presets import families_report, presets_report
+from ..config import load, preset_text, to_model_file
+from ..config.presets import presets as all_presets
+from ..errors import AttncalcError, did_you_mean
+from ..report.presets import Listed, families_report, presets_report
+from ..units import truncate
 from . import COMMANDS
 from . import options as o
-from .command import command_app
+from .command import Group, command_app
 
-app = command_app()
+if TYPE_CHECKING:
+    from ..config.presets import Preset
 
 
-@app.callback(invoke_without_command=True, help=COMMANDS["presets"])
-def presets(context: typer.Context, output: o.ListOutputOptions) -> None:
-    command = context.invoked_subcommand
-    if command is None:
-        _list(output)
-    elif any(vars(output).values()):
-        raise AttncalcError(
-            f"options cannot come before '{command}'", f"write them after it: 'attncalc presets {command} ...'"
-        )
+class _Presets(Group):
+    """The subcommands. Without one of them, the arguments are those of `list`: `attncalc presets qwen --json`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        first = args[0] if args else ""
+        if first in self.commands or first in ctx.help_option_names or ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        command = next((arg for arg in args if arg in self.commands), None)
+        if command is not None:
+            raise AttncalcError(
+                f"options cannot come before '{command}'", f"write them after it: 'attncalc presets {command} ...'"
+            )
+        return super().parse_args(ctx, ["list", *args])
+
+
+app = command_app(cls=_Presets)
+
+Full = Annotated[bool, typer.Option("--full", help="Show the figures of every preset.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[WORD]...", help="List those with each WORD in the name, title or repository."),
+]
+
+
+@app.callback(
+    help=COMMANDS["presets"],
+    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the options of the list.",
+)
+def presets() -> None:
+    pass
 
 
 @app.command("list", help="List the presets; the same as 'attncalc presets'.")
-def list_presets(output: o.ListOutputOptions) -> None:
-    _list(output)
+def list_presets(output: o.ListOutputOptions, words: Words = None, full: Full = False) -> None:
+    found = _matching(words or [])
+    listed = [Listed(load(preset.name), preset.family, preset.repositories) for preset in found]
+    output.show(presets_report(listed, words=words or [], names_only=not (words or full)))
+
+
+def _matching(words: list[str]) -> list[Preset]:
+    """Return the presets that have each of the words. Raises AttncalcError if there are none."""
+    found = [preset for preset in all_presets() if all(preset.matches(word) for word in words)]
+    if found:
+        return found
+    known = {name for preset in all_presets() for name in (preset.family, preset.name)}
+    hint = did_you_mean(words[0], known) if len(words) == 1 else ""
+    wanted = " and ".join(f"'{truncate(word)}'" for word in words)
+    raise AttncalcError(f"no preset with {wanted}", f"{hint}'attncalc presets' lists them all")
 
 
 @app.command(help="Print a preset's YAML, as a start for your own.")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The preset's name.")], output: o.PlainOutputOptions
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")],
+    output: o.PlainOutputOptions,
 ) -> None:
     output.write(preset_text(name))
 
@@ -64,7 +102,3 @@ def families(output: o.ListOutputOptions) -> None:
     from ..config.huggingface import supported_model_types, transformers_version, unsupported_model_types
 
     output.show(families_report(supported_model_types(), unsupported_model_types(), transformers_version()))
-
-
-def _list(output: o.ListOutputOptions) -> None:
-    output.show(presets_report([load(name) for name in preset_names()]))

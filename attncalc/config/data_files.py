@@ -1,8 +1,8 @@
 """The YAML files that attncalc ships: presets, GPUs and the rules of config.json families.
 
-In a wheel each of these folders has a JSON file beside it (`models/` has `models.json`), which hatch_build.py makes
-from the YAML. Python reads it ten times faster and needs no YAML parser, so that an installed command answers in
-less time, and answers at all where PyYAML is missing.
+In a wheel each of these folders has a JSON file beside it (`gpus/` has `gpus.json`), which hatch_build.py makes from
+the YAML. Of `models/`, each file has one, since a command reads one model of many. Python reads JSON ten times faster
+and needs no YAML parser, so that an installed command answers in less time, and answers at all where PyYAML is missing.
 """
 
 from __future__ import annotations
@@ -38,10 +38,19 @@ def file_names(folder: Path) -> tuple[str, ...]:
 @cache
 def compiled(folder: Path) -> dict[str, Any]:
     """Return {name: content} of a folder's files from the JSON file that a wheel has, or {} in a checkout."""
+    return _json(folder.with_suffix(".json")) or {}
+
+
+def compiled_file(file: Path) -> dict[str, Any] | None:
+    """Return the content of a YAML file from the JSON file that a wheel has beside it, or None in a checkout."""
+    return _json(file.with_suffix(".json"))
+
+
+def _json(file: Path) -> dict[str, Any] | None:
     try:
-        text = folder.with_suffix(".json").read_bytes()
+        text = file.read_bytes()
     except FileNotFoundError:
-        return {}
+        return None
     content: dict[str, Any] = json.loads(text)
     return content
 

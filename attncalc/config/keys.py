@@ -26,8 +26,20 @@ TEXT: Schema = {
     "$comment": "is not one line of text",
 }
 MAX_LAYERS = 10_000
+MAX_KINDS = 256
+"""Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
+_TOWER_ITEM = {
+    "tokens": "tokens of the language model",
+    "positions": "patches or frames in the tower",
+    "values": "values of one position in the tower's input",
+    "d_model": "width of the tower; 0 if it encodes one after another",
+    "d_inside": "elements per position of the largest tensors inside a layer",
+    "d_output": "elements of the output per token",
+    "repeats": "how many times as large a video may be, up to the context",
+}
+"""The fields of model.TowerItem."""
 
 
 def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
@@ -133,10 +145,10 @@ _SCHEME_KEYS: dict[str, Schema] = {
 }
 
 _MODEL_KEYS: dict[str, Schema] = {
-    "title": _key(TEXT, "name of the model for people"),
+    "title": _key(TEXT, "name of the model for people", "the file's name"),
     "sources": _key(
         {"type": "array", "minItems": 1, "items": TEXT},
-        "sources of the facts: a paper and its table, a config, a source file",
+        "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
     ),
     "notes": _key(
         {"type": "array", "items": TEXT},
@@ -196,6 +208,20 @@ _MODEL_KEYS: dict[str, Schema] = {
             "type": "array",
             "minItems": 2,
             "items": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+        },
+    },
+    "tower_items": {
+        "description": "the largest image, video or sound that a tower encodes: vLLM measures its memory",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {
+            "type": "object",
+            "properties": {
+                name: _key({"type": "integer", "minimum": 0, "maximum": 2**53 - 1}, meaning)
+                for name, meaning in _TOWER_ITEM.items()
+            },
+            "additionalProperties": False,
+            "required": [name for name in _TOWER_ITEM if name != "repeats"],
         },
     },
     "rope_tables": {
@@ -260,6 +286,7 @@ def schema() -> Schema:
     kinds = {
         "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",
+        "maxProperties": MAX_KINDS,
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }
@@ -275,7 +302,7 @@ def schema() -> Schema:
         "title": "attncalc model",
         "description": "A model file of attncalc. Top-level keys describe the decoder, or the only stack.",
         "type": "object",
-        "required": ["title", "sources", "d_model", "n_layers", "norm"],
+        "required": ["d_model", "n_layers", "norm"],
         "additionalProperties": False,
         "properties": {**_MODEL_KEYS, **of_stack, "encoder": encoder},
     }

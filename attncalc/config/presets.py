@@ -1,13 +1,44 @@
-"""The built-in models: their names and their files."""
+"""The built-in models: their names and files, and the repositories whose models they are."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
-from .data_files import compiled, file_names, presets_folder
+from .data_files import compiled_file, file_names, presets_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)", re.ASCII)
+_TITLE = re.compile(r"^title: *(.+)$", re.MULTILINE)
+
+
+class Preset(NamedTuple):
+    """What a built-in model can be found by.
+
+    Attributes:
+        name: The name of its file: 'qwen3-32b'.
+        title: Its title: 'Qwen3 32B'.
+        repositories: The repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'.
+    """
+
+    name: str
+    title: str
+    repositories: tuple[str, ...]
+
+    @property
+    def family(self) -> str:
+        """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'."""
+        letters = re.match(r"[a-z]+", self.name)
+        return letters[0] if letters else self.name
+
+    def matches(self, word: str) -> bool:
+        """Return whether the name, the title or a repository contains `word`, in any case."""
+        return any(word.lower() in text.lower() for text in (self.name, self.title, *self.repositories))
 
 
 def _folder() -> Path:
@@ -20,14 +51,61 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """Return the YAML text of a preset. Raises AttncalcError if there is no preset of that name."""
-    if name not in preset_names():
+    """Return the YAML text of a preset, by its name or a repository.
+
+    Raises AttncalcError if there is no such preset.
+    """
+    found = preset_of(name)
+    if found is None:
         hint = did_you_mean(name, preset_names())
         raise AttncalcError(f"no preset named '{truncate(name)}'", f"{hint}'attncalc presets' lists them all")
-    return (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    return _text(found)
 
 
 def compiled_preset(name: str) -> dict[str, Any] | None:
-    """Return a preset's data from the wheel's JSON, or None in a checkout or without such a preset."""
-    data: dict[str, Any] | None = compiled(_folder()).get(name)
-    return data
+    """Return a preset's data from the wheel's JSON, or None in a checkout."""
+    return compiled_file(_file(name))
+
+
+@cache
+def presets() -> tuple[Preset, ...]:
+    """Return all presets, by name and size. It reads their files as text, without parsing them: 2 ms for 80 presets."""
+    return tuple(_described(name, _text(name)) for name in sorted(preset_names(), key=_by_size))
+
+
+def preset_of(name: str) -> str | None:
+    """Return the preset that `name` means, or None.
+
+    Args:
+        name: A preset's name, a repository that a preset's sources name ('Qwen/Qwen3-32B'), or the repository's last
+            part ('Qwen3-32B'). The case of a repository does not matter.
+    """
+    if name in preset_names():
+        return name
+    return _by_repository().get(name.lower())
+
+
+@cache
+def _by_repository() -> dict[str, str]:
+    """Return {repository, or its last part, in lower case: name of the preset}."""
+    pairs = [(repository.lower(), preset.name) for preset in presets() for repository in preset.repositories]
+    return {repository.partition("/")[2]: name for repository, name in pairs} | dict(pairs)
+
+
+def _by_size(name: str) -> list[str | float]:
+    """Return a key by which 'llama2-7b' comes before 'llama2-70b', and 'qwen3-32b' before 'qwen3.5-397b'."""
+    return [float(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", name))]
+
+
+def _described(name: str, text: str) -> Preset:
+    title = _TITLE.search(text)
+    repositories = tuple(dict.fromkeys(_REPOSITORY.findall(text)))
+    return Preset(name, title[1].strip("\"'") if title else name, repositories)
+
+
+def _text(name: str) -> str:
+    return _file(name).read_text(encoding="utf-8")
+
+
+def _file(name: str) -> Path:
+    return _folder() / f"{name}.yaml"

@@ -39,6 +39,7 @@ class EngineArgs:
         tp: tensor-parallel devices.
         pp: pipeline stages.
         dcp: decode-context-parallel devices, which are among the tensor-parallel ones (vLLM).
+        attn_dp: data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang).
         block_size: tokens per block (SGLang: per page).
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
@@ -74,6 +75,7 @@ class EngineArgs:
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
         blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
+        vision_params: parameters of the model's vision tower.
     """
 
     kv_dtype: DType
@@ -85,6 +87,7 @@ class EngineArgs:
     tp: int = 1
     pp: int = 1
     dcp: int = 1
+    attn_dp: int = 1
     block_size: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -120,6 +123,7 @@ class EngineArgs:
     model_type: str | None = None
     attentions: frozenset[str] = frozenset()
     blocks: int | None = None
+    vision_params: int = 0
 
     @property
     def given(self) -> frozenset[str]:
@@ -141,7 +145,7 @@ class EngineArgs:
 _NOT_OPTIONS = frozenset(
     {
         *("tp", "source", "max_model_len", "device_memory", "device"),
-        *("n_kv_heads", "model_type", "attentions", "blocks"),
+        *("n_kv_heads", "model_type", "attentions", "blocks", "vision_params"),
     }
 )
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""

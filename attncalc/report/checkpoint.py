@@ -74,7 +74,8 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
         return []
     if not checkpoint.by_dtype:
         return [
-            f"Weights as stored are the index's total: its {count(checkpoint.files)} safetensors files are missing."
+            f"Weights as stored are the index's total: the headers of its {count(checkpoint.files)} safetensors files "
+            "were not read."
         ]
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
@@ -82,5 +83,7 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     comparison, reasons = "more", "masks and rotary tables, tied matrices stored twice, or parts that are not counted"
     if elements < parameters:
         comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
-    difference = f"{count(abs(elements - parameters))} {comparison} than the parameters counted here"
-    return [f"The {checkpoint.kind} files hold {count(elements)} elements, {difference}. Possible reasons: {reasons}."]
+    return [
+        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} "
+        f"{comparison} than the parameters counted here. Possible reasons: {reasons}."
+    ]

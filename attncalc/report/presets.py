@@ -2,53 +2,128 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from ..attention.recurrent import NoAttention
 from ..cost.params import params
 from ..cost.windows import without_windows
-from ..model import ModelSpec
+from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
-from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count
+from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
 from .layers import attention_source
 from .per_token import no_window_full
 from .report import SUM, Column, Figure, Report, Table, unit_column
 from .text import WIDTH
 
+_NAMES_TIP = "'attncalc presets qwen' shows their figures"
+_FIGURES_TIP = "'attncalc presets show NAME' prints its sources"
+_KV_NOTE = "KV per token: bytes that a token adds until a window is full."
+_SIZED = re.compile(r"(.+-)(\d[\d.x]*b.*)")
+"""A name that has the model's size: 'qwen3-' and '30b-a3b'."""
 
-def presets_report(models: Sequence[ModelSpec]) -> Report:
-    """Return one row per preset: attention, maximum context, parameters, and cache per token."""
+
+class Listed(NamedTuple):
+    """A preset of the list.
+
+    Attributes:
+        model: The model.
+        family: What its name starts with: 'qwen' for 'qwen3-32b'.
+        repositories: The repositories on the Hugging Face hub that it is found by.
+    """
+
+    model: ModelSpec
+    family: str
+    repositories: tuple[str, ...] = ()
+
+
+def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False) -> Report:
+    """Return one row per preset: attention, maximum context, parameters, and cache per token.
+
+    Args:
+        listed: The presets, by name.
+        words: The words by which they were filtered.
+        names_only: Show the names instead of the figures, one row per family. JSON has the figures in any case.
+    """
+    models = [preset.model for preset in listed]
     totals = [params(model).total for model in models]
     tokens = [_per_token(model) for model in models]
     contexts = [quantity(model.max_context) if model.max_context else None for model in models]
     layers = tuple(
         (
-            model.facts(),
+            {**model.facts(), "family": family, "repositories": list(repositories)},
             (
                 Figure("params_total", "parameters", total, PARAMS, SUM, model.name),
                 no_window_full(token, attention_source(model), model.name),
                 Figure("max_context", "maximum context", context, TOKENS, of=model.name),
             ),
         )
-        for model, total, token, context in zip(models, totals, tokens, contexts, strict=True)
+        for (model, family, repositories), total, token, context in zip(listed, totals, tokens, contexts, strict=True)
     )
-    size, total_cells = unit_column("parameters", totals, PARAMS)
-    cache, token_cells = unit_column("KV per\ntoken, no\nwindow full", tokens, BYTES)
-    names = [(model.name, _attention(model)) for model in models]
-    context_cells = [count(context) if context else "-" for context in contexts]
-    columns = (Column("name", "left"), Column("attention", "left"), Column("context"), size, cache)
-    rows = tuple(zip(*zip(*names, strict=True), context_cells, total_cells, token_cells, strict=True))
+    if names_only:
+        table, notes = _names_table(listed), ()
+    else:
+        table, notes = _figures_table(models, totals, tokens), (_KV_NOTE,)
     return Report(
         "presets",
-        (f"{count(len(models))} built-in models  'attncalc presets show NAME' prints one with its sources",),
+        (_heading(len(listed), words, names_only),),
         {},
         {},
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
         layers,
-        (Table(columns, rows),),
-        ("KV per token, no window full: bytes that a token adds until a window is full.",),
+        (table,),
+        notes,
     )
+
+
+def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
+    """Return how many presets there are, of what, and how to see more."""
+    if names_only:
+        return f"{plural(number, 'built-in model')}  {_NAMES_TIP}"
+    found = f" with {' and '.join(repr(truncate(word)) for word in words)}" if words else ""
+    return f"{plural(number, 'built-in model')}{found}  {_FIGURES_TIP}"
+
+
+def _names_table(listed: Sequence[Listed]) -> Table:
+    """Return one row per family with its names. Families of one preset share the last row."""
+    families: dict[str, list[str]] = {}
+    for preset in listed:
+        families.setdefault(preset.family, []).append(preset.model.name)
+    rows = {family: names for family, names in families.items() if len(names) > 1}
+    others = [names[0] for names in families.values() if len(names) == 1]
+    rows |= {"others": others} if others else {}
+    width = WIDTH - 2 - max(map(len, rows)) - 2
+    table = [
+        (family if i == 0 else "", line)
+        for family, names in rows.items()
+        for i, line in enumerate(textwrap.wrap(" ".join(braced(names)), width, break_on_hyphens=False))
+    ]
+    return Table((Column(align="left"), Column(align="left")), tuple(table))
+
+
+def braced(names: Sequence[str]) -> list[str]:
+    """Return the names as a shell's braces shorten them: 'gemma2-{2b,9b}' for 'gemma2-2b' and 'gemma2-9b'.
+
+    Only names that differ in their size alone are joined: 'llama4-scout' has none.
+    """
+    series: dict[str, list[str]] = {}
+    for name in names:
+        sized = _SIZED.fullmatch(name)
+        series.setdefault(sized[1] if sized else name, []).append(sized[2] if sized else "")
+    return [start + (f"{{{','.join(sizes)}}}" if len(sizes) > 1 else sizes[0]) for start, sizes in series.items()]
+
+
+def _figures_table(models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]) -> Table:
+    """Return one row per preset."""
+    size, total_cells = unit_column("parameters", totals, PARAMS)
+    cache, token_cells = unit_column("KV per\ntoken", tokens, BYTES)
+    contexts = [count(model.max_context) if model.max_context else "-" for model in models]
+    names, kinds = [model.name for model in models], [_attention(model) for model in models]
+    columns = (Column("name", "left"), Column("attention", "left"), Column("context"), size, cache)
+    return Table(columns, tuple(zip(names, kinds, contexts, total_cells, token_cells, strict=True)))
 
 
 def _per_token(model: ModelSpec) -> Quantity:
@@ -76,8 +151,8 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
     return Report(
         "families",
         (
-            f"model_types of transformers {version}: {count(len(supported))} supported, "
-            f"{count(len(unsupported))} not supported",
+            f"model_types of transformers {version} and of vendors: {count(len(supported))} supported, "
+            f"{count(len(unsupported))} not",
         ),
         {},
         {},
@@ -94,7 +169,10 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
 
 
 def _attention(model: ModelSpec) -> str:
-    """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full'."""
-    kinds = dict.fromkeys(g.attention.label for g in model.main.layers)
-    spans = dict.fromkeys(g.attention.span.label for g in model.main.layers)
-    return "/".join(kinds) + ("" if list(spans) == ["full"] else ", " + " + ".join(spans))
+    """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full', 'MQA/CSA/HCA, 3 spans'."""
+    attentions = [group.attention for group in model.main.layers if not isinstance(group.attention, NoAttention)]
+    kinds = dict.fromkeys(attention.label for attention in attentions)
+    spans = dict.fromkeys(attention.span.label for attention in attentions)
+    if list(spans) == ["full"]:
+        return "/".join(kinds)
+    return "/".join(kinds) + (f", {' + '.join(spans)}" if len(spans) <= 2 else f", {len(spans)} spans")

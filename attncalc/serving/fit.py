@@ -132,7 +132,7 @@ class Device(NamedTuple):
         return named(max(0, self.budget.room() - extra), name, meaning)
 
     def _extra_reserve(self, batch: int, context: int, end: End) -> int:
-        """Return the bytes that the reserve for `batch` sequences has beyond that for the requested ones.
+        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
 
         0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """
@@ -384,7 +384,8 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         for gpus in range(1, request.model.main.n_layers + 1):
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
-        for tp in tensor_parallel_sizes(request.model):
+        for attention_tp in tensor_parallel_sizes(request.model):
+            tp = attention_tp * request.attn_dp
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ..engines.sglang.versions import sglang_version
 from ..units import DType
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -95,7 +96,12 @@ def _sglang(resolved: ResolvedRequest) -> Flags:
     yield from ("--context-length", int(resolved.workload.context))
     yield from _option("--tp-size", args.tp, 1)
     yield from _option("--pp-size", args.pp, 1)
-    yield from _option("--dp-size", resolved.replicas, 1)
+    if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
+        yield from _option("--dp-size", resolved.replicas, 1)
+    elif sglang_version(args.engine_version).has_attn_dp_size:
+        yield from ("--attn-dp-size", args.attn_dp)
+    else:
+        yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if request.enable_expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from _option("--mem-fraction-static", request.gpu_memory_utilization)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from ...ggml import GGML_TYPES, GgmlType
 from ...units import count, truncate
-from .source import ByteSource, Cursor
+from ..folder import ByteSource
+from .source import Cursor
 
 MAGIC = b"GGUF"
 MAX_TENSORS, MAX_KEYS = 100_000, 10_000

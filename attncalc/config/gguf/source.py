@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import AttncalcError
-from ...units import count, truncate
+from ...units import count
+from ..folder import ByteSource
 
 FIRST_READ = 1 << 20
 """Bytes of the first read. Each later one reads as many as all before it: 1, 1, 2, 4, 8 MiB and so on."""
@@ -15,47 +15,6 @@ LIMIT = 64 << 20
 """Bytes that a header may have. Those with the longest vocabularies have about 16 MiB."""
 
 _LENGTH = struct.Struct("<Q")
-
-
-class ByteSource(Protocol):
-    """A file, local or remote, of which ranges of bytes can be read.
-
-    Attributes:
-        name: What errors call the file.
-        size: Bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed.
-    """
-
-    name: str
-    size: int | None
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end`; fewer only where the file ends. Raises AttncalcError."""
-
-
-class LocalFile:
-    """A file on a disk. See ByteSource."""
-
-    def __init__(self, path: Path) -> None:
-        """Raise AttncalcError if there is no such file."""
-        self.path, self.name = path, truncate(path, 200)
-        try:
-            self.size: int | None = path.stat().st_size
-        except (OSError, ValueError) as error:
-            raise _unreadable(self.name, error) from None
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end`. Raises AttncalcError if the file cannot be read."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(start)
-                return file.read(end - start)
-        except OSError as error:
-            raise _unreadable(self.name, error) from None
-
-
-def _unreadable(name: str, error: Exception) -> AttncalcError:
-    reason = (getattr(error, "strerror", None) or "cannot be read").lower()
-    return AttncalcError(f"{name}: {reason}", "check the path")
 
 
 class Cursor:

@@ -15,6 +15,7 @@ from ...model import Layers
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
+from .encoder import encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .versions import VllmVersion, vllm_version
 
@@ -30,9 +31,6 @@ _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
 _FEWEST_TOKENS = 2048
 """The smallest default of max_num_batched_tokens (arg_utils.py)."""
-_PIXELS = {"gemma3": 896 * 896 * 3 // 256}
-"""Values of the pixels of one token of an image, where it is not 28 x 28 x 3: Gemma 3 has 256 tokens per image."""
-_LARGEST_ENCODER = 4 * GIB
 
 
 class _Peak(NamedTuple):
@@ -52,12 +50,15 @@ class _Peak(NamedTuple):
 def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     """Return what vLLM keeps in its share of one GPU besides weights and cache."""
     version = vllm_version(facts.args.engine_version)
+    notes = _notes(facts)
+    facts = with_limits_of_profile(facts, version)
     v2_runner = _uses_v2_runner(facts, version)
     peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
+    passes = _activations(facts, version, peak), _experts_workspace(facts, version, peak)
+    items = encoder(facts, version, passes, _width(facts))
     parts = [
-        _activations(facts, version, peak),
-        _experts_workspace(facts, version, peak),
-        _encoder(facts, version, peak),
+        *passes,
+        items.part if items else None,
         _received(facts),
         _sampler_states(facts, version, v2_runner=v2_runner),
         _outside_torch(facts, version),
@@ -67,10 +68,11 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
         ("forward_bytes", "tensors of the forward pass", peak.forward),
         ("sampler_bytes", "tensors of the sampler", peak.sampler),
         ("experts_bytes", "workspace of the experts", peak.experts),
+        *(items.terms if items else ()),
     ]
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
-        _notes(facts),
+        notes,
         tuple(term for term in terms if term[2]),
     )
 
@@ -291,26 +293,6 @@ def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -
     return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
 
 
-def _encoder(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
-    """Return the dummy images of the profile and what the vision encoder makes of them; None without an encoder.
-
-    They are held while the language model runs: as many tokens as a step has, each d_model wide, and the pixels, 28 x
-    28 in three colours per token with most encoders (patches of 14 x 14, merged in fours). The encoder's own peak comes
-    before, and counts only if it is larger than the language model's. It is not modelled, but no log has one above 4
-    GiB. Source: profile_run (v1/worker/gpu_model_runner.py); 0.06 to 0.2 GiB in logs of five models.
-    """
-    if not facts.first or not getattr(facts.whole, "towers", ()):
-        return None
-    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
-    per_token = _PIXELS.get(facts.args.model_type or "", 28 * 28 * 3)
-    pixels = symbol("pixels", per_token, "values of the pixels of one token of an image")
-    size = quantity(_tokens(facts) * (d_model + pixels) * _width(facts))
-    larger = max(int(peak.forward), int(peak.sampler))
-    high = max(2 * int(size), _LARGEST_ENCODER - larger)
-    source = f"vLLM {version.name}, {_SOURCE}"
-    return RuntimePart("encoder", "images and their encoder's output", int(size) // 4, size, high, source)
-
-
 def _received(facts: RuntimeFacts) -> RuntimePart | None:
     """Return what a later pipeline stage receives: hidden states and the residual."""
     if facts.first:
@@ -476,9 +458,11 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         "--max-num-batched-tokens": (facts.args.max_num_batched_tokens, facts.limits.tokens),
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
-    notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
     if not _is_measured(facts):
-        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
+        notes.append(
+            f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
+        )
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
@@ -489,7 +473,7 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         notes.insert(
             0,
             f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
-            "this GPU. The reserve depends on them.",
+            "this GPU. The runtime memory depends on them.",
         )
     return tuple(notes)
 
