@@ -161,7 +161,8 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     yield from _gguf_file(resolved)
     yield from ("-c", int(workload.context) * int(cells), "-np", slots)
     if resolved.gpu is not None:
-        yield from ("-ngl", 999)  # all layers, in every version
+        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+        yield from _offload(resolved)
     yield from _option("-ub", args.ubatch)
     yield from _option("--flash-attn", args.flash_attn)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
@@ -182,6 +183,19 @@ def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
         yield from ("--quantization", "fp8")
     if workload.kv_dtype is not None and args.kv_dtype != args.dtype:
         yield from ("--kv-cache-dtype", _named(cache_dtypes, args.kv_dtype))
+
+
+def _offload(resolved: ResolvedRequest) -> Flags:
+    """Yield llama.cpp's options that divide the model between GPUs and host."""
+    args, layers = resolved.args, resolved.args.blocks or resolved.request.model.main.n_layers
+    if args.n_cpu_moe >= layers:
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
 
 
 def _gguf_file(resolved: ResolvedRequest) -> tuple[str, ...]:

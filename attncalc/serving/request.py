@@ -33,7 +33,7 @@ _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
         *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
-        *("model_type", "attentions", "vision_params"),
+        *("model_type", "attentions", "vision_params", "blocks"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -264,6 +264,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+        blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
         args = dataclasses.replace(
