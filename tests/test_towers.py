@@ -219,7 +219,9 @@ def test_gemma4_without_tower_configs_has_those_of_its_size() -> None:
         config = {"model_type": "gemma4", "text_config": text, "torch_dtype": "bfloat16"}
         return {tower.name: tower.params for tower in build_model(convert_config(config, "config"), "config").towers}
 
-    given = {name: tower_of(*CASES[case][:4]).params for name, case in (("vision", "gemma4"), ("audio", "gemma4 audio"))}
+    given = {
+        name: tower_of(*CASES[case][:4]).params for name, case in (("vision", "gemma4"), ("audio", "gemma4 audio"))
+    }
     narrow, wide = towers(TEXT["gemma4"]["hidden_size"]), towers(5376)
     assert set(narrow) == {"vision", "audio"}
     assert narrow["vision"] > given["vision"] // 2
@@ -240,7 +242,12 @@ def test_gemma3n_has_a_network_of_timm_and_an_embedder() -> None:
     The release has keys and values, 2,097,408 parameters with a norm, in 15 layers that do not read them.
     """
     parts = {"vision_config": {"model_type": "gemma3n_vision"}, "audio_config": {"model_type": "gemma3n_audio"}}
-    config = {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}, "torch_dtype": "bfloat16", **parts}
+    config = {
+        "model_type": "gemma3n",
+        "text_config": {"model_type": "gemma3n_text"},
+        "torch_dtype": "bfloat16",
+        **parts,
+    }
     spec = build_model(convert_config(config, "config"), "config")
     whole = int(params(spec).total) + sum(tower.params for tower in spec.towers)
     assert whole + 15 * (2 * 2048 * 512 + 256) == 7_849_978_192
