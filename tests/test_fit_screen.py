@@ -84,6 +84,48 @@ def test_the_default_screen_with_users_leaves_a_row_for_the_prompt(ask: Ask, mor
     assert max(map(len, lines)) <= COLUMNS
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gpt-oss-120b --gpu rtx-4090 --gpus 8 --tp 4 --prompt 400 --output 100",
+        "gpt-oss-120b --gpu l4 --gpus 8 --tp 2 --pp 2",
+        "gpt-oss-120b --gpu h100-80gb --gpus 8 --tp 2 --pp 2 --prompt 400 --output 100 --batch 40 --max-num-seqs 64",
+        "gemma3-27b --gpu rtx-4090 --gpus 4 --lengths 100,200,400",
+        "mixtral-8x7b --gpu l4 --dp 2 --tp 2 --batch 64",
+        "mixtral-8x7b --gpu h100-80gb --engine all --dp 2 --tp 2 --prompt 400 --output 100 --shared-prefix 64",
+    ],
+)
+def test_the_default_screen_with_many_options_leaves_a_row_for_the_prompt(ask: Ask, command: str) -> None:
+    lines = ask("fit", *command.split()).out.splitlines()
+    assert len(lines) < ROWS
+    assert max(map(len, lines)) <= COLUMNS
+
+
+def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) -> None:
+    command = (
+        "fit",
+        "gpt-oss-120b",
+        "--gpu",
+        "rtx-4090",
+        "--gpus",
+        "8",
+        "--tp",
+        "4",
+        "--prompt",
+        "400",
+        "--output",
+        "9",
+    )
+    screen, full = ask(*command).out, ask(*command, "--full").out
+    flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
+    changes = screen.partition("change ")[2].partition("\n\n")[0]
+    assert changes.count(" x ") < len(flags)
+    assert f"{len(flags) - changes.count(' x ')} changes and" in " ".join(screen.split())
+    assert full.partition("change ")[2].partition("\n\n")[0].count(" x ") == len(flags)
+    # the command is that of the first change
+    assert f"with {flags[0]}:" in screen
+
+
 def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     users = ("--prompt", "4K", "--output", "1K")
     fits = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K")

@@ -40,6 +40,8 @@ _TOWER_ITEM = {
     "repeats": "how many times as large a video may be, up to the context",
 }
 """The fields of model.TowerItem."""
+_COUNTS = ("tokens", "repeats")
+"""Those of them that are at least 1."""
 
 
 def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
@@ -221,7 +223,7 @@ _MODEL_KEYS: dict[str, Schema] = {
         "additionalProperties": {
             "type": "object",
             "properties": {
-                name: _key({"type": "integer", "minimum": 0, "maximum": 2**53 - 1}, meaning)
+                name: _key({"type": "integer", "minimum": int(name in _COUNTS), "maximum": 2**53 - 1}, meaning)
                 for name, meaning in _TOWER_ITEM.items()
             },
             "additionalProperties": False,

@@ -33,7 +33,7 @@ _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
         *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
-        *("model_type", "attentions", "vision_params"),
+        *("model_type", "attentions", "vision_params", "blocks"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -44,7 +44,7 @@ class LoggedExcess(NamedTuple):
 
     Attributes:
         size: Bytes on each GPU; negative if they took less.
-        devices: The number of GPUs of that start: with as many, the reserve has no range.
+        devices: The number of GPUs of that start: with as many, the runtime memory has no range.
     """
 
     size: int
@@ -76,7 +76,9 @@ class FitRequest:
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
-        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
+            GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
+        revision: The repository's branch, tag or commit; None for the default branch.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
@@ -98,6 +100,7 @@ class FitRequest:
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
+    revision: str | None = None
     traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
@@ -261,6 +264,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+        blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
         args = dataclasses.replace(

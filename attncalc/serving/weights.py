@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..attention import Matrix
+from ..checkpoint import CheckpointWeights
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
@@ -89,7 +90,9 @@ def weights(
     _check_quantization(model, weights_dtype)
 
     def of_stage(stage: ModelSpec) -> Weights:
-        if stored:
+        if stored and stage.stored and part is not None:
+            counted = _in_buffer(stage.stored)
+        elif stored:
             counted = _as_stored(model, int(params(stage).total), whole=model.tp == pp == 1 and part is None)
         elif stage.quantization and _is_released(stage, weights_dtype):
             counted = _by_schemes(stage, stage.quantization, model_dtype)
@@ -478,3 +481,10 @@ def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
         f"{count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
+
+
+def _in_buffer(stored: CheckpointWeights) -> Weights:
+    """Return the bytes of the tensors of a GGUF file that one device has, as llama.cpp's model buffer."""
+    size = symbol("model_buffer", stored.size, "bytes of the tensors of its GGUF file on this device")
+    note = "Weights: the tensors of its GGUF file on this GPU, each padded as CUDA's buffers are."
+    return Weights(size, AS_STORED, (), (note,))

@@ -135,7 +135,6 @@ def _model_keys(family: Family) -> dict[str, Any]:
     if not family.assumed:
         check_sizes(family.name, rules, fields, whole=family.is_whole)
     _check_requirements(family)
-    fields.looked_up.clear()  # so that omitted_sizes sees only fields that give figures
     values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
         "sources": [_source(family)],
