@@ -375,6 +375,10 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
     for config in ({"model_type": "an_invention"}, {**unknown, "num_key_value_heads": 3}):
         assert "--assume-grouped" not in tip_of(config)
         assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(config)).code == 2
+    unnamed = {**{k: v for k, v in LLAMA.items() if k != "model_type"}, "architectures": ["NobodyForCausalLM"]}
+    assert "--assume-grouped" in tip_of(unnamed)
+    screen = ask("kv", "-", "--assume-grouped", stdin=json.dumps(unnamed)).out
+    assert "ASSUMED: a config without a model_type read as plain grouped attention." in screen
     inside = {"model_type": "llava", "text_config": unknown}
     assert "--assume-grouped" not in tip_of(inside)
     assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(inside)).code == 2

@@ -99,7 +99,7 @@ def _title(family: Family, title: str) -> str:
     """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
     name = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
     is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
-    return truncate(name) if is_repo else title or family.name
+    return truncate(name) if is_repo else title or family.name or "a model"
 
 
 def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
@@ -121,7 +121,8 @@ def _assumption(family: Family) -> str:
     """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
     unused = list(structural_fields(family.rules, family.fields))
     ignored = f" Ignored fields: {truncate(', '.join(unused), _LONGEST_LIST)}." if unused else ""
-    return f"model_type '{truncate(family.name)}' read as plain grouped attention.{ignored}"
+    subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
+    return f"{subject} read as plain grouped attention.{ignored}"
 
 
 def _model_keys(family: Family) -> dict[str, Any]:
@@ -173,7 +174,8 @@ def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str
 
 def _source(family: Family) -> str:
     if family.assumed:
-        return f"its config.json, whose model_type '{truncate(family.name)}' is not known"
+        subject = f"model_type '{truncate(family.name)}'" if family.name else "class"
+        return f"its config.json, whose {subject} is not known"
     return f"its config.json, read as transformers {transformers_version()}'s {family.name}"
 
 
