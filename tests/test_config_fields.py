@@ -48,7 +48,8 @@ RELEASES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data"
 """Released configs, without fields that change nothing, and the parameters of their classes.
 
 `params` is what transformers 5.23's class has on the meta device; for Qwen-14B and CodeFuse (Qwen-7B), whose classes
-are the vendor's, it is the published number. The fields below made each an error, or would have been ignored.
+are the vendor's, and for nomic-embed-text it is the published number. The fields below made each an error, or would
+have been ignored.
 """
 NOTES = {
     "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
@@ -58,6 +59,8 @@ NOTES = {
     "EXAONE-4.5-33B": "text_config.model_type exaone4_5_text is read as exaone4.",
     "MiniCPM3-4B": "The config names no model_type; MiniCPM3ForCausalLM is read as minicpm3.",
     "Qwen-14B-Chat": "The context is seq_length 2048, not max_position_embeddings 8192.",
+    "nomic-embed-text-v1.5": None,  # the vendor's class has GPT-2's names of sizes
+    "bloom": None,  # vLLM takes seq_length as the context
     "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
 }
 
