@@ -47,9 +47,9 @@ MEASURED: dict[str, dict[str, Any]] = {
 RELEASES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "releases.json").read_text())
 """Released configs, without fields that change nothing, and the parameters of their classes.
 
-`params` is what transformers 5.23's class has on the meta device; for Qwen-14B and CodeFuse (Qwen-7B), whose classes
-are the vendor's, and for nomic-embed-text it is the published number. The fields below made each an error, or would
-have been ignored.
+`params` is what transformers 5.23's class has on the meta device. For Qwen-14B, CodeFuse (Qwen-7B), nomic-embed-text,
+Falcon-40B, Phi-2 and MiniMax-Text-01, whose classes are the vendor's, it is the published number. The fields below made
+each an error, or would have been ignored.
 """
 NOTES = {
     "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
@@ -61,6 +61,9 @@ NOTES = {
     "Qwen-14B-Chat": "The context is seq_length 2048, not max_position_embeddings 8192.",
     "nomic-embed-text-v1.5": None,  # the vendor's class has GPT-2's names of sizes
     "bloom": None,  # vLLM takes seq_length as the context
+    "falcon-40b": None,  # this and the next two are the first releases, with the vendors' code and model_types
+    "phi-2": None,
+    "MiniMax-Text-01": None,
     "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
 }
 

@@ -302,6 +302,7 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
 
 def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[str]) -> Iterator[str]:
     """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+    class_name = family.rules.get("class", family.name)
     if config.get("model_type") is None:
         yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
     for fields in (family.fields, family.encoder_fields):
@@ -309,10 +310,10 @@ def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[
             yield from fields.remarks
     if omitted := omitted_sizes(family.fields):
         names = truncate(", ".join(omitted), _LONGEST_LIST)
-        yield f"The config omits {names}; the defaults of transformers' {family.name} are used."
+        yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
     if ignored:
         names = truncate(", ".join(ignored), _LONGEST_LIST)
-        yield f"Fields that transformers' {family.name} does not have are ignored: {names}."
+        yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
 
 
 def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
