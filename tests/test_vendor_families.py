@@ -276,6 +276,76 @@ def test_orion_is_llama_with_layer_norms() -> None:
     assert params(read(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
 
 
+def yuan(**changes: Any) -> dict[str, Any]:
+    """Return the config of Yuan2-2B."""
+    config = {
+        "model_type": "yuan",
+        "architectures": ["YuanForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "vocab_size": 135_040,
+        "tie_word_embeddings": True,
+    }
+    return {**config, **changes}
+
+
+def test_yuan_filters_the_input_of_queries_and_keys() -> None:
+    d = 2048
+    # two convolutions of 2 x 1 between 2,048 and 1,024 channels with their biases, and a norm
+    filters = 2 * (2 * d * d // 2) + d // 2 + d + d
+    layer = 4 * d * d + filters + 3 * d * 8192 + 2 * d
+    spec = read(yuan())
+    assert params(spec).total == 24 * layer + 135_040 * d + d == pytest.approx(2.1e9, rel=0.01)
+    # K and V of 32 heads * 64, and the last two tokens, in 24 layers of 2 B
+    assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 24 * 2 * (100 * 2 * d + 2 * d)
+
+
+def test_yuan_m32_routes_by_an_attention_between_experts() -> None:
+    """Yuan 2.0-M32 (arXiv:2405.17976): 40 billion parameters, of which 3.7 are active; heads of 256."""
+    moe = {"moe_num_experts": 32, "moe_top_k": 2, "ffn_hidden_size": 8192, "gated_linear_unit": True}
+    sizes = {"num_attention_heads": 16, "attention_projection_size": 4096, "tie_word_embeddings": False}
+    spec = read(yuan(moe_config={**moe, "norm_topk_prob": True}, **sizes))
+    d, width = 2048, 4096
+    attention = 4 * d * width + 2 * d * d + d // 2 + 2 * d
+    layer = attention + 32 * 3 * d * 8192 + 3 * 32 * d + 2 * d
+    assert params(spec).total == 24 * layer + 2 * 135_040 * d + d == pytest.approx(40e9, rel=0.01)
+    assert params(spec).active == pytest.approx(3.7e9, rel=0.12)  # the paper leaves the embeddings out
+
+
+def test_rwkv_5_has_a_state_per_head() -> None:
+    """RWKV/rwkv-5-world-1b5: RwkvSelfAttention, RwkvFeedForward and RwkvBlock of its modeling_rwkv5.py."""
+    config = {
+        "model_type": "rwkv5",
+        "architectures": ["Rwkv5ForCausalLM"],
+        "hidden_size": 2048,
+        "attention_hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "head_size": 64,
+        "vocab_size": 65_536,
+        "tie_word_embeddings": False,
+    }
+    d, ffn = 2048, 7168  # 3.5 * 2,048, rounded down to a multiple of 32
+    time_mixing = 5 * d * d + 4 * d + 2 * d + 2 * d  # and four mixes, decay and first, the group norm
+    channel_mixing = 2 * d * ffn + d * d + 2 * d
+    expected = 24 * (time_mixing + channel_mixing + 2 * 2 * d) + 2 * 65_536 * d + 2 * 2 * d
+    spec = read(config)
+    assert params(spec).total == expected == pytest.approx(1.5e9, rel=0.06)
+    # 32 states of 64 x 64 in fp32 and the last token twice, in 24 layers
+    assert kv_cache(spec, Workload.decode(1, 5000, kv_dtype="bf16")).total == 24 * (32 * 64 * 64 * 4 + 2 * d * 2)
+
+
+def test_falcon_perception_has_norms_without_weights() -> None:
+    """vLLM-Omni's FalconPerceptionBackbone, with the heads for coordinates and sizes; published: 0.6B."""
+    d = 1024
+    layer = grouped(d, 16, 8, 128) + 16 + 3 * d * 3072
+    boxes = 2 * (512 // 2 * 2 + 512 * d + d * 8192 + 8192 * 2048)
+    expected = 28 * layer + d + 2 * 65_536 * d + 3 * 16 * 16 * d + boxes
+    assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {

@@ -16,6 +16,7 @@ from .request import FitRequest, ResolvedRequest
 Flags = Iterator[str | int]
 """Options, each before its value."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)")
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PER_HEAD = {"int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 _VLLM_CACHE_DTYPES = {**_TORCH_NAMES, **_PER_HEAD, "fp8": "fp8", "fp4": "nvfp4"}
@@ -65,6 +66,7 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", served_model(request))
+    yield from _option("--revision", request.revision)
     yield from _dtypes(resolved, _VLLM_CACHE_DTYPES)
     yield from ("--max-model-len", int(resolved.workload.context))
     yield from _option("--tensor-parallel-size", args.tp, 1)
@@ -107,6 +109,7 @@ def _vllm_drafts(args: EngineArgs) -> Flags:
 def _sglang(resolved: ResolvedRequest) -> Flags:
     request, args = resolved.request, resolved.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", served_model(request))
+    yield from _option("--revision", request.revision)
     yield from _dtypes(resolved, _SGLANG_CACHE_DTYPES)
     yield from ("--context-length", int(resolved.workload.context))
     yield from _option("--tp-size", args.tp, 1)
@@ -154,9 +157,12 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     args, workload = resolved.args, resolved.workload
     slots = args.sequences or 1
     cells = workload.batch if args.kv_unified else slots
-    yield from ("llama-server", "-m", _gguf_file(resolved), "-c", int(workload.context) * int(cells), "-np", slots)
+    yield "llama-server"
+    yield from _gguf_file(resolved)
+    yield from ("-c", int(workload.context) * int(cells), "-np", slots)
     if resolved.gpu is not None:
-        yield from ("-ngl", 999)  # all layers, in every version
+        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+        yield from _offload(resolved)
     yield from _option("-ub", args.ubatch)
     yield from _option("--flash-attn", args.flash_attn)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
@@ -179,18 +185,39 @@ def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
         yield from ("--kv-cache-dtype", _named(cache_dtypes, args.kv_dtype))
 
 
-def _gguf_file(resolved: ResolvedRequest) -> str:
-    """Return the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it: 'Qwen3-8B-BF16.gguf'.
+def _offload(resolved: ResolvedRequest) -> Flags:
+    """Yield llama.cpp's options that divide the model between GPUs and host."""
+    args, layers = resolved.args, resolved.args.blocks or resolved.request.model.main.n_layers
+    if args.n_cpu_moe >= layers:
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
 
-    Raises _NoCommandError for a dtype that GGUF does not have.
+
+def _gguf_file(resolved: ResolvedRequest) -> tuple[str, ...]:
+    """Return the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+
+    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.
+
+    Raises _NoCommandError for a dtype that GGUF does not have, and another branch.
     """
-    name = served_model(resolved.request)
-    if name.lower().endswith(".gguf"):
-        return name
+    request = resolved.request
+    name, stored = served_model(request), request.model.stored
+    repository, _, file = name.partition(":")
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
+        if request.revision:
+            raise _NoCommandError
+        return ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+    if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        return "-m", name
     dtype = resolved.weights_dtype or resolved.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise _NoCommandError
-    return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
+    return "-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
 def _quantizes(resolved: ResolvedRequest) -> bool:

@@ -12,6 +12,7 @@ from ..model import plural
 from ..units import count, dtype
 from .expert_parallel import has_experts
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
+from .gpu_layers import with_experts_on_host, with_layers_on_host
 from .request import ResolvedRequest, resolve
 from .reserve import parse_share
 from .weights import as_weights
@@ -154,6 +155,9 @@ def _with_cache_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.share is None:  # the memory for the cache was given: smaller weights do not change it
         return
+    stored = resolved.request.model.stored
+    if stored and stored.kind == "GGUF":  # another file has other weights
+        return
     bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
     for name in resolved.defaults.narrower_weight_dtypes:
         if as_weights(name).bits < bits:
@@ -164,8 +168,31 @@ def _with_weights_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
     return lambda request: dataclasses.replace(request, weights_dtype=name)
 
 
-_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share)
-"""The kinds of changes that need no other GPUs. A larger share is last: the engine may run out of memory later."""
+def _experts_on_host(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield the fewest layers whose experts llama.cpp must leave in host memory."""
+    if resolved.whole_layers and resolved.share:
+        changed = with_experts_on_host(resolved.request)
+        if changed:
+            layers = changed.engine_args["n_cpu_moe"]
+            yield _Change(f"experts of {plural(layers, 'layer')} on the host", f"--n-cpu-moe {layers}", _as(changed))
+
+
+def _layers_on_host(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield the most layers that llama.cpp can put on the GPUs."""
+    if resolved.whole_layers and resolved.share:
+        changed = with_layers_on_host(resolved.request)
+        if changed:
+            layers = changed.engine_args["n_gpu_layers"]
+            yield _Change(f"{plural(layers, 'layer')} on GPUs", f"--n-gpu-layers {layers}", _as(changed))
+
+
+def _as(changed: FitRequest) -> Callable[[FitRequest], FitRequest]:
+    return lambda request: dataclasses.replace(request, engine_args=changed.engine_args)
+
+
+_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share, _experts_on_host, _layers_on_host)
+"""The kinds of changes that need no other GPUs. A larger share is late: the engine may run out of memory later. Layers
+in host memory are last: they are slow."""
 
 
 # Other changes
