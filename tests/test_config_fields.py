@@ -47,8 +47,9 @@ MEASURED: dict[str, dict[str, Any]] = {
 RELEASES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "releases.json").read_text())
 """Released configs, without fields that change nothing, and the parameters of their classes.
 
-`params` is what transformers 5.23's class has on the meta device; for Qwen-14B and CodeFuse (Qwen-7B), whose classes
-are the vendor's, it is the published number. The fields below made each an error, or would have been ignored.
+`params` is what transformers 5.23's class has on the meta device. For Qwen-14B, CodeFuse (Qwen-7B), nomic-embed-text,
+Falcon-40B, Phi-2 and MiniMax-Text-01, whose classes are the vendor's, it is the published number. The fields below made
+each an error, or would have been ignored.
 """
 NOTES = {
     "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
@@ -58,6 +59,11 @@ NOTES = {
     "EXAONE-4.5-33B": "text_config.model_type exaone4_5_text is read as exaone4.",
     "MiniCPM3-4B": "The config names no model_type; MiniCPM3ForCausalLM is read as minicpm3.",
     "Qwen-14B-Chat": "The context is seq_length 2048, not max_position_embeddings 8192.",
+    "nomic-embed-text-v1.5": None,  # the vendor's class has GPT-2's names of sizes
+    "bloom": None,  # vLLM takes seq_length as the context
+    "falcon-40b": None,  # this and the next two are the first releases, with the vendors' code and model_types
+    "phi-2": None,
+    "MiniMax-Text-01": None,
     "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
 }
 
@@ -375,6 +381,10 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
     for config in ({"model_type": "an_invention"}, {**unknown, "num_key_value_heads": 3}):
         assert "--assume-grouped" not in tip_of(config)
         assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(config)).code == 2
+    unnamed = {**{k: v for k, v in LLAMA.items() if k != "model_type"}, "architectures": ["NobodyForCausalLM"]}
+    assert "--assume-grouped" in tip_of(unnamed)
+    screen = ask("kv", "-", "--assume-grouped", stdin=json.dumps(unnamed)).out
+    assert "ASSUMED: a config without a model_type read as plain grouped attention." in screen
     inside = {"model_type": "llava", "text_config": unknown}
     assert "--assume-grouped" not in tip_of(inside)
     assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(inside)).code == 2

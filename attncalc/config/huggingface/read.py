@@ -103,7 +103,7 @@ def _title(family: Family, title: str) -> str:
     """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
     name = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
     is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
-    return truncate(name) if is_repo else title or family.name
+    return truncate(name) if is_repo else title or family.name or "a model"
 
 
 def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
@@ -125,7 +125,8 @@ def _assumption(family: Family) -> str:
     """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
     unused = list(structural_fields(family.rules, family.fields))
     ignored = f" Ignored fields: {truncate(', '.join(unused), _LONGEST_LIST)}." if unused else ""
-    return f"model_type '{truncate(family.name)}' read as plain grouped attention.{ignored}"
+    subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
+    return f"{subject} read as plain grouped attention.{ignored}"
 
 
 def _model_keys(family: Family) -> dict[str, Any]:
@@ -177,7 +178,8 @@ def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str
 
 def _source(family: Family) -> str:
     if family.assumed:
-        return f"its config.json, whose model_type '{truncate(family.name)}' is not known"
+        subject = f"model_type '{truncate(family.name)}'" if family.name else "class"
+        return f"its config.json, whose {subject} is not known"
     return f"its config.json, read as transformers {transformers_version()}'s {family.name}"
 
 
@@ -304,6 +306,7 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
 
 def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[str]) -> Iterator[str]:
     """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+    class_name = family.rules.get("class", family.name)
     if config.get("model_type") is None:
         yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
     for fields in (family.fields, family.encoder_fields):
@@ -311,10 +314,10 @@ def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[
             yield from fields.remarks
     if omitted := omitted_sizes(family.fields):
         names = truncate(", ".join(omitted), _LONGEST_LIST)
-        yield f"The config omits {names}; the defaults of transformers' {family.name} are used."
+        yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
     if ignored:
         names = truncate(", ".join(ignored), _LONGEST_LIST)
-        yield f"Fields that transformers' {family.name} does not have are ignored: {names}."
+        yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
 
 
 def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:

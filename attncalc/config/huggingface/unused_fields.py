@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .family import families
 from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
-from .sizes import head_dim_of, is_name_of_size, repeats_own_size
+from .sizes import head_dim_of, is_name_of_size, names_of_size, repeats_own_size
 
 ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
 _IGNORED_PARTS = (
@@ -126,9 +126,8 @@ def _matters_elsewhere(name: str) -> bool:
 
 def _repeats_another(name: str, value: Any, rules: Mapping[str, Any], fields: Fields) -> bool:
     """Return whether the config gives the same value under another name of the field, as d_model and hidden_size."""
-    return any(fields.given.get(other) == value for other in _other_names(name)) or repeats_own_size(
-        name, rules, fields
-    )
+    others = _other_names(name) | (names_of_size(name) - {name})
+    return any(fields.given.get(other) == value for other in others) or repeats_own_size(name, rules, fields)
 
 
 def _other_names(name: str) -> set[str]:
