@@ -6,17 +6,22 @@ counts below follow the vendor's own modelling file, or vLLM's, not the rules of
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec, Workload, kv_cache, params
+from attncalc import ModelSpec, Workload, kv_cache, load, params
 from attncalc.config.build import build_model
+from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
 from attncalc.errors import AttncalcError
+from attncalc.serving.fit import fit
+from attncalc.serving.launch import launch_command
+from attncalc.serving.request import FitRequest
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
 
@@ -421,3 +426,41 @@ def test_a_speculators_config_is_that_of_its_layer() -> None:
 def test_a_draft_of_other_layers_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
         read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+
+
+def fit_with_draft(**changes: Any) -> Any:
+    request = FitRequest(load("llama3.1-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), draft=read(DRAFT))
+    return fit(dataclasses.replace(request, **changes))
+
+
+def test_fit_counts_the_weights_and_the_cache_of_a_draft_model() -> None:
+    alone, result = fit_with_draft(draft=None), fit_with_draft()
+    # 2 B of 424,689,664 parameters; a 33rd layer of K and V of 8 heads * 128 in 16 tokens of 2 B
+    assert int(result.budget.weights.total) - int(alone.budget.weights.total) == 2 * 424_689_664
+    assert {part.name for part in result.budget.weights.extra} >= {"weights_draft"}
+    blocks = [next(d.quantity for d in r.pool.details if d.name == "kv_bytes_per_block") for r in (alone, result)]
+    assert blocks == [32 * 65_536, 33 * 65_536]
+
+
+def test_tensor_parallelism_divides_the_layer_and_the_head_of_a_draft_and_not_its_fc() -> None:
+    d = 4096
+    layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336
+    (part,) = (p for p in fit_with_draft(tp=2).budget.weights.extra if p.name == "weights_draft")
+    assert int(part.size) == 2 * ((layer + 32_000 * d) // 2 + 3 * d * d + 4 * d)
+
+
+def test_a_draft_model_is_part_of_vllms_command() -> None:
+    command = launch_command(fit_with_draft(engine_args={"speculative_tokens": 3}, served_draft="org/draft").resolved)
+    assert """--speculative-config '{"model": "org/draft", "num_speculative_tokens": 3}'""" in str(command)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "sglang"}, "--speculative-model has no effect on engine sglang"),
+        ({"engine_args": {"speculative_layers": 1}}, "cannot be combined with --speculative-layers"),
+    ],
+)
+def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        fit_with_draft(**changes)

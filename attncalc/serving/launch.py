@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ..engines.base import EngineArgs
 from ..engines.sglang.versions import sglang_version
+from ..model import ModelSpec
 from ..units import DType
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -42,10 +45,12 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 def served_model(request: FitRequest) -> str:
     """Return the model's path or repository: as given, else from the sources of the preset, else the model's name."""
-    if request.served_model is not None:
-        return request.served_model
-    found = (_REPOSITORY.match(source) for source in request.model.sources)
-    return next((match[1] for match in found if match), request.model.name)
+    return request.served_model if request.served_model is not None else _repository(request.model)
+
+
+def _repository(model: ModelSpec) -> str:
+    found = (_REPOSITORY.match(source) for source in model.sources)
+    return next((match[1] for match in found if match), model.name)
 
 
 def _vllm(resolved: ResolvedRequest) -> Flags:
@@ -59,6 +64,7 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield from ("--quantization", "fp8")
     if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
         yield from ("--kv-cache-dtype", _named(_VLLM_CACHE_DTYPES, args.kv_dtype))
+    yield from _speculative_config(request, args)
     yield from ("--max-model-len", int(resolved.workload.context))
     yield from _option("--tensor-parallel-size", args.tp, 1)
     yield from _option("--pipeline-parallel-size", args.pp, 1)
@@ -82,6 +88,16 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
+
+
+def _speculative_config(request: FitRequest, args: EngineArgs) -> Flags:
+    """Yield vLLM's option of a draft model, which needs the number of tokens that it proposes."""
+    if request.draft is None:
+        return
+    if not args.speculative_tokens:
+        raise _NoCommandError
+    name = request.served_draft or _repository(request.draft)
+    yield from ("--speculative-config", json.dumps({"model": name, "num_speculative_tokens": args.speculative_tokens}))
 
 
 def _sglang(resolved: ResolvedRequest) -> Flags:
