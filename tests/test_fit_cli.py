@@ -33,6 +33,8 @@ NAMES = [
     "compute_buffer",
     "host_compute_buffer",
     "model_buffer",
+    "max_n_gpu_layers",
+    "min_n_cpu_moe",
     "weights_model",
     "weights_vision_tower",
     "weights_audio_tower",
@@ -56,6 +58,7 @@ NAMES = [
     "decode_flop_per_byte_limit",
 ]
 MORE = [
+    "devices",
     "fits",
     "verdict",
     "summary",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..config import load
-from ..config.hub import parse_repository
+from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
+from ..serving.gpu_layers import with_auto_gpu_layers
 from ..serving.request import FitRequest
 from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
+from . import fit_llamacpp as lc
 from . import fit_options as f
 from . import fit_users as u
 from . import options as o
@@ -41,6 +44,7 @@ def fit(
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
+    offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
     output: u.FitOutputOptions,
@@ -58,9 +62,9 @@ def fit(
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
-    deployment = _deployment(serving, texts, log)
+    deployment = _deployment(serving, texts, log, _default_engine(spec))
     engine_args: dict[str, Any] = {}
-    for group in (engine, vllm, sglang, llamacpp, transformers):
+    for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
     if log:
         deployment["engine"] = log.engine
@@ -73,13 +77,14 @@ def fit(
     request = FitRequest(
         model=spec,
         draft=draft,
-        served_draft=_served_model(draft_name, draft) if draft else None,
+        served_draft=_served_model(draft_name, draft).get("served_model") if draft else None,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
-        served_model=log.served if log else _served_model(model.name(), spec),
+        **({"served_model": log.served} if log else _served_model(model.name(), spec)),
         traffic=traffic,
         **deployment,
     )
+    request = with_auto_gpu_layers(request)
     if longest:
         request = with_longest_context(request)
     if screen.roofline and request.gpu is None:
@@ -96,10 +101,18 @@ def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -
     return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
 
 
-def _deployment(serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None) -> dict[str, Any]:
-    """Return where the model runs, as fields of FitRequest."""
-    deployment = serving.with_defaults(texts).parsed()
+def _default_engine(spec: ModelSpec) -> str:
+    return "llamacpp" if spec.stored and spec.stored.kind == "GGUF" else "vllm"
+
+
+def _deployment(
+    serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None, engine: str
+) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest; `engine` is the default."""
+    deployment = {"engine": engine, **serving.with_defaults(texts).parsed()}
     deployment.pop("log", None)
+    if texts.get("enable_expert_parallel"):
+        deployment["enable_expert_parallel"] = True
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if serving.gpu is not None:
@@ -147,15 +160,26 @@ def _gpus(text: str, gpus: int | None, log: StartupLog | None) -> dict[str, Any]
     return {"gpu": device, "gpus": number}
 
 
-def _served_model(name: str, spec: ModelSpec) -> str | None:
-    """Return what the engine loads: a folder, or org/name on the hub; None for a preset or a model file in YAML."""
+def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
+    """Return what the engine loads, as fields of FitRequest: a folder, a file, or org/name on the hub.
+
+    There are none for a preset or a model file in YAML.
+    """
     path = Path(name)
     if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
-        return None
+        return {}
     repository = None if path.exists() else parse_repository(name)
+    is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
+    if is_gguf and repository is None:
+        from ..config.gguf import local_gguf
+
+        file = str(local_gguf(name) or name)  # 'blobs/sha256-01' looks like a repository; './blobs/sha256-01' does not
+        return {"served_model": file if file.lower().endswith(".gguf") else os.path.join(".", file)}
     if repository:
-        return repository.name
-    return str(path.parent) if path.name == "config.json" else name
+        quantization = f":{repository.file}" if is_gguf and repository.file else ""
+        revision = None if repository.revision == MAIN else repository.revision
+        return {"served_model": f"{repository.name}{quantization}", "revision": revision}
+    return {"served_model": str(path.parent) if path.name in ("config.json", "params.json") else name}
 
 
 def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:

@@ -75,6 +75,10 @@ class EngineArgs:
         swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
         flash_attn: flash attention of llama.cpp: on, off or auto (-fa).
         n_outputs_max: rows of logits that llama.cpp computes in a pass.
+        n_gpu_layers: layers on GPUs, the output layer included (llama.cpp's -ngl); None for all.
+        n_cpu_moe: layers from the first on whose routed experts are on the host (llama.cpp's --n-cpu-moe).
+        tensor_split: the share of the layers on each GPU (llama.cpp's -ts); () for equal ones.
+        no_kv_offload: all caches are on the host (llama.cpp's -nkvo).
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
@@ -86,6 +90,7 @@ class EngineArgs:
         gpus: identical GPUs over which llama.cpp distributes whole layers.
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
+        blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
         vision_params: parameters of the model's vision tower.
     """
 
@@ -119,6 +124,10 @@ class EngineArgs:
     swa_full: bool = False
     flash_attn: str | None = None
     n_outputs_max: int | None = None
+    n_gpu_layers: int | None = None
+    n_cpu_moe: int = 0
+    tensor_split: tuple[float, ...] = ()
+    no_kv_offload: bool = False
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
@@ -130,6 +139,7 @@ class EngineArgs:
     gpus: int = 1
     model_type: str | None = None
     attentions: frozenset[str] = frozenset()
+    blocks: int | None = None
     vision_params: int = 0
 
     @property
@@ -152,7 +162,7 @@ class EngineArgs:
 _NOT_OPTIONS = frozenset(
     {
         *("tp", "source", "max_model_len", "device_memory", "device"),
-        *("n_kv_heads", "model_type", "attentions", "vision_params"),
+        *("n_kv_heads", "model_type", "attentions", "blocks", "vision_params"),
     }
 )
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""

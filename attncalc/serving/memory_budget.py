@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from .offload import held_layers
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
 from .weights import Weights, multiplied_as, weights, with_draft
@@ -87,7 +88,7 @@ def memory_budget(
     weights_on_gpu = weights(
         resolved.model,
         pp=resolved.args.pp,
-        part=part,
+        part=part and held_layers(part, resolved.args),
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,

@@ -35,7 +35,7 @@ _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
         *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
-        *("model_type", "attentions", "vision_params", "speculative_model"),
+        *("model_type", "attentions", "vision_params", "blocks", "speculative_model"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -78,9 +78,11 @@ class FitRequest:
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
-        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
         draft: The draft model of speculative decoding (vLLM).
         served_draft: The path or repository of the draft model, as `served_model`.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
+            GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
+        revision: The repository's branch, tag or commit; None for the default branch.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
@@ -104,6 +106,7 @@ class FitRequest:
     served_model: str | None = None
     draft: ModelSpec | None = None
     served_draft: str | None = None
+    revision: str | None = None
     traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
@@ -250,10 +253,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         request.traffic.check(workload.context)
     loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
-    released_kv = model.kv_dtype if defaults.reads_kv_dtype else None
+    given_args = _engine_args(request.engine_args)
+    released_kv = defaults.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or released_kv or model_dtype.name)
     args = EngineArgs(
-        **_engine_args(request.engine_args),
+        **given_args,
         kv_dtype=cache_dtype,
         dtype=model_dtype,
         tp=tp,
@@ -267,6 +271,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
         speculative_model=_draft_on_one_device(request, tp) if request.draft else None,
+        blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
         args = dataclasses.replace(

@@ -23,7 +23,7 @@ from .family import (
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
-from .quantized import Released, released, to_keys
+from .quantized import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
 from .sizes import check_sizes, omitted_sizes
 from .towers import FIELDS as TOWERS
@@ -53,7 +53,7 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
     contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
-        return Document(file, _keys(config, title, assume_grouped), {})
+        return Document(file, _keys(config, file, title, assume_grouped), {})
     except UnsupportedModelTypeError as error:
         hint = "; --assume-grouped reads it as plain grouped attention" if _reads_as_grouped(config) else ""
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
@@ -67,7 +67,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     from ..schema import check
 
     try:
-        document = Document("", _keys(config, "", True), {})
+        document = Document("", _keys(config, "", "", True), {})
         check(document)
         build_model(document, "")
     except AttncalcError:
@@ -75,7 +75,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[str, Any]:
+def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool) -> dict[str, Any]:
     """Return the keys of the model file."""
     family = family_of(config, assume_grouped)
     data = {"title": _title(family, title), **_model_keys(family)}
@@ -84,6 +84,10 @@ def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[s
     if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
         data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
     data.update(_keys_of_engines(family))
+    name = file.removesuffix("/config.json").rpartition("/")[2]
+    if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
+        data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+        data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
     unused = _unused_fields(family, data)
     if family.assumed:
         data["assumed"] = _assumption(family)
@@ -131,7 +135,6 @@ def _model_keys(family: Family) -> dict[str, Any]:
     if not family.assumed:
         check_sizes(family.name, rules, fields, whole=family.is_whole)
     _check_requirements(family)
-    fields.looked_up.clear()  # so that omitted_sizes sees only fields that give figures
     values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
         "sources": [_source(family)],
@@ -321,6 +324,10 @@ def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
             yield str(text)
 
 
+def _unread_note(unread: str) -> str:
+    return f"The quantization of the weights is not read: {unread}. Sizes assume the dtype shown."
+
+
 def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """Yield the notes that do not depend on the family."""
     given = fields.outer_or_self.given
@@ -334,7 +341,7 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
         if main:
             yield f"{subject} are released in {main}."
         else:
-            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
+            yield _unread_note(found.unread)
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."

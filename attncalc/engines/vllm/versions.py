@@ -341,6 +341,11 @@ class VllmVersion(NamedTuple):
         return self.number < (0, 11)
 
     @property
+    def autotunes_deltas(self) -> bool:
+        """The profile tunes the kernels of gated delta nets (_warmup_prefill_kernels in gdn_linear_attn.py)."""
+        return self.number >= (0, 18)
+
+    @property
     def splits_workspaces(self) -> bool:
         """A large block that is freed during the profile may be counted once more, as a small tensor pins it.
 
