@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config import load
 from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
@@ -71,8 +72,12 @@ def fit(
         if log.engine == "llamacpp" and deployment["gpu"] and log.devices > 1:  # it distributes layers over all
             deployment["gpus"] = log.devices
         engine_args |= dict.fromkeys(log.flags, True)
+    draft_name = engine_args.pop("speculative_model", None)
+    draft = load(draft_name) if draft_name else None
     request = FitRequest(
         model=spec,
+        draft=draft,
+        served_draft=_served_model(draft_name, draft).get("served_model") if draft else None,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         **({"served_model": log.served} if log else _served_model(model.name(), spec)),

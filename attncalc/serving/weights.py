@@ -17,7 +17,7 @@ from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
 from ..engines import engine_defaults
-from ..engines.base import EngineArgs
+from ..engines.base import DraftModel, EngineArgs
 from ..engines.defaults import ExtraWeights, HeldWeights
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, Tower
@@ -143,6 +143,11 @@ def _with_extra(
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
+    return _add_extra(counted, tuple(extra))
+
+
+def _add_extra(counted: Weights, extra: tuple[ExtraWeights, ...]) -> Weights:
+    """Return the weights of the language model with further parts."""
     total_size: int = named(counted.total, "weights_model", "bytes of the language model's weights")
     for part in extra:
         total_size = total_size + named(part.size, part.name, part.label)
@@ -151,7 +156,16 @@ def _with_extra(
         *counted.parts,
         *((part.name, part.label, part.size) for part in extra),
     )
-    return counted._replace(total=quantity(total_size), parts=parts, extra=tuple(extra))
+    return counted._replace(total=quantity(total_size), parts=parts, extra=extra)
+
+
+def with_draft(counted: Weights, draft: DraftModel) -> Weights:
+    """Return the weights with those of a draft model beside them."""
+    of_draft = ExtraWeights("weights_draft", f"draft model, {draft.title}", Quantity(draft.weights))
+    own = {"weights_model", *(part.name for part in counted.extra)}
+    model_total = next((part for name, _, part in counted.parts if name == "weights_model"), counted.total)
+    terms = tuple(part for part in counted.parts if part[0] not in own)
+    return _add_extra(counted._replace(total=model_total, parts=terms), (*counted.extra, of_draft))
 
 
 def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
