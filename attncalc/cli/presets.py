@@ -71,7 +71,8 @@ def _matching(words: list[str]) -> list[Preset]:
 
 @app.command(help="Print a preset's YAML, as a start for your own.")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")], output: o.PlainOutputOptions
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or its repository.")],
+    output: o.PlainOutputOptions,
 ) -> None:
     output.write(preset_text(name))
 
