@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from .ggml import TYPES_BY_NAME
 
 BITS = {
     "F64": 64,
@@ -37,7 +39,7 @@ class StoredDtype(NamedTuple):
     """The part of a checkpoint that has one dtype.
 
     Attributes:
-        name: the dtype as in the header: 'BF16'.
+        name: the dtype as in the header: 'BF16', 'Q4_K'.
         elements: how many elements.
         size: bytes.
     """
@@ -48,28 +50,66 @@ class StoredDtype(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Return the bits of one element."""
+        """Return the bits of one element, of a dtype without blocks."""
         return BITS[self.name]
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """Return the elements and bytes of a block of a GGUF file; None for a dtype without blocks."""
+        ggml_type = TYPES_BY_NAME.get(self.name)
+        return (ggml_type.block, ggml_type.size) if ggml_type and ggml_type.is_quantized else None
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a GGUF file, for an engine that puts single tensors on devices.
+
+    Attributes:
+        name: its name: 'blk.0.attn_q.weight'.
+        dtype: its type.
+        row: elements of its first dimension.
+        size: bytes.
+        file: the number of the file that has it, from 0.
+        start: its first byte in that file.
+    """
+
+    name: str
+    dtype: str
+    row: int
+    size: int
+    file: int
+    start: int
 
 
 class CheckpointWeights(NamedTuple):
-    """The contents of a folder's safetensors files, from their headers or only from their index.
+    """The contents of a model's safetensors or GGUF files, from their headers or only from an index.
 
     Attributes:
         files: how many files.
         tensors: how many tensors.
         by_dtype: the part that each dtype has, the largest first; () if only the index exists, which has no dtypes.
         size: bytes of all tensors, without headers.
+        kind: the format of the files.
+        contents: the tensors of GGUF files, in order; () for other files.
     """
 
     files: int
     tensors: int
     by_dtype: tuple[StoredDtype, ...]
     size: int
+    kind: Literal["safetensors", "GGUF"] = "safetensors"
+    contents: tuple[StoredTensor, ...] = ()
+
+    @property
+    def blocks(self) -> int | None:
+        """Return the blocks of GGUF files, with those of multi-token prediction; None for other files."""
+        numbers = [int(tensor.name.split(".")[1]) for tensor in self.contents if tensor.name.startswith("blk.")]
+        return max(numbers) + 1 if numbers else None
 
     @property
     def parameters(self) -> int | None:
         """Return the number of parameters, or None if dtypes are unknown or quantised formats pack elements."""
+        if self.kind == "GGUF":
+            return sum(stored.elements for stored in self.by_dtype)
         if not self.by_dtype or any(stored.name not in FLOATS for stored in self.by_dtype):
             return None
         return sum(stored.elements for stored in self.by_dtype)

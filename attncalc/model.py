@@ -60,7 +60,7 @@ class Layers:
     def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
         """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
 
-        Routers, norms and biases are not among them. The encoder's output is `d_source` wide.
+        Norms and biases are not among them. The encoder's output is `d_source` wide.
         """
         yield from (("attention", 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
         if self.cross:
@@ -74,6 +74,7 @@ class Layers:
         if self.mlp.n_shared_experts:
             yield from (("shared_experts", self.mlp.n_shared_experts, m) for m in self.mlp.expert(d_model))
         yield from (("shared_experts", 1, m) for m in self.mlp.shared(d_model))
+        yield from (("router", 1, m) for m in self.mlp.router(d_model))
 
     def with_variant(self, variant: Variant) -> Layers:
         """Return the layers with another kind of attention. Raises AttncalcError if the heads do not allow it."""
@@ -176,11 +177,35 @@ class Head(NamedTuple):
         kind: 'lm' (d_model x vocab_size) or 'pooler' (d_model x d_model).
         tied: an lm head that uses the embedding's matrix and adds no parameters.
         bias: an lm head with a bias.
+        ranks: data-parallel ranks of attention that divide an lm head of its own, beside tensor parallelism (SGLang).
     """
 
     kind: Literal["lm", "pooler"]
     tied: bool = False
     bias: bool = False
+    ranks: int = 1
+
+
+class TowerItem(NamedTuple):
+    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts.
+
+    Attributes:
+        tokens: the language model's tokens of one item.
+        positions: the tower's patches or frames of one item.
+        values: values of one position in the tower's input: 3 x 14 x 14 pixels.
+        d_model: width of the tower.
+        d_inside: elements per position of the largest tensors inside one of its layers: of attention, or of the MLP.
+        d_output: elements of the output per token of the language model.
+        repeats: how many times as large as this a video may be; the context limits it.
+    """
+
+    tokens: int
+    positions: int
+    values: int
+    d_model: int
+    d_inside: int
+    d_output: int
+    repeats: int = 1
 
 
 class Tower(NamedTuple):
@@ -190,11 +215,13 @@ class Tower(NamedTuple):
         name: 'vision'.
         params: its parameters.
         split: the parameters that tensor parallelism divides; the others are on every device.
+        item: the largest item that it encodes; None if unknown.
     """
 
     name: str
     params: int
     split: int
+    item: TowerItem | None = None
 
 
 class RopeTable(NamedTuple):

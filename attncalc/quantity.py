@@ -242,7 +242,21 @@ def renamed(value: int, name: str, meaning: str) -> int:
 
 def total(parts: Iterable[int]) -> Quantity:
     """Return the sum of `parts` with their formulas; 0 for none."""
-    return quantity(sum(parts))
+    return quantity(summed(parts))
+
+
+def summed(parts: Iterable[int]) -> int:
+    """Return the sum of `parts`: with their formulas if one of them carries one, and as a plain int otherwise.
+
+    `sum` gives the same, but copies the formula of all earlier parts for each one.
+    """
+    terms = [part for part in parts if not _is_plain(part, 0)]
+    if len(terms) < 2 or not any(isinstance(part, Quantity) for part in terms):
+        return sum(terms) if len(terms) != 1 else terms[0]
+    tokens = list(formula_of(terms[0]).as_operand_of("+"))
+    for term in terms[1:]:
+        tokens += (("+", "+"), *formula_of(term).as_operand_of("+", right=True))
+    return Quantity(sum(int(term) for term in terms), Formula(tuple(tokens), "+"))
 
 
 def exact_div(a: int, b: int) -> int:

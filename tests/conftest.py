@@ -12,12 +12,14 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
+os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
 
 from asking import Answer, Ask  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
+from attncalc.config.folder import LocalFile  # noqa: E402
 
 
 @pytest.fixture
@@ -39,3 +41,17 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `verify` take any time by default: on a busy machine it would shorten contexts that tests expect."""
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
+
+
+@pytest.fixture
+def headers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let GGUF files end after their headers: the tensors of a large model need no space."""
+    from attncalc.config.gguf import local_sources
+
+    def without_size(path: Path) -> list[LocalFile]:
+        sources = local_sources(path)
+        for source in sources:
+            source.size = None
+        return sources
+
+    monkeypatch.setattr("attncalc.config.gguf.local_sources", without_size)

@@ -130,6 +130,27 @@ T5 = {
     "is_encoder_decoder": True,
     "tie_word_embeddings": False,
 }
+MLLAMA: dict[str, Any] = {
+    "model_type": "mllama",
+    "architectures": ["MllamaForConditionalGeneration"],
+    "text_config": {
+        "model_type": "mllama_text_model",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "cross_attention_layers": [1],
+        "vocab_size": 100,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "vision_config": {"model_type": "mllama_vision_model", "hidden_size": 32, "intermediate_size": 64},
+    "torch_dtype": "bfloat16",
+}
+MLLAMA["vision_config"] |= {"num_hidden_layers": 2, "num_global_layers": 1, "attention_heads": 4, "image_size": 28}
+MLLAMA["vision_config"] |= {"vision_output_dim": 64, "intermediate_layers_indices": [1]}
 CONFIGS = {
     "llama": LLAMA,
     "gemma3": GEMMA,
@@ -140,6 +161,7 @@ CONFIGS = {
     "bert": BERT,
     "bart": BART,
     "t5": T5,
+    "mllama": MLLAMA,
 }
 
 
@@ -184,6 +206,15 @@ def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
     assert all(c["tolerance"] == 0 for c in by_name.values())
     assert {c["section"] for c in by_name.values()} >= {"parameters", "FLOPs", "model"}
     assert "without values" not in answer.out
+
+
+@needs_transformers
+def test_layers_that_text_skips_are_not_expected_to_run(ask: Ask, tmp_path: Path) -> None:
+    """Layer 1 of 4 attends to an image; the class does not run it, but has its parameters."""
+    by_name = checks(compared(ask, saved(MLLAMA, tmp_path)))
+    assert by_name["", "modules_decoder"]["measured"] == by_name["", "modules_decoder"]["predicted"] == 3
+    # q and o 64 x 64, k and v 64 x 32, and the norms of q and k in the layer that attends to an image
+    assert by_name["", "params_attention"]["measured"] == 4 * (2 * 64 * 64 + 2 * 64 * 32) + 2 * 16
 
 
 @needs_transformers

@@ -13,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "search", "units", "workload"}
-MODEL = BASE | {"attention", "mlp", "checkpoint", "quantization", "model"}
+MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},
-    "checkpoint": set[str](),
+    "ggml": set[str](),
+    "checkpoint": {"ggml"},
     "quantization": BASE,
     "model": BASE | {"attention", "mlp", "checkpoint", "quantization"},
     "hardware": BASE,
@@ -43,7 +44,11 @@ HOMES = {
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
     "transformers": ("verify/",),
-    "huggingface_hub": ("config/hub.py",),
+    "huggingface_hub": (),
+    "urllib": ("config/hub.py", "config/remote.py", "config/download.py"),
+    "http": ("config/download.py",),
+    "ssl": ("config/download.py",),
+    "socket": ("config/download.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""
@@ -90,7 +95,8 @@ def test_libraries_are_imported_only_in_their_place(path: Path) -> None:
         assert module != "click", "typer contains its own"
 
 
-NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources")
+NETWORK = ("urllib.request", "http.client", "ssl", "socket")
+NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

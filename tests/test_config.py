@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,8 @@ def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
     assert text.startswith("# yaml-language-server: $schema=../model.schema.json\n")
     data = yaml.safe_load(text)
     jsonschema.validate(data, schema())
+    assert data["title"]
+    assert data["sources"]
     assert all("http" in source for source in data["sources"])
 
 
@@ -132,6 +135,16 @@ def test_an_encoder_inherits_the_keys_that_it_omits(tmp_path: Path) -> None:
 def test_a_folder_with_one_model_file_is_that_model(tmp_path: Path) -> None:
     tiny(tmp_path)
     assert load(tmp_path).title == "Tiny"
+
+
+def test_a_model_file_needs_neither_title_nor_sources(tmp_path: Path, ask: Ask) -> None:
+    file = tmp_path / "my-model.yaml"
+    file.write_text("d_model: 64\nn_layers: 4\nn_heads: 4\nd_ff: 128\nnorm: rmsnorm\n")
+    model = load(file)
+    assert (model.name, model.title, model.sources) == ("my-model", "my-model", ())
+    assert ask("kv", str(file), "-c", "10").out.startswith("my-model  ")
+    content = json.dumps({"d_model": 64, "n_layers": 4, "n_heads": 4, "d_ff": 128, "norm": "rmsnorm"})
+    assert ask("kv", "-", "-c", "10", stdin=content).out.startswith("stdin  ")
 
 
 INVALID = {
@@ -313,7 +326,21 @@ def test_a_model_file_in_json_may_name_its_model_type(tmp_path: Path) -> None:
     ],
 )
 def test_rope_scaling_multiplies_the_longest_context(tmp_path: Path, scaling: dict[str, Any], longest: int) -> None:
-    config = {"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 4096, **scaling}
+    config = {"model_type": "llama", "hidden_size": 64, "max_position_embeddings": 4096, **scaling}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert load(path).max_context == longest
+
+
+def test_a_model_has_at_most_256_kinds_of_layers(tmp_path: Path) -> None:
+    """5,000 kinds took minutes."""
+    kinds = {f"k{i}": {"window": i + 1} for i in range(257)}
+    sizes = {"d_model": 64, "n_layers": 257, "n_heads": 4, "d_head": 16, "norm": "rmsnorm", "mlp": "gated", "d_ff": 128}
+    file = tmp_path / "m.json"
+    model = {"title": "x", "sources": ["s"], "vocab_size": 9, **sizes, "layer_kinds": kinds, "pattern": list(kinds)}
+    file.write_text(json.dumps(model))
+    with pytest.raises(AttncalcError, match="layer_kinds: has 257 entries, more than 256"):
+        load(file)
+    del kinds["k256"]
+    file.write_text(json.dumps({**model, "pattern": list(kinds)}))
+    assert {layers.name for layers in load(file).main.layers} == set(kinds)

@@ -17,9 +17,12 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.mlp import Mlp
 from attncalc.model import ModelSpec
-from attncalc.serving.expert_parallel import divide_experts
+from attncalc.serving.expert_parallel import divide_experts, divide_for_attention
 from attncalc.serving.fit import fit
+from attncalc.serving.launch import launch_command
+from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
+from attncalc.units import GIB
 
 DEEPSEEK, MIXTRAL, LLAMA = load("deepseek-v3"), load("mixtral-8x7b"), load("llama3-8b")
 EXPERT = 3 * 7168 * 2048
@@ -151,13 +154,133 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
     assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text
+    # it is on the default screen, since it may change a decision
+    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT).out.split())
+    assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
+    assert "would give" not in ask(*FIT, "--dp", "8", "--enable-expert-parallel").out
 
 
 def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
     answer = ask("fit", "mixtral-8x7b", "--gpu", "8xh200", "--dp", "4", "--engine", "all", "--json")
     engines = {layer["name"]: layer["refused"] for layer in json.loads(answer.out)["layers"]}
-    assert engines["vllm"] is engines["llamacpp"] is None
-    assert "supported for vLLM only" in engines["sglang"]
+    assert engines["vllm"] is engines["llamacpp"] is engines["sglang"] is None
+
+
+def test_ranks_of_vllm_are_ranks_of_attention_with_sglang() -> None:
+    """8 GPUs are 4 ranks of 2: --tp 2 --dp 4 with vLLM, --tp-size 8 --attn-dp-size 4 with SGLang."""
+    vllm = request(DEEPSEEK, tp=2, dp=4, enable_expert_parallel=True)
+    sglang = vllm.for_engine("sglang")
+    assert (sglang.tp, sglang.dp, sglang.attn_dp, sglang.enable_expert_parallel) == (8, 1, 4, True)
+    assert sglang.for_engine("vllm") == vllm
+    dense = request(LLAMA, tp=2, dp=4)
+    assert (dense.for_engine("sglang").tp, dense.for_engine("sglang").attn_dp) == (2, 1)
+
+
+# DP attention of SGLang
+
+
+def on_sglang_device(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool = False) -> int:
+    """Return the parameters on one device."""
+    divided = divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
+    return int(params(divided.shard(tp // ranks)).total)
+
+
+@pytest.mark.parametrize("expert_parallel", [False, True])
+def test_ranks_of_attention_divide_mlps_and_the_head(*, expert_parallel: bool) -> None:
+    """With 8 ranks on 8 GPUs each has attention, the embedding, norms and routers; all else is an eighth."""
+    dense, shared_and_routed, head = 3 * 3 * 7168 * 18432, 58 * 257 * EXPERT, 129280 * 7168
+    whole = int(params(DEEPSEEK).total)
+    here = on_sglang_device(DEEPSEEK, 8, 8, expert_parallel=expert_parallel)
+    assert here == whole - (dense + shared_and_routed + head) * 7 // 8
+
+
+def test_weights_with_dp_attention_are_as_logged() -> None:
+    """sgl-project/sglang#6017: 105.59 GB of DeepSeek-V3 on 8 H200 with DeepEP, which replicates more.
+
+    DeepEP has the shared expert on each device, its command 32 redundant experts (4 per device), --moe-dense-tp-size 1
+    (the 3 dense layers on each device) and --enable-dp-lm-head. fp8 has 4 bytes of scale per block of 128 x 128.
+    """
+    budget = memory_budget(resolve(request(DEEPSEEK, engine="sglang", attn_dp=8)))
+    assert budget.weights
+    expert = EXPERT * (1 + 4 / 128**2)
+    redundant, shared = 58 * 4 * expert, 58 * expert * 7 / 8
+    dense, head = 3 * 3 * 7168 * 18432 * 7 / 8, 129280 * 7168 * 2 * 7 / 8
+    deep_ep = int(budget.weights.total) + redundant + shared + dense + head
+    assert deep_ep / GIB == pytest.approx(105.59, abs=0.25)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8, 16]), st.booleans())
+def test_more_ranks_of_attention_take_more_on_each_device(ranks: int, tp: int, expert_parallel: bool) -> None:
+    if tp % ranks or ranks == tp == 1:
+        return
+    here = on_sglang_device(DEEPSEEK, tp, ranks, expert_parallel=expert_parallel)
+    assert here >= int(params(DEEPSEEK.shard(tp)).total)
+    assert (here > int(params(DEEPSEEK.shard(tp)).total)) == (ranks > 1)
+
+
+def test_each_rank_of_attention_has_a_cache_of_its_own(ask: Ask) -> None:
+    command = ("fit", "deepseek-v3", "--gpu", "8xh200", "--engine", "sglang", "--json")
+    document = json.loads(ask(*command, "--attn-dp", "4").out)
+    assert (document["attn_dp"], document["tp"], document["replicas"]) == (4, 8, 4)
+    by_name = {result["name"]: result["value"] for result in document["results"]}
+    assert document["totals"]["kv_tokens"] == 4 * by_name["kv_tokens"]
+    assert document == json.loads(ask(*command, "--dp", "4", "--tp", "8", "--enable-dp-attention").out)
+    # 2 GPUs of a rank store copies of its latent: a token takes as much as without tensor parallelism
+    assert by_name["kv_bytes_per_sequence"] == 163840 * 61 * 576 * 2
+
+
+def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
+    """--dp-size: "The number of data-parallel replicas of the model"."""
+    document = json.loads(ask("fit", "mixtral-8x7b", "--gpu", "h200", "--engine", "sglang", "--dp", "2", "--json").out)
+    assert (document["replicas"], document["gpus"]) == (2, 2)
+    weights = next(result["value"] for result in document["results"] if result["name"] == "weights_model")
+    assert weights == 2 * int(params(MIXTRAL).total)
+
+
+def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> None:
+    """One H200 cannot hold DeepSeek-V3, but 8 can with --dp 8 --tp 8 --enable-dp-attention."""
+    command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8")
+    flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
+    assert flags[0] == "--tp 8 --enable-dp-attention"
+    assert ask(*command, *flags[0].split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "flags"),
+    [
+        ("0.5.23", ["--tp-size", "8", "--attn-dp-size", "4", "--ep-size", "8"]),
+        ("0.5.9", ["--tp-size", "8", "--dp-size", "4", "--enable-dp-attention", "--ep-size", "8"]),
+    ],
+)
+def test_the_command_has_the_versions_own_options(version: str, flags: list[str]) -> None:
+    """server_args.py: --attn-dp-size; before it, --dp-size and --enable-dp-attention, deprecated since."""
+    args = {"engine_version": version}
+    asked = request(DEEPSEEK, engine="sglang", attn_dp=4, enable_expert_parallel=True, engine_args=args)
+    command = (launch_command(resolve(asked)) or "").split()
+    assert command[-len(flags) :] == flags
+
+
+@pytest.mark.parametrize(
+    ("version", "share"),
+    [
+        # of 143,769 MiB: 512 + 12,288 + 8 * 128 + 512 * 2 + 512 * 8 * 4.5 are left
+        ("0.5.9", 1 - (512 + 12288 + 1024 + 1024 + 18432) / 143769),
+        # 12 + 8 / 2 GiB, and 4 GiB for DP attention
+        ("0.4.9", 1 - 20 * 1024 / 143769),
+        ("0.4.3", 0.81),
+    ],
+)
+def test_dp_attention_leaves_more_outside_the_share(version: str, share: float) -> None:
+    device = dataclasses.replace(gpu("h200"), memory=(143769 - 500) * 2**20)  # nvidia-smi shows 500 MiB more
+    asked = dataclasses.replace(request(DEEPSEEK, engine="sglang", attn_dp=8), gpu=device)
+    resolved = resolve(asked.with_engine_args(engine_version=version))
+    assert resolved.share
+    assert float(resolved.share.text) == pytest.approx(share, abs=0.0006)
+
+
+def test_ranks_of_attention_divide_the_running_requests() -> None:
+    asked = request(DEEPSEEK, engine="sglang", attn_dp=4, engine_args={"max_running_requests": 10})
+    assert fit(asked).layout.max_sequences == 2
 
 
 @pytest.mark.parametrize(
@@ -169,7 +292,16 @@ def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
         ("mixtral-8x7b", ["--dp", "2", "--gpus", "3"], "--gpus 3 is not a multiple of --dp 2"),
         ("mixtral-8x7b", ["--dp", "2", "--tp", "2", "--gpus", "2"], "--tp 2 with --pp 1 and --dp 2 needs 4 GPUs"),
         ("mixtral-8x7b", ["--dp", "2", "--engine", "llamacpp"], "--dp has no effect on engine llamacpp"),
-        ("mixtral-8x7b", ["--dp", "2", "--engine", "sglang"], "--dp with a mixture of experts is supported for vLLM"),
+        ("mixtral-8x7b", ["--attn-dp", "2"], "--attn-dp has no effect on engine vllm"),
+        ("mixtral-8x7b", ["--enable-dp-attention", "--dp", "2"], "--enable-dp-attention has no effect on engine vllm"),
+        ("mixtral-8x7b", ["--enable-dp-attention", "--engine", "sglang"], "--enable-dp-attention needs --dp"),
+        ("mixtral-8x7b", ["--attn-dp", "2", "--engine", "sglang"], "--attn-dp 2 does not divide --tp 1"),
+        ("mixtral-8x7b", ["--attn-dp", "2", "--dp", "2", "--engine", "sglang"], "--attn-dp cannot be combined with"),
+        (
+            "mixtral-8x7b",
+            ["--gpus", "3", "--engine", "sglang", "--enable-expert-parallel"],
+            "--tp 3 does not divide the 8 experts",
+        ),
         ("mixtral-8x7b", ["--dp", "0"], "--dp: '0' is not a whole number"),
     ],
 )

@@ -33,6 +33,8 @@ NAMES = [
     "compute_buffer",
     "host_compute_buffer",
     "model_buffer",
+    "max_n_gpu_layers",
+    "min_n_cpu_moe",
     "weights_model",
     "weights_vision_tower",
     "weights_audio_tower",
@@ -55,6 +57,7 @@ NAMES = [
     "decode_flop_per_byte_limit",
 ]
 MORE = [
+    "devices",
     "fits",
     "verdict",
     "summary",
@@ -71,6 +74,7 @@ MORE = [
     "tp",
     "pp",
     "dp",
+    "attn_dp",
     "expert_parallel",
     "replicas",
     "agrees",
@@ -96,7 +100,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
         "one NVIDIA H100",
         "x 0.9 gpu-memory-utilization",
         "- weights in fp16",
-        "- reserve",
+        "- runtime",
         "= KV memory",
     ]
     numbers = ["79.10 GiB", "71.19 GiB", "32.12 GiB", "2.00 GiB", "37.07 GiB"]

@@ -20,6 +20,7 @@ from attncalc.quantity import (
     named,
     quantity,
     ratio,
+    summed,
     symbol,
     symbolic,
     total,
@@ -94,6 +95,13 @@ def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
 def test_formulas_have_only_the_needed_parentheses(build: Any, text: str) -> None:
     a, b, c = (symbol(n, v, "") for n, v in zip("abc", (12, 10, 6), strict=True))
     assert quantity(build(a, b, c)).formula.text == text
+
+
+@given(st.lists(FORMULAS.map(quantity), max_size=5))
+def test_a_sum_of_many_has_the_formula_of_adding_one_by_one(parts: list[Quantity]) -> None:
+    one_by_one, at_once = quantity(sum(parts)), quantity(summed(parts))
+    assert (at_once, at_once.formula) == (one_by_one, one_by_one.formula)
+    assert type(summed(map(int, parts))) is int
 
 
 def test_plain_ints_give_plain_ints() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,6 +147,34 @@ def test_graphs_off_hopper_are_near_public_logs(gpu_name: str, layers: int, sequ
     assert graphs.low / GIB < logged < graphs.high / GIB
 
 
+def test_flashinfers_workspace_is_in_the_first_graph() -> None:
+    """It runs the attention of compute capability 10, and on other GPUs but Hopper of a cache in fp8."""
+
+    def first(name: str, kv_dtype: str | None = None, model: str = "qwen3-8b") -> float:
+        workload = Workload.decode(1, 4096, kv_dtype=kv_dtype)
+        args = {"engine_version": "0.20.0", "max_num_seqs": 1, "max_num_batched_tokens": 2048}
+        found = parts(fit(FitRequest(load(model), workload, gpu=gpu(name), engine_args=args)))["cuda_graphs"]
+        # two sizes, 1 and 2, of which the second is captured for prefills only
+        layers = load(model).main.n_layers
+        return (int(found.expected) - 2 * (2 * MIB + layers * (MIB * 34 // 100)) // 3) / MIB
+
+    assert abs(first("b200") - 394) < 1
+    assert abs(first("rtx-5090", "fp8") - 394) < 1
+    assert abs(first("rtx-5090") - 50) < 1
+    assert abs(first("l40s", "fp8") - 394) < 1
+    assert abs(first("a100-40gb") - 50) < 1
+    assert abs(first("h100-80gb", "fp8") - 260) < 1
+
+
+def test_hip_graphs_take_more_than_cuda_graphs() -> None:
+    def graphs(name: str) -> RuntimePart:
+        return parts(on(name, version="0.20.0", max_num_seqs=256))["cuda_graphs"]
+
+    first = 50 * MIB
+    assert abs((graphs("mi300x").expected - first) / (graphs("b200").expected - 394 * MIB) - 5) < 0.01
+    assert graphs("mi300x").high == 2 * int(graphs("mi300x").expected)
+
+
 def test_graphs_are_captured_for_51_sizes_by_default() -> None:
     facts = on("h100-80gb").budget.facts
     assert facts is not None
@@ -186,6 +215,28 @@ def test_links_decide_what_tensor_parallelism_takes() -> None:
     pcie = parts(on("l40s", tp=2, gpus=2))["outside_torch"]
     assert abs(nvlink.expected / GIB - 2.07) < 0.01
     assert abs(pcie.expected / GIB - 0.23) < 0.01
+
+
+def test_links_took_less_before_symmetric_memory() -> None:
+    def link(tp: int, version: str) -> float:
+        part = parts(on("h200", "llama3-70b", gpus=tp, tp=tp, version=version))["outside_torch"]
+        assert part.low < part.expected < part.high
+        return round(int(part.expected) / GIB, 2)
+
+    assert [link(tp, "0.11.2") for tp in (2, 4)] == [0.74, 1.39]
+    assert [link(tp, "0.15.0") for tp in (2, 4)] == [2.1, 2.21]
+    assert [link(8, version) for version in ("0.7.3", "0.11.2")] == [2.1, 1.39]
+
+
+def test_kernels_that_tune_themselves_raise_the_high_end_alone() -> None:
+    model = str(Path(__file__).parent / "data" / "startups" / "models" / "qwen3.5-27b.json")
+
+    def activations(version: str) -> RuntimePart:
+        return parts(on("h100-80gb", model, version=version, max_num_seqs=8))["activations"]
+
+    old, new = activations("0.17.1"), activations("0.19.0")
+    assert (new.expected, new.low) == (old.expected, old.low)
+    assert abs(new.high - old.high - GIB) < MIB
 
 
 def test_the_range_is_wider_beyond_the_gpus_that_were_measured() -> None:

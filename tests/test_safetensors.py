@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from attncalc import AttncalcError, load
 from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
+from attncalc.config.folder import LocalFolder
 from attncalc.config.safetensors import INDEX, LIMIT, stored_weights
 
 Tensors = dict[str, tuple[str, list[int]]]
@@ -72,7 +73,7 @@ BOTH: dict[str, Tensors] = {
 
 def test_the_weights_of_one_file(tmp_path: Path) -> None:
     write(tmp_path, model=TWO)
-    assert stored_weights(tmp_path) == EXPECTED
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED
     assert EXPECTED.parameters == 11
 
 
@@ -80,7 +81,7 @@ def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub", model=TWO)
-    assert stored_weights(tmp_path) is None
+    assert stored_weights(LocalFolder(tmp_path)) is None
 
 
 @pytest.mark.parametrize("with_index", [True, False])
@@ -88,7 +89,7 @@ def test_shards_are_added(tmp_path: Path, with_index: bool) -> None:
     write(tmp_path, **BOTH)
     if with_index:
         write_index(tmp_path, SHARDS, {"total_size": 1})  # the files' sizes count, not the index's
-    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED._replace(files=2)
 
 
 @pytest.mark.parametrize("with_index", [True, False])
@@ -97,13 +98,13 @@ def test_a_missing_shard_is_an_error_that_names_it(tmp_path: Path, with_index: b
     if with_index:
         write_index(tmp_path, SHARDS, {"total_size": 32})
     with pytest.raises(AttncalcError, match=r"1 of the 2 files .* missing, such as model-00001-of-00002\.safetensors"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 @pytest.mark.parametrize("total", [32, 32.0])
 def test_an_index_alone_gives_its_total(tmp_path: Path, total: float) -> None:
     write_index(tmp_path, SHARDS, {"total_size": total})
-    checkpoint = stored_weights(tmp_path)
+    checkpoint = stored_weights(LocalFolder(tmp_path))
     assert checkpoint == CheckpointWeights(2, 2, (), 32)
     assert isinstance(checkpoint.size, int)
     assert checkpoint.parameters is None
@@ -112,16 +113,16 @@ def test_an_index_alone_gives_its_total(tmp_path: Path, total: float) -> None:
 @pytest.mark.parametrize("metadata", [None, {}, {"total_parameters": 5}])
 def test_an_index_alone_without_a_total_gives_no_weights(tmp_path: Path, metadata: object) -> None:
     write_index(tmp_path, SHARDS, metadata)
-    assert stored_weights(tmp_path) is None
+    assert stored_weights(LocalFolder(tmp_path)) is None
 
 
 def test_files_that_are_not_fetched_count_as_missing(tmp_path: Path) -> None:
     write_index(tmp_path, SHARDS, {"total_size": 32})
     (tmp_path / SHARDS["a"]).write_text(POINTER)
     os.symlink(tmp_path / "blobs/none", tmp_path / SHARDS["b"])
-    assert stored_weights(tmp_path) == CheckpointWeights(2, 2, (), 32)
+    assert stored_weights(LocalFolder(tmp_path)) == CheckpointWeights(2, 2, (), 32)
     write(tmp_path, model=TWO)
-    assert stored_weights(tmp_path) == EXPECTED
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -130,36 +131,36 @@ def test_files_that_are_not_fetched_count_as_missing(tmp_path: Path) -> None:
 )
 def test_the_same_weights_in_other_files_are_not_counted_twice(tmp_path: Path, beside: str) -> None:
     write(tmp_path, model=TWO, **{beside: TWO})
-    assert stored_weights(tmp_path) == EXPECTED
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED
 
 
 def test_the_files_of_an_index_are_preferred_to_others(tmp_path: Path) -> None:
     write(tmp_path, **BOTH, consolidated=TWO, model=TWO)
     write_index(tmp_path, SHARDS)
-    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED._replace(files=2)
 
 
 def test_files_of_other_names_are_read_if_none_is_called_model(tmp_path: Path) -> None:
     write(tmp_path, consolidated_1={"a": TWO["a"]}, consolidated_2={"b": TWO["b"]}, adapter_model=TWO)
-    assert stored_weights(tmp_path) == EXPECTED._replace(files=2)
+    assert stored_weights(LocalFolder(tmp_path)) == EXPECTED._replace(files=2)
 
 
 def test_an_adapter_alone_gives_no_weights(tmp_path: Path) -> None:
     write(tmp_path, adapter_model=TWO)
-    assert stored_weights(tmp_path) is None
+    assert stored_weights(LocalFolder(tmp_path)) is None
 
 
 def test_a_tensor_in_two_files_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, one=TWO, two=TWO)
     with pytest.raises(AttncalcError, match=r"two\.safetensors: tensor 'a' is in one\.safetensors too"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 def test_an_index_and_files_of_two_releases_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, **BOTH)
     write_index(tmp_path, {**SHARDS, "c": SHARDS["a"]})
     with pytest.raises(AttncalcError, match=r"tensor 'c' is not in model-00001-of-00002\.safetensors"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 names = st.text(max_size=5).filter(lambda name: name != "__metadata__")
@@ -174,7 +175,7 @@ def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), model=content)
-        checkpoint = stored_weights(Path(folder))
+        checkpoint = stored_weights(LocalFolder(Path(folder)))
     assert checkpoint is not None
     assert (checkpoint.files, checkpoint.tensors) == (1, len(content))
     assert checkpoint.size == sum(size_of(*tensor) for tensor in content.values())
@@ -190,7 +191,7 @@ def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
     dtypes = [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.bool, torch.int64]
     state = {str(dtype): torch.zeros(7, 3).to(dtype) for dtype in dtypes}
     save_file(state, tmp_path / "model.safetensors")
-    checkpoint = stored_weights(tmp_path)
+    checkpoint = stored_weights(LocalFolder(tmp_path))
     assert checkpoint is not None
     assert checkpoint.size == sum(tensor.nbytes for tensor in state.values())
     assert {stored.name: stored.elements for stored in checkpoint.by_dtype} == dict.fromkeys(
@@ -231,7 +232,7 @@ def test_a_contradictory_header_is_an_error(tmp_path: Path, case: str) -> None:
     header, size, message = BROKEN_HEADERS[case]
     write_file(tmp_path / "model.safetensors", header, size)
     with pytest.raises(AttncalcError, match=rf"model\.safetensors.*: .*{message}"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 BROKEN_FILES: dict[str, tuple[bytes, str]] = {
@@ -253,7 +254,7 @@ def test_a_file_that_is_not_a_safetensors_file_is_an_error(tmp_path: Path, case:
     content, message = BROKEN_FILES[case]
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(AttncalcError, match=rf"model\.safetensors.*: .*{message}") as raised:
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
     assert "fetch the file again" in raised.value.tip or case == "a name twice"
 
 
@@ -262,7 +263,7 @@ def test_a_header_above_the_formats_limit_is_not_read(tmp_path: Path) -> None:
         file.write(struct.pack("<Q", LIMIT + 1))
         file.truncate(LIMIT + 100)
     with pytest.raises(AttncalcError, match="a header of 100,000,001 bytes"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -281,14 +282,14 @@ def test_a_header_above_the_formats_limit_is_not_read(tmp_path: Path) -> None:
 def test_an_invalid_index_is_an_error(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / INDEX).write_text(content)
     with pytest.raises(AttncalcError, match=rf"model\.safetensors\.index\.json: .*{message}"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", INDEX])
 def test_a_folder_where_a_file_should_be_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(AttncalcError, match=rf"{name}: is a directory"):
-        stored_weights(tmp_path)
+        stored_weights(LocalFolder(tmp_path))
 
 
 TOTAL = 124_439_808
@@ -322,12 +323,19 @@ def test_params_shows_stored_weights_by_dtype(ask: Ask, gpt2: Path) -> None:
     assert figures["weights_stored_f32"] == 40
 
 
-def test_kv_shows_stored_weights_beside_counted_ones(ask: Ask, gpt2: Path) -> None:
-    write(gpt2, model={"a": ("F32", [TOTAL])})
-    screen = unwrapped(ask("kv", str(gpt2)).out)
-    assert "weights in fp32, for comparison 474.70 MiB" in screen
-    assert "weights as stored 474.70 MiB" in screen
-    assert results(ask("kv", str(gpt2), "--json"))["weights_stored"] == 4 * TOTAL
+def test_kv_and_fit_have_the_stored_weights(ask: Ask, gpt2: Path) -> None:
+    write(gpt2, model={"a": ("F16", [TOTAL])})  # the config says fp32
+    assert "weights as stored 237.35 MiB" in unwrapped(ask("kv", str(gpt2)).out)
+    kv = results(ask("kv", str(gpt2), "--json"))
+    fit = results(ask("fit", str(gpt2), "--gpu", "l4", "--engine", "ideal", "--json"))
+    assert kv["weights"] == kv["weights_stored"] == fit["weights"] == 2 * TOTAL
+    # another dtype is not the files'
+    other = unwrapped(ask("kv", str(gpt2), "--dtype", "bf16").out)
+    assert "weights in bf16, for comparison 237.35 MiB" in other
+    # the counted bytes are on one device, the files hold those of all
+    shared = results(ask("kv", str(gpt2), "--tp", "2", "--json"))
+    split = results(ask("fit", str(gpt2), "--gpu", "l4", "--tp", "2", "--engine", "ideal", "--json"))
+    assert shared["weights"] == split["weights"] < shared["weights_stored"] == 2 * TOTAL
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])
@@ -358,7 +366,7 @@ def test_an_index_without_its_files_is_noted(ask: Ask, gpt2: Path) -> None:
     write_index(gpt2, SHARDS, {"total_size": 3 * 2**30})
     for command in ("kv", "params"):
         answer = ask(command, str(gpt2))
-        assert "the index's total: its 2 safetensors files are missing" in unwrapped(answer.out)
+        assert "the index's total: the headers of its 2 safetensors files were not read" in unwrapped(answer.out)
         assert "3.00" in answer.out
         assert results(ask(command, str(gpt2), "--json"))["weights_stored"] == 3 * 2**30
 

@@ -462,7 +462,7 @@ def test_a_request_has_the_kinds_of_attention() -> None:
     request = FitRequest(load("deepseek-v3"), Workload.decode(1, 4096), "sglang", gpu=gpu("h100-80gb"), gpus=8)
     resolved = resolve(request)
     assert resolved.args.attentions == {"MLA"}
-    memory = gpu("h100-80gb").memory // 2**20
+    memory = gpu("h100-80gb").memory // 2**20 + 500  # what nvidia-smi shows
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
     assert resolved.share is not None
     assert float(resolved.share.text) == round((memory - mib) / memory, 3)

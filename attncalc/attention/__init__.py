@@ -20,6 +20,8 @@ _CLASSES = {
     "latent": "latent.Latent",
     "differential": "differential.Differential",
     "relative": "relative.Relative",
+    "global_window": "global_window.GlobalWindow",
+    "position_scores": "position_scores.PositionScores",
     "pictures": "image_cross.ImageCross",
     "block_sparse": "block_sparse.BlockSparse",
     "compressed": "compressed.Compressed",
@@ -30,6 +32,7 @@ _CLASSES = {
     "short_convolution": "linear.ShortConvolution",
     "rglru": "rglru.RgLru",
     "rwkv": "rwkv.Rwkv",
+    "rwkv5": "rwkv.Rwkv5",
     "mlstm": "xlstm.MLstm",
     "none": "recurrent.NoAttention",
 }

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ..quantity import COUNT, documented
+from ..quantity import COUNT, documented, minimum
 from ..workload import Mask, Run
 from .span import FULL, Span
 
@@ -25,8 +25,28 @@ SHAPES: Mapping[str, Any] = {
 BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 """JSON Schema of a key that is true or false."""
 
-AppliedTo = Literal["queries", "keys", "first"]
+AppliedTo = Literal["queries", "keys", "first", "table"]
 Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", "other"]
+
+
+class Table(NamedTuple):
+    """Rows that a matrix projects besides the tokens, or instead of them: a table of positions, or summaries of blocks.
+
+    Attributes:
+        rows: rows of a table of relative positions, which is projected once per forward pass, whatever the batch.
+        grows: whether a sequence of S tokens uses only 2 S of them.
+        block: tokens of a summary, of which each sequence has S // block instead; 0 for a table.
+    """
+
+    rows: int = 0
+    grows: bool = False
+    block: int = 0
+
+    def rows_projected(self, batch: int, tokens: int) -> int:
+        """Return the rows that a forward pass over `batch` sequences of `tokens` tokens projects."""
+        if self.block:
+            return batch * (tokens // self.block)
+        return minimum(2 * tokens, self.rows) if self.grows else self.rows
 
 
 class Matrix(NamedTuple):
@@ -38,8 +58,8 @@ class Matrix(NamedTuple):
         cols: columns.
         bias: elements of the bias.
         applied_to: the tokens that it multiplies: those of the queries, those of the keys (source tokens in
-            cross-attention), the first token of a sequence, or None for a parameter that takes part in no matmul (a
-            norm's gain, sinks).
+            cross-attention), the first token of a sequence, only a table of positions, or None for a parameter that
+            takes part in no matmul (a norm's gain, sinks).
         times: how often it multiplies each token, for example once per head if all heads share the matrix.
     """
 
@@ -49,6 +69,7 @@ class Matrix(NamedTuple):
     bias: int = 0
     applied_to: AppliedTo | None = None
     times: int = 1
+    table: Table | None = None
 
     @property
     def weights(self) -> int:

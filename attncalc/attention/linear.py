@@ -16,10 +16,10 @@ class GatedDeltaNet(Recurrent):
     """n_heads states of d_head x d_v under the gated delta rule, decayed by head or by channel (KDA).
 
     The n_heads value heads share n_k_heads heads of queries and keys. The matrices of the channel-wise decay and of the
-    output's gate are full, or have rank gate_rank. The state is fp32.
+    output's gate are full, or have rank gate_rank; with full_gate only the decay's has it. The state is fp32.
 
     Source: Yang et al. 2024, arXiv:2412.06464 (gated delta net); Kimi Linear, arXiv:2510.26692 (KDA); transformers'
-    modeling_qwen3_next.py.
+    modeling_qwen3_next.py; vLLM's models/kimi_k3/nvidia/kda.py (full_gate).
     """
 
     n_heads: int = documented("value heads, each with a state")
@@ -31,6 +31,9 @@ class GatedDeltaNet(Recurrent):
         "one decay per channel of a key (KDA), not per head", default=False, schema=BOOLEAN
     )
     gate_rank: int | None = documented("rank of the matrices of the decay and the gate", left_out="full", default=None)
+    full_gate: bool = documented(
+        "the matrix of the gate is full, although gate_rank is given (Kimi K3)", default=False, schema=BOOLEAN
+    )
     state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
@@ -62,17 +65,14 @@ class GatedDeltaNet(Recurrent):
         """Return the width of all heads' values."""
         return self.n_heads * self.d_v
 
-    def _gate(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
-        if self.gate_rank is None:
-            return (projection(name, d_model, width),)
-        return (
-            projection(f"{name}_a", d_model, self.gate_rank),
-            projection(f"{name}_b", self.gate_rank, width),
-        )
+    @property
+    def output_gate_rank(self) -> int | None:
+        """Return the rank of the gate's matrix, or None if it is full."""
+        return None if self.full_gate else self.gate_rank
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         if self.channel_decay:
-            decay = (*self._gate("W_decay", d_model, self.keys), Matrix("dt_A", self.keys + self.n_heads))
+            decay = (*_gate("W_decay", d_model, self.gate_rank, self.keys), Matrix("dt_A", self.keys + self.n_heads))
         else:
             decay = (projection("W_decay", d_model, self.n_heads), Matrix("dt_A", 2 * self.n_heads))
         return (
@@ -82,7 +82,7 @@ class GatedDeltaNet(Recurrent):
             convolution(2 * self.keys + self.values, self.d_conv, bias=False),
             projection("W_beta", d_model, self.n_heads),
             *decay,
-            *self._gate("W_gate", d_model, self.values),
+            *_gate("W_gate", d_model, self.output_gate_rank, self.values),
             Matrix("norm", self.d_v),
             projection("W_o", self.values, d_model),
         )
@@ -99,6 +99,13 @@ class GatedDeltaNet(Recurrent):
     def shard(self, tp: int) -> GatedDeltaNet:
         keys = None if self.n_k_heads is None else split_evenly(self.n_k_heads, tp, "heads")
         return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_k_heads=keys)
+
+
+def _gate(name: str, d_model: int, rank: int | None, width: int) -> tuple[Matrix, ...]:
+    """Return one full matrix, or two of a low rank."""
+    if rank is None:
+        return (projection(name, d_model, width),)
+    return projection(f"{name}_a", d_model, rank), projection(f"{name}_b", rank, width)
 
 
 @dataclass(frozen=True)

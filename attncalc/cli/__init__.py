@@ -5,6 +5,8 @@ Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 it cannot 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import sys
@@ -39,6 +41,8 @@ SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
+DEBUG = "ATTNCALC_DEBUG"
+"""The environment variable that shows the traceback of a bug."""
 
 
 class _Commands(Group):
@@ -122,7 +126,9 @@ def root(
 def run() -> int:
     """Run the command line, print its errors, and return the exit code; no traceback reaches a user."""
     if sys.stdout is None:
-        return _fail("there is no standard output to write to", "leave standard output open; -o names a file")
+        sys.stdout = _NoOutput()
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Windows' pipes have cp1252, which lacks most characters
     if COMPLETE in os.environ:
         from typer._completion_classes import completion_init
 
@@ -141,7 +147,22 @@ def run() -> int:
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
             return 0
         return _fail(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
+    except Exception as error:  # the last resort: every known cause has an error of its own
+        if os.environ.get(DEBUG):
+            raise
+        kind = type(error).__name__
+        return _fail(
+            f"this is a bug in attncalc: {truncate(f'{kind}: {error}', 100)}",
+            f"please report it with the command that you typed; {DEBUG}=1 shows the traceback",
+        )
     return code if isinstance(code, int) else 0
+
+
+class _NoOutput(io.TextIOBase):
+    """Stands for a standard output that is closed: nothing can be written to it, but `-o FILE` needs none."""
+
+    def write(self, text: str) -> int:
+        raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
 
 
 def _message(error: Exception) -> tuple[str, str, int]:
@@ -156,6 +177,6 @@ def _message(error: Exception) -> tuple[str, str, int]:
 
 def _fail(message: str, tip: str, code: int = 2) -> int:
     """Print the error and its tip, and return the exit code."""
-    if sys.stderr is not None:
+    with contextlib.suppress(OSError, AttributeError):  # it is full, or closed and therefore None
         sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
     return code

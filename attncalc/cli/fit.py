@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
+from ..serving.gpu_layers import with_auto_gpu_layers
 from ..serving.request import FitRequest
 from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
+from . import fit_llamacpp as lc
 from . import fit_options as f
 from . import fit_users as u
 from . import options as o
@@ -39,6 +43,7 @@ def fit(
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
+    offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
     output: u.FitOutputOptions,
@@ -56,12 +61,9 @@ def fit(
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
-    deployment = serving.with_defaults(texts).parsed()
-    deployment.pop("log", None)
-    if serving.gpu is not None:
-        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    deployment = _deployment(serving, texts, log, _default_engine(spec))
     engine_args: dict[str, Any] = {}
-    for group in (engine, vllm, sglang, llamacpp, transformers):
+    for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
     if log:
         deployment["engine"] = log.engine
@@ -73,10 +75,11 @@ def fit(
         model=spec,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
-        served_model=log.served if log else _served_model(model.name(), spec),
+        **({"served_model": log.served} if log else _served_model(model.name(), spec)),
         traffic=traffic,
         **deployment,
     )
+    request = with_auto_gpu_layers(request)
     if longest:
         request = with_longest_context(request)
     if screen.roofline and request.gpu is None:
@@ -91,6 +94,39 @@ def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -
     cache = None if given.kv_dtype == "auto" else given.kv_dtype  # what engines call their default
     own = log and given.dtype and is_dtype(given.dtype) and dtype(given.dtype).name == spec.dtype
     return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
+
+
+def _default_engine(spec: ModelSpec) -> str:
+    return "llamacpp" if spec.stored and spec.stored.kind == "GGUF" else "vllm"
+
+
+def _deployment(
+    serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None, engine: str
+) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest; `engine` is the default."""
+    deployment = {"engine": engine, **serving.with_defaults(texts).parsed()}
+    deployment.pop("log", None)
+    if texts.get("enable_expert_parallel"):
+        deployment["enable_expert_parallel"] = True
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
+    if serving.gpu is not None:
+        deployment |= _gpus(serving.gpu, deployment.get("gpus"), log)
+    return deployment
+
+
+def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
+    if deployment.get("engine") not in ("sglang", "all"):
+        raise AttncalcError(
+            f"--enable-dp-attention has no effect on engine {truncate(deployment.get('engine'))}",
+            "leave it out, or use --engine sglang",
+        )
+    if deployment.get("attn_dp"):
+        return {}
+    if not deployment.get("dp"):
+        raise AttncalcError("--enable-dp-attention needs --dp", "add --dp N, the number of ranks; or use --attn-dp N")
+    return {"attn_dp": deployment["dp"], "dp": 1}
 
 
 def _not_with_log(option: str) -> AttncalcError:
@@ -119,12 +155,26 @@ def _gpus(text: str, gpus: int | None, log: StartupLog | None) -> dict[str, Any]
     return {"gpu": device, "gpus": number}
 
 
-def _served_model(name: str, spec: ModelSpec) -> str | None:
-    """Return what the engine loads: a folder, or org/name on the hub; None for a preset or a model file in YAML."""
+def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
+    """Return what the engine loads, as fields of FitRequest: a folder, a file, or org/name on the hub.
+
+    There are none for a preset or a model file in YAML.
+    """
     path = Path(name)
     if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
-        return None
-    return str(path.parent) if path.name == "config.json" else name
+        return {}
+    repository = None if path.exists() else parse_repository(name)
+    is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
+    if is_gguf and repository is None:
+        from ..config.gguf import local_gguf
+
+        file = str(local_gguf(name) or name)  # 'blobs/sha256-01' looks like a repository; './blobs/sha256-01' does not
+        return {"served_model": file if file.lower().endswith(".gguf") else os.path.join(".", file)}
+    if repository:
+        quantization = f":{repository.file}" if is_gguf and repository.file else ""
+        revision = None if repository.revision == MAIN else repository.revision
+        return {"served_model": f"{repository.name}{quantization}", "revision": revision}
+    return {"served_model": str(path.parent) if path.name in ("config.json", "params.json") else name}
 
 
 def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:

@@ -47,7 +47,14 @@ def yes_or_no(value: bool | str, name: str) -> bool:
 class ServingOptions(Options):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
-    engine: Annotated[str, option("--engine", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or all.")] = "vllm"
+    engine: Annotated[
+        Text,
+        option(
+            "--engine",
+            metavar="ENGINE",
+            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
+        ),
+    ] = None
     gpu: Annotated[
         Text,
         option("--gpu", metavar="GPU", help="As h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file."),
@@ -90,10 +97,25 @@ class ServingOptions(Options):
             "--data-parallel-size",
             "--dp-size",
             metavar="N",
-            help="Data-parallel ranks, each with --tp GPUs; they divide the experts. Default: 1.",
+            help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
         ),
         parse_count,
     ] = None
+    attn_dp: Annotated[
+        Text,
+        option(
+            "--attn-dp",
+            "--attn-dp-size",
+            "--attention-data-parallel-size",
+            metavar="N",
+            help="Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
+        ),
+        parse_count,
+    ] = None
+    enable_dp_attention: Annotated[
+        bool,
+        typer.Option("--enable-dp-attention", help="--dp N is --attn-dp N (SGLang's old name of the option)."),
+    ] = False
     enable_expert_parallel: Annotated[
         bool,
         typer.Option("--enable-expert-parallel", help="Whole experts on each GPU instead of a part of each."),
@@ -112,7 +134,7 @@ class ServingOptions(Options):
         option(
             "--reserve",
             metavar="SIZE",
-            help="Memory for activations and CUDA graphs. Default: an estimate, which is shown.",
+            help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
         bytes_or_zero,
     ] = None

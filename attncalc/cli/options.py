@@ -3,6 +3,8 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -23,9 +25,9 @@ DEFAULT_CONTEXT = 512
 Text = str | None
 
 
-def option(*names: str, metavar: str, help: str) -> typer.models.OptionInfo:
+def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None) -> typer.models.OptionInfo:
     """Return an option that takes a value."""
-    info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help)
+    info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help, parser=parser)
     return info
 
 
@@ -35,8 +37,12 @@ Model = Annotated[
     Text,
     typer.Argument(
         metavar="[MODEL]",
-        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub, - for standard input.",
+        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub or its address, - for standard "
+        "input.",
     ),
+]
+Revision = Annotated[
+    Text, option("--revision", metavar="REVISION", help="Branch, tag or commit of org/name on the hub. Default: main.")
 ]
 Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
 AttentionOption = Annotated[
@@ -107,11 +113,28 @@ Format = Annotated[
     Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+
+
+def output_file(text: str | Path) -> Path:
+    """Return the path of a file to write. Raises AttncalcError for a folder: 'x.json/', whose slash a path drops."""
+    if str(text).endswith(("/", os.sep)):
+        raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
+    return Path(text)
+
+
 Output = Annotated[
     Path | None,
-    option("--output", "-o", metavar="FILE", help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format."),
+    option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=output_file,
+        help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format.",
+    ),
 ]
-PlainOutput = Annotated[Path | None, option("--output", "-o", metavar="FILE", help="Write to this file.")]
+PlainOutput = Annotated[
+    Path | None, option("--output", "-o", metavar="FILE", parser=output_file, help="Write to this file.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
@@ -120,6 +143,7 @@ class NamedModelOptions(Options):
 
     model: Model = None
     preset: Preset = None
+    revision: Revision = None
 
     @property
     def is_given(self) -> bool:
@@ -127,8 +151,13 @@ class NamedModelOptions(Options):
         return self.model is not None or self.preset is not None
 
     def name(self) -> str:
-        """Return the model's name or path. Raises AttncalcError as `model_name` does."""
-        return model_name(self.model, self.preset)
+        """Return the model's name or path, with its revision. Raises AttncalcError as `model_name` does."""
+        name = model_name(self.model, self.preset)
+        if self.revision is None:
+            return name
+        from ..config.hub import with_revision
+
+        return with_revision(name, self.revision)
 
 
 class ModelOptions(NamedModelOptions):

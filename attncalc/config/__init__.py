@@ -1,7 +1,7 @@
 """From a model's name or path to its ModelSpec.
 
-A model is a preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
-org/name on the Hugging Face hub.
+A model is a preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard input,
+or org/name on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
@@ -18,35 +18,17 @@ from ..units import truncate
 from .build import build_model
 from .document import Document
 from .presets import compiled_preset, preset_names, preset_of, preset_text
+from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 
-LIMIT = 1 << 22
-"""Bytes that a model file may have; the longest config.json has some tens of thousands."""
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights
+    from .folder import Folder
 
-QUANTIZATION_FILE = "hf_quant_config.json"
-"""The file in which NVIDIA's modelopt describes the quantization, beside the config.json."""
+QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
-
-
-class _Source(NamedTuple):
-    """What a model's name or path leads to, before it is parsed.
-
-    Attributes:
-        name: What the model is called on screens.
-        file: What errors call the file.
-        content: The file's bytes; empty for a preset of a wheel.
-        preset: The data of a preset of a wheel, which is parsed and checked already.
-        folder: The folder that was named instead of a file.
-        beside: The folder that the file is in; None for a preset and standard input.
-    """
-
-    name: str
-    file: str
-    content: bytes = b""
-    preset: dict[str, Any] | None = None
-    folder: Path | None = None
-    beside: Path | None = None
 
 
 class _ModelFile(NamedTuple):
@@ -56,19 +38,21 @@ class _ModelFile(NamedTuple):
         name: What the model is called on screens.
         document: The keys of a model file.
         config: The fields of the config.json that the keys were made from; None if it was a model file.
-        folder: The folder that was named instead of a file, whose weights are read too.
+        folder: The folder or repository that was named instead of a file, whose weights are read too.
+        stored: The weights of a GGUF file.
     """
 
     name: str
     document: Document
     config: dict[str, Any] | None
-    folder: Path | None
+    folder: Folder | None = None
+    stored: CheckpointWeights | None = None
 
     def spec(self) -> ModelSpec:
         """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""
         model = build_model(self.document, self.name)
         if self.folder is None:
-            return model
+            return dataclasses.replace(model, stored=self.stored) if self.stored else model
         from .safetensors import stored_weights
 
         return dataclasses.replace(model, stored=stored_weights(self.folder))
@@ -78,8 +62,8 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
     """Return the model called `model`.
 
     Args:
-        model: A preset's name, a path to a model file or config.json, a folder with one, '-' for standard input, or
-            org/name on the Hugging Face hub.
+        model: A preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard
+            input, or org/name on the Hugging Face hub.
         assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and note it.
 
     Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
@@ -91,10 +75,22 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
     """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
 
-    The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read.
+    Raises AttncalcError as `load` does.
     """
-    model_file = _read(os.fspath(model), False)
+    name = os.fspath(model)
+    model_file = _read(_config_of_repository(name) or name, False)
     return model_file.spec(), model_file.config
+
+
+def _config_of_repository(model: str) -> str | None:
+    """Return 'org/name:config.json' for a repository whose model is built in; None for anything else."""
+    from .hub import parse_repository
+
+    repository = None if os.path.exists(model) else parse_repository(model)
+    if repository is None or repository.file or preset_of(repository.name) is None:
+        return None
+    return str(repository._replace(file="config.json"))
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
@@ -106,7 +102,7 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
 
     model_file = _read(os.fspath(model), assume_grouped)
     file = model_file.document.file
-    if model_file.config is None:
+    if model_file.config is None and model_file.stored is None:
         raise AttncalcError(f"{file} is already a model file", "give a config.json, or org/name on the hub")
     build_model(model_file.document, model_file.name)
     return to_yaml(model_file.document.data, file)
@@ -116,8 +112,15 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
     source = _locate(model)
     if source.preset is not None:
-        return _ModelFile(source.name, Document(source.file, source.preset, {}), None, None)
+        return _ModelFile(source.name, Document(source.file, source.preset, {}), None)
     from .schema import check
+
+    if source.gguf:
+        from .gguf import read_document
+
+        document, stored = read_document(source.gguf, source.name)
+        check(document)
+        return _ModelFile(source.name, document, None, stored=stored)
 
     config = _parse_config(source)
     if config is None:
@@ -125,72 +128,104 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
 
         document = parse_document(source.content, source.file)
     else:
-        from .huggingface import convert_config
-
-        config = _with_quantization_beside(config, source.beside)
-        title = "" if source.file == "<stdin>" else source.name
-        document = convert_config(config, source.file, title=title, assume_grouped=assume_grouped)
+        document, config = _document_of_config(config, source, assume_grouped)
     check(document)
     return _ModelFile(source.name, document, config, source.folder)
 
 
-def _parse_config(source: _Source) -> dict[str, Any] | None:
+def _document_of_config(
+    config: dict[str, Any], source: Source, assume_grouped: bool
+) -> tuple[Document, dict[str, Any]]:
+    """Return the model file of a config.json or params.json, and the fields of the config.json.
+
+    Raises AttncalcError if it is neither.
+    """
+    from .huggingface import convert_config
+    from .layouts import reject_other_layout
+    from .params_json import is_params_json, to_config
+
+    reject_other_layout(config, source.file)
+    config = _with_quantization_beside(config, source.beside)
+    title = "" if source.file == "<stdin>" else source.name
+    if not is_params_json(config):
+        return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
+    config, notes = to_config(config, source.file)
+    document = convert_config(config, source.file, title=title)
+    document.data["sources"] = [text.replace("config.json", "params.json", 1) for text in document.data["sources"]]
+    if notes:
+        document.data["notes"] = [*notes, *document.data.get("notes", ())]
+    return document, config
+
+
+def _parse_config(source: Source) -> dict[str, Any] | None:
     """Return the fields of a config.json, or None for a model file of attncalc's own, in YAML or in JSON."""
+    if source.content.startswith(b"GGUF"):
+        raise AttncalcError(f"{source.file}: a GGUF file can only be read from a disk", "give the path of the file")
     if len(source.content) > LIMIT:
         raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
     if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        from .layouts import reject_list
+
+        reject_list(source.content, source.file)
         return None
     from .parse_json import parse_object
 
     data = parse_object(source.content, source.file, _JSON_TIP)
-    is_model_file = "d_model" in data and "sources" in data and ("model_type" not in data or "title" in data)
-    return None if is_model_file else data
+    is_model_file = "d_model" in data and ("norm" in data or "sources" in data)  # no config.json has d_model and norm
+    return None if is_model_file and ("model_type" not in data or "title" in data) else data
 
 
-def _with_quantization_beside(config: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """Return the config with the quantization of modelopt's hf_quant_config.json, if only that file has it.
+def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> dict[str, Any]:
+    """Return the config with the quantization of a file beside it, if only that file has it.
 
-    vLLM and SGLang read it too. Raises AttncalcError if it is not a JSON object.
+    vLLM and SGLang read these files too. Raises AttncalcError if one is not a JSON object.
     """
-    file = folder / QUANTIZATION_FILE if folder else None
-    if file is None or "quantization_config" in config or not file.is_file():
+    if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
-    from .parse_json import parse_object
+    for name, method in QUANTIZATION_FILES.items():
+        content, label = folder.read(name, LIMIT), folder.label(name)
+        if content is None:
+            continue
+        if len(content) > LIMIT:
+            raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
+        from .parse_json import parse_object
 
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(LIMIT + 1)
-    except OSError as error:
-        raise AttncalcError(
-            f"{truncate(file, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
-        ) from None
-    if len(content) > LIMIT:
-        raise AttncalcError(f"{truncate(file, 200)}: longer than {LIMIT:,} bytes", "fetch it again")
-    data = parse_object(content, truncate(file, 200), _JSON_TIP)
-    return {**config, "quantization_config": {"quant_method": "modelopt", **data}}
+        return {**config, "quantization_config": {"quant_method": method, **parse_object(content, label, _JSON_TIP)}}
+    return config
 
 
-def _locate(model: str) -> _Source:
+def _locate(model: str) -> Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
         if sys.stdin is None:
             raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        return _Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
+        return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
     preset = _preset(model)
     if preset is not None:
-        data = compiled_preset(preset)
-        content = b"" if data is not None else preset_text(preset).encode()
-        return _Source(preset, f"{preset}.yaml", content, preset=data)
-    path, name = _path_and_name(model)
+        return _preset_source(preset)
+    if gguf := _gguf_source(model):
+        return gguf
+    found = _path_and_name(model)
+    if found is None:
+        return _repository_source(model)
+    path, name = found
+    from .folder import LocalFolder
+
+    beside = LocalFolder(path.parent)
     try:
         with path.open("rb") as file:
-            folder = path.parent if Path(model).is_dir() else None
-            content = file.read(LIMIT + 1)
-            return _Source(truncate(name), truncate(path, 200), content, folder=folder, beside=path.parent)
+            folder = beside if Path(model).is_dir() else None
+            return Source(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder, beside=beside)
     except OSError as error:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset_source(preset: str) -> Source:
+    data = compiled_preset(preset)
+    content = b"" if data is not None else preset_text(preset).encode()
+    return Source(preset, f"{preset}.yaml", content, preset=data)
 
 
 def _preset(model: str) -> str | None:
@@ -200,24 +235,51 @@ def _preset(model: str) -> str | None:
     return None if os.path.exists(model) else preset_of(model)
 
 
-def _path_and_name(model: str) -> tuple[Path, str]:
-    """Return the file that `model` leads to, and the model's name."""
+def _gguf_source(model: str) -> Source | None:
+    """Return the GGUF files that the path `model` leads to; None if it leads to something else."""
+    if model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
+        return None
+    from .gguf import local_gguf, local_sources, model_name
+
+    path = local_gguf(model)
+    if path is None:
+        return None
+    return Source(truncate(model_name(path.name)), truncate(path, 200), gguf=tuple(local_sources(path)))
+
+
+def _path_and_name(model: str) -> tuple[Path, str] | None:
+    """Return the file that the path `model` leads to, and the model's name; None if there is no such file."""
     path = Path(model)
     try:
         if model and path.is_dir():
             return _model_file_in(path), path.resolve().name
         if model and path.exists():
-            return path, path.resolve().parent.name if path.name == "config.json" else path.stem
+            return path, path.resolve().parent.name if path.name in ("config.json", PARAMS) else path.stem
     except PermissionError:
         raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
     except (OSError, ValueError):  # a name that is too long, or has a NUL
         pass
-    from .hub import config_file, is_repo
+    return None
 
-    if is_repo(model):
-        return config_file(model), model.partition("/")[2]
-    hint = did_you_mean(model, preset_names())
-    raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
+
+def _repository_source(model: str) -> Source:
+    """Return the model of that name on the hub: built in, in the cache, or fetched.
+
+    Raises AttncalcError if `model` is not the name of a repository, or there is none.
+    """
+    from .hub import MAIN, is_address, parse_repository
+
+    repository = parse_repository(model)
+    if repository is None and is_address(model):
+        raise AttncalcError(
+            f"'{truncate(model, 120)}' is not the address of a model on the hub",
+            "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
+        )
+    if repository is None:
+        hint = did_you_mean(model, preset_names())
+        raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
+    preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
+    return repository_source(repository) if preset is None else _preset_source(preset)
 
 
 def _model_file_in(folder: Path) -> Path:
@@ -227,6 +289,9 @@ def _model_file_in(folder: Path) -> Path:
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
     if len(files) == 1:
         return files[0]
+    for name in () if files else (PARAMS, *OTHER_LAYOUTS):
+        if (folder / name).exists():
+            return folder / name
     contents = f"{len(files)} model files" if files else "no config.json and no model file"
     raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
-from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower
+from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower, TowerItem
 from ..workload import Mask
 from .document import Document, KeyPath
 from .keys import is_layer_key, is_stack_key, kind_keys
@@ -41,7 +41,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
     )
     return ModelSpec(
         name=name,
-        title=top["title"],
+        title=top.get("title", name),
         stacks=tuple(stacks),
         vocab_size=top.get("vocab_size"),
         token_types=top.get("token_types"),
@@ -53,7 +53,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
             *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
             *matrices_from_shapes(top.get("first_matrices", {}), "first"),
         ),
-        sources=tuple(top["sources"]),
+        sources=tuple(top.get("sources", ())),
         notes=tuple(top.get("notes", ())),
         assumed=top.get("assumed", ""),
         model_type=top.get("model_type"),
@@ -62,7 +62,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
         quantization=_quantization(top.get("quantization")),
         unread_quantization=top.get("unread_quantization", ""),
         kv_dtype=top.get("kv_dtype"),
-        towers=tuple(_tower(document, name, sizes) for name, sizes in top.get("towers", {}).items()),
+        towers=_towers(document, top),
         rope_tables=tuple(_rope_table(document, name, shape) for name, shape in top.get("rope_tables", {}).items()),
     )
 
@@ -81,13 +81,23 @@ def _as_tuple(keys: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {name: tuple(keys[name])} if name in keys else {}
 
 
-def _tower(document: Document, name: str, sizes: list[int]) -> Tower:
+def _towers(document: Document, top: Mapping[str, Any]) -> tuple[Tower, ...]:
+    """Return the towers. Raises AttncalcError if a largest item belongs to none of them."""
+    towers, items = top.get("towers", {}), top.get("tower_items", {})
+    for name in items:
+        if name not in towers:
+            raise document.error(("tower_items", name), "belongs to no tower", f"add '{name}' to towers")
+    return tuple(_tower(document, name, sizes, items.get(name)) for name, sizes in towers.items())
+
+
+def _tower(document: Document, name: str, sizes: list[int], item: Mapping[str, int] | None) -> Tower:
     """Return a tower. Raises AttncalcError unless there are two sizes, of which the second is a part of the first."""
     if len(sizes) != 2 or sizes[1] > sizes[0]:
         raise document.error(
             ("towers", name), "is not [parameters, those of them that are divided]", "the second is at most the first"
         )
-    return Tower(name, *sizes)
+    params, split = sizes
+    return Tower(name, params, split, TowerItem(**item) if item else None)
 
 
 def _rope_table(document: Document, name: str, shape: list[int]) -> RopeTable:

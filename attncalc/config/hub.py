@@ -1,176 +1,213 @@
-"""A model's config.json from the Hugging Face hub: from the local cache, or downloaded into it."""
+"""The names of models on the Hugging Face hub, and their files in huggingface_hub's cache, without a network."""
 
 from __future__ import annotations
 
-import io
-import logging
 import os
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from ..errors import AttncalcError
 from ..units import truncate
+from .folder import Folder, LocalFolder
 
-FILE = "config.json"
 HUB = "https://huggingface.co"
+MAIN = "main"
 
 _NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
-_REPO = re.compile(rf"(?P<name>{_NAME}/{_NAME})(?:@(?P<revision>[\w][\w./-]*))?", re.ASCII)
+_PATH = r"[\w][\w./ +-]*"
+_REPO = re.compile(rf"(?P<name>{_NAME}/{_NAME})(?:@(?P<revision>\w[\w./-]*))?(?::(?P<file>{_PATH}))?", re.ASCII)
+_ADDRESS = re.compile(r"(?:https?://)?(?P<host>[\w.:-]+)/(?P<rest>.+)", re.ASCII | re.IGNORECASE)
+_PAGE = re.compile(
+    rf"(?P<name>{_NAME}/{_NAME})"
+    rf"(?:/(?:tree|blob|resolve|raw)/(?P<revision>refs/(?:pr|convert)/[\w.-]+|[\w.-]+)(?:/(?P<file>{_PATH}))?)?"
+    r"/?(?:[?#].*)?",
+    re.ASCII,
+)
 _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".safetensors", ".gguf", ".git")
 """Endings of the names of files, and never of repositories."""
-_OR_PATH = f"or give the path to its {FILE}"
+_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+_OTHER_PAGES = ("datasets", "spaces", "models", "docs", "blog", "papers", "collections", "api")
+"""First parts of addresses on the hub that are no organisations."""
+
+
+class Repository(NamedTuple):
+    """A model on the hub.
+
+    Attributes:
+        name: 'org/name'.
+        revision: A branch, a tag or a commit.
+        file: A file in it, or the quantization of a GGUF file ('Q4_K_M'); '' for none.
+    """
+
+    name: str
+    revision: str = MAIN
+    file: str = ""
+
+    def __str__(self) -> str:
+        """Return the name as a user writes it."""
+        revision = "" if self.revision == MAIN else f"@{self.revision}"
+        return f"{self.name}{revision}" + (f":{self.file}" if self.file else "")
 
 
 def is_repo(text: str) -> bool:
-    """Return whether `text` could be a repository on the hub: 'org/name' or 'org/name@revision'.
+    """Return whether `text` could be a repository on the hub, as `parse_repository` reads it."""
+    return parse_repository(text) is not None
 
-    The rules are those of huggingface_hub's `validate_repo_id`, and an organisation is required.
+
+def parse_repository(text: str) -> Repository | None:
+    """Return the repository that `text` names, or None if it is not the name of one.
+
+    Its forms are 'org/name', 'org/name@revision', 'org/name:file' and the address of a page of the hub. The rules of a
+    name are those of huggingface_hub's `validate_repo_id`, and an organisation is required.
     """
-    match = _REPO.fullmatch(text)
-    return match is not None and not (
-        ".." in text or "--" in match["name"] or match["name"].lower().endswith(_FILE_SUFFIXES) or text.endswith("/")
-    )
+    is_page, path = _without_host(text)
+    match = _REPO.fullmatch(path) or (_PAGE.fullmatch(unquote(path)) if is_page else None)
+    if match is None or ".." in text or not _is_valid(match["name"]):
+        return None
+    if is_page and match["name"].split("/")[0] in _OTHER_PAGES:
+        return None
+    parts = match.groupdict()
+    revision, file = parts["revision"] or MAIN, parts["file"] or ""
+    if revision.endswith("/") or file.endswith(("/", " ")):
+        return None
+    return Repository(match["name"], revision, file)
 
 
-def config_file(repo: str) -> Path:
-    """Return the path of the config.json of `repo`.
+def _without_host(text: str) -> tuple[bool, str]:
+    """Return whether `text` is the address of a page of the hub, with or without 'https://', and the path in it."""
+    if text.startswith("hf://"):
+        return True, text[5:]
+    match = _ADDRESS.fullmatch(text)
+    if match and match["host"].lower() in (*_HOSTS, _host_of_endpoint()):
+        return True, match["rest"]
+    return False, text
 
-    A file in the local cache is used without a request and without importing huggingface_hub. HF_HOME, HF_HUB_CACHE,
-    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for that library.
 
-    Args:
-        repo: 'org/name' or 'org/name@revision', where the revision is a branch, a tag or a commit.
+def is_address(text: str) -> bool:
+    """Return whether `text` is an address, and not the path of a file."""
+    return re.match(r"(?:https?|ftp|file|hf|s3|gs)://", text, re.IGNORECASE) is not None
 
-    Raises AttncalcError if there is no such model, revision or file, access is denied, huggingface_hub is not installed
-    or the hub cannot be reached.
+
+def with_revision(text: str, revision: str) -> str:
+    """Return the name of a repository with another revision.
+
+    Raises AttncalcError if `text` is not the name of one, or names a revision too.
     """
-    name, _, revision = repo.partition("@")
-    if not is_repo(repo):
+    found = parse_repository(text)
+    if found is None or Path(text).exists():
         raise AttncalcError(
-            f"'{truncate(repo)}' is not the name of a repository", "write org/name, or org/name@revision"
+            f"--revision has no effect on '{truncate(text)}'", "it needs the name of a model on the hub, as org/name"
         )
-    return _find_in_cache(name, revision or "main") or _download(repo, name, revision or None)
+    if found.revision not in (MAIN, revision):
+        raise AttncalcError(
+            f"--revision {truncate(revision)} cannot be combined with '{truncate(text)}'", "give the revision once"
+        )
+    return str(found._replace(revision=revision))
 
 
-def _find_in_cache(name: str, revision: str) -> Path | None:
-    """Return the cached file, or None.
+def folder_of(repository: Repository) -> Folder:
+    """Return the files of a repository, from the cache or from the hub.
+
+    A repository in the cache is used without a request and without a check for a newer one. HF_HOME, HF_HUB_CACHE,
+    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for huggingface_hub.
+
+    Raises AttncalcError if there is no such model or revision, access is denied or the hub cannot be reached.
+    """
+    cached = cached_folder(repository)
+    if cached is not None:
+        return cached
+    if is_offline():
+        raise AttncalcError(
+            f"{repository}: not in the local cache, and HF_HUB_OFFLINE is set",
+            "unset it, or give the path to its config.json",
+        )
+    from .remote import RemoteFolder
+
+    return RemoteFolder(repository)
+
+
+def cached_folder(repository: Repository) -> LocalFolder | None:
+    """Return the folder in huggingface_hub's cache that has the repository's model file, or None.
 
     The cache has it in models--org--name/snapshots/COMMIT, and the commit of a branch or tag in refs/REVISION.
     """
-    folder = _cache_folder() / f"models--{name.replace('/', '--')}"
-    with suppress(OSError, UnicodeDecodeError):  # if there is no such branch or tag, the revision is a commit
-        revision = (folder / "refs" / revision).read_text().strip()
-    if not re.fullmatch(r"\w+", revision):
+    folder = cache_folder() / f"models--{repository.name.replace('/', '--')}"
+    commit = repository.revision
+    # If there is no such branch or tag, the revision is a commit.
+    with suppress(OSError, ValueError), (folder / "refs" / commit).open("rb") as file:
+        commit = file.read(1000).decode().strip()
+    if not re.fullmatch(r"\w+", commit, re.ASCII):
         return None
-    file = folder / "snapshots" / revision / FILE
-    return file if file.is_file() else None
+    snapshot = folder / "snapshots" / commit
+    if repository.file:
+        return LocalFolder(snapshot, is_complete=False) if _has_file(snapshot, repository.file) else None
+    is_cached = any((snapshot / name).is_file() for name in ("config.json", "params.json"))
+    return LocalFolder(snapshot, is_complete=False) if is_cached else None
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Return the cache of huggingface_hub, by the rules of its constants.py."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
-    return Path(os.path.expandvars(os.path.expanduser(cache)))
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(_home(), "hub")
+    return _expanded(cache)
 
 
-def _download(repo: str, name: str, revision: str | None) -> Path:
-    """Return the path of the file after huggingface_hub has downloaded it. Raises AttncalcError, with the reason."""
-    if _is_offline():
-        raise AttncalcError(f"{repo}: not in the local cache, and HF_HUB_OFFLINE is set", f"unset it, {_OR_PATH}")
-    with _without_output():
-        try:
-            from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-        except ImportError:
-            raise AttncalcError(
-                f"{repo}: no such file or folder here; models on the hub need huggingface_hub",
-                "pip install 'attncalc[hub]'",
-            ) from None
-        try:
-            with redirect_stderr(io.StringIO()):  # hides progress bars
-                # The metadata request fails at once without a connection; the download would retry for half a minute.
-                commit = get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision)).commit_hash
-                path = hf_hub_download(name, FILE, revision=revision) if commit else None
-        except Exception as error:  # its HTTP library, its locks and the disk raise too many kinds to list
-            raise _download_error(repo, name, error) from None
-    if path is None:
+def token() -> str:
+    """Return the user's token, from HF_TOKEN or the file that 'hf auth login' writes; '' for none.
+
+    Raises AttncalcError, without the token, if it has characters that no header may contain.
+    """
+    if _is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return ""
+    found = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""
+    origin = "HF_TOKEN"
+    if not found:
+        path = _expanded(os.environ.get("HF_TOKEN_PATH") or os.path.join(_home(), "token"))
+        origin = truncate(path, 200)
+        with suppress(OSError, ValueError), path.open("rb") as file:
+            found = file.read(1000).decode()
+    found = found.strip()
+    if not re.fullmatch(r"[!-~]{0,500}", found):
         raise AttncalcError(
-            f"{repo}: {_endpoint()} does not answer like a Hugging Face hub", f"check HF_ENDPOINT, {_OR_PATH}"
+            f"the token in {origin} is not valid", "a token looks like hf_... : 'hf auth login' writes it"
         )
-    return Path(path)
+    return found
 
 
-def _download_error(repo: str, name: str, error: Exception) -> AttncalcError:
-    """Return the error for a failed download: the reason, and what to do."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.LocalEntryNotFoundError):  # its cause is the failed request
-        return _connection_error(repo, name, error.__cause__ or error)
-    for kind, problem, tip in (
-        (errors.GatedRepoError, "a gated model: its terms are not accepted, or HF_TOKEN is not set", _terms(name)),
-        (
-            errors.RepositoryNotFoundError,
-            f"no such model on {_endpoint()}, and no such file or folder here",
-            "check the name; a private model needs a token in HF_TOKEN",
-        ),
-        (errors.RevisionNotFoundError, "the model has no such revision", f"{_endpoint()}/{name}/tree/main lists them"),
-        (
-            errors.EntryNotFoundError,
-            f"the repository has no {FILE}",
-            "it has no transformers model: write a preset, as 'attncalc presets show gpt2' prints one",
-        ),
-    ):
-        if isinstance(error, kind):
-            return AttncalcError(f"{repo}: {problem}", tip)
-    return _connection_error(repo, name, error)
+def is_offline() -> bool:
+    """Return whether requests are switched off, by huggingface_hub's rules."""
+    return _is_on("HF_HUB_OFFLINE") or _is_on("TRANSFORMERS_OFFLINE")
 
 
-def _connection_error(repo: str, name: str, error: BaseException) -> AttncalcError:
-    """Return an error with the hub's HTTP status, or with the reason why there was no answer."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401:
-        return AttncalcError(f"{repo}: {_endpoint()} does not accept this token", "renew HF_TOKEN, or 'hf auth login'")
-    if status == 403:
-        return AttncalcError(f"{repo}: {_endpoint()} denies access to it", _terms(name))
-    if status is not None:
-        return AttncalcError(f"{repo}: {_endpoint()} answered {status}", f"try again later, {_OR_PATH}")
-    if isinstance(error, OSError) and error.strerror:
-        return AttncalcError(
-            f"{repo}: cannot be stored in {truncate(_cache_folder(), 200)}: {error.strerror.lower()}",
-            f"set HF_HOME to another folder for the cache, {_OR_PATH}",
-        )
-    reason = truncate(str(error) or type(error).__name__, 80)
-    return AttncalcError(
-        f"{repo}: not in the local cache, and {_endpoint()} cannot be reached: {reason}",
-        f"check the connection and HF_ENDPOINT, {_OR_PATH}",
-    )
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def _terms(name: str) -> str:
-    return f"accept its terms on {_endpoint()}/{name}, and set HF_TOKEN to a token of that account"
+def _home() -> str:
+    return os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
 
 
-def _is_offline() -> bool:
-    """Return whether requests are switched off, by huggingface_hub's rules and without importing it."""
-    value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
-    return value.upper() in ("1", "ON", "YES", "TRUE")
+def _expanded(path: str) -> Path:
+    return Path(os.path.expandvars(os.path.expanduser(path)))
 
 
-def _endpoint() -> str:
-    """Return the address of the hub."""
-    return truncate((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"), 80)
+def _is_valid(name: str) -> bool:
+    return "--" not in name and ".." not in name and not name.lower().endswith(_FILE_SUFFIXES)
 
 
-@contextmanager
-def _without_output() -> Iterator[None]:
-    """Hide huggingface_hub's warnings and log lines."""
-    level_before = logging.root.manager.disable
-    logging.disable()
+def _host_of_endpoint() -> str:
+    """Return the host of HF_ENDPOINT, with its port and without its password."""
+    return os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
+
+
+def _has_file(snapshot: Path, file: str) -> bool:
+    """Return whether a cached repository has a file, or a GGUF file of that quantization."""
+    from .gguf_files import gguf_file
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level_before)
+        names = [path.relative_to(snapshot).as_posix() for path in (*snapshot.glob("*"), *snapshot.glob("*/*.gguf"))]
+    except OSError:
+        return False
+    return file in names or gguf_file(names, file) is not None

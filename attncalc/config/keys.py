@@ -26,8 +26,22 @@ TEXT: Schema = {
     "$comment": "is not one line of text",
 }
 MAX_LAYERS = 10_000
+MAX_KINDS = 256
+"""Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}
 _NAME = "[a-z][a-z0-9_]*"
+_TOWER_ITEM = {
+    "tokens": "tokens of the language model",
+    "positions": "patches or frames in the tower",
+    "values": "values of one position in the tower's input",
+    "d_model": "width of the tower; 0 if it encodes one after another",
+    "d_inside": "elements per position of the largest tensors inside a layer",
+    "d_output": "elements of the output per token",
+    "repeats": "how many times as large a video may be, up to the context",
+}
+"""The fields of model.TowerItem."""
+_COUNTS = ("tokens", "repeats")
+"""Those of them that are at least 1."""
 
 
 def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
@@ -122,7 +136,12 @@ _STACK_KEYS: dict[str, Schema] = {
 _COUNT_OR_ZERO: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _SCHEME_KEYS: dict[str, Schema] = {
     "dtype": _key({"enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]}, "dtype of the elements"),
-    "bits": _key({"type": "integer", "minimum": 1, "maximum": 16}, "bits of an element"),
+    "bits": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "bits of an element, or of `per` elements"),
+    "per": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "elements that have `bits` together", "1"),
+    "words": _key(TEXT, "its size in words, if the other keys do not say it"),
+    "weight_only": _key(
+        {"type": "boolean"}, "activations are not quantized: products run in the model's dtype", "false"
+    ),
     "group": _key(_COUNT_OR_ZERO, "inputs that share a scale; 0 = all inputs of an output", "0"),
     "block": _key(_COUNT_OR_ZERO, "outputs that share a scale; 0 = all of the matrix", "1"),
     "scale_bits": _key(_COUNT_OR_ZERO, "bits of a scale", "16"),
@@ -133,10 +152,10 @@ _SCHEME_KEYS: dict[str, Schema] = {
 }
 
 _MODEL_KEYS: dict[str, Schema] = {
-    "title": _key(TEXT, "name of the model for people"),
+    "title": _key(TEXT, "name of the model for people", "the file's name"),
     "sources": _key(
         {"type": "array", "minItems": 1, "items": TEXT},
-        "sources of the facts: a paper and its table, a config, a source file",
+        "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
     ),
     "notes": _key(
         {"type": "array", "items": TEXT},
@@ -166,9 +185,8 @@ _MODEL_KEYS: dict[str, Schema] = {
         "properties": {
             "method": _key(TEXT, "quant_method of its config.json"),
             "schemes": {
-                "description": "schemes, those of single modules first",
+                "description": "schemes, those of single modules first; none if they cannot be read",
                 "type": "array",
-                "minItems": 1,
                 "items": {
                     "type": "object",
                     "properties": _SCHEME_KEYS,
@@ -196,6 +214,20 @@ _MODEL_KEYS: dict[str, Schema] = {
             "type": "array",
             "minItems": 2,
             "items": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+        },
+    },
+    "tower_items": {
+        "description": "the largest image, video or sound that a tower encodes: vLLM measures its memory",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {
+            "type": "object",
+            "properties": {
+                name: _key({"type": "integer", "minimum": int(name in _COUNTS), "maximum": 2**53 - 1}, meaning)
+                for name, meaning in _TOWER_ITEM.items()
+            },
+            "additionalProperties": False,
+            "required": [name for name in _TOWER_ITEM if name != "repeats"],
         },
     },
     "rope_tables": {
@@ -260,6 +292,7 @@ def schema() -> Schema:
     kinds = {
         "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",
+        "maxProperties": MAX_KINDS,
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }
@@ -275,7 +308,7 @@ def schema() -> Schema:
         "title": "attncalc model",
         "description": "A model file of attncalc. Top-level keys describe the decoder, or the only stack.",
         "type": "object",
-        "required": ["title", "sources", "d_model", "n_layers", "norm"],
+        "required": ["d_model", "n_layers", "norm"],
         "additionalProperties": False,
         "properties": {**_MODEL_KEYS, **of_stack, "encoder": encoder},
     }

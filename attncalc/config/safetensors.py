@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from ..checkpoint import BITS, CheckpointWeights, StoredDtype
 from ..errors import AttncalcError
 from ..units import count, truncate
+from .folder import ByteSource, Folder
 from .parse_json import parse_object
 
 INDEX = "model.safetensors.index.json"
 LIMIT = 100_000_000
 """Bytes that a header may have, by the format's own limit; an index may have as many."""
-POINTER = b"version https://git-lfs"
-"""The first bytes of the pointer that git stores instead of a file which git-lfs has not fetched."""
 
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<files>\d+)\.safetensors")
 _FETCH_AGAIN = "fetch the file again: this one is incomplete"
@@ -55,33 +53,45 @@ class _Index(NamedTuple):
     total_size: int | None
 
 
-def stored_weights(folder: Path) -> CheckpointWeights | None:
+def stored_weights(folder: Folder) -> CheckpointWeights | None:
     """Return the weights in the safetensors files of `folder`, or None if it has none.
 
-    The index names the files. Without an index they are `model*.safetensors`, or all files that are no adapters. If the
-    folder has the index and none of its files, the result is the index's `total_size`, without dtypes.
+    The index names the files. Without an index they are `model*.safetensors`, or all files that are no adapters. If
+    the folder has the index and none of its files, or more files than its `max_headers`, the result is the index's
+    `total_size`, without dtypes.
 
     Raises AttncalcError, with the file's name, if a file is missing or not valid.
     """
-    index = _index(folder / INDEX)
-    files = _files(folder, index)
-    if files:
+    index = _index(folder)
+    try:
+        files = _files(folder, index)
+    except _MissingError:
+        if folder.is_complete:
+            raise
+        files = []
+    if files and (folder.max_headers is None or len(files) <= folder.max_headers):
         return _sum(folder, files, index)
     if index is None or index.total_size is None:
         return None
     return CheckpointWeights(len(set(index.shards.values())), len(index.shards), (), index.total_size)
 
 
-def _files(folder: Path, index: _Index | None) -> list[str]:
+class _MissingError(AttncalcError):
+    """Some of the files that belong together are missing."""
+
+
+def _files(folder: Folder, index: _Index | None) -> list[str]:
     """Return the sorted names of the files that contain each tensor once, or [] if there are none."""
-    present = {path.name for path in sorted(folder.glob("*.safetensors")) if _is_fetched(path)}
-    if index is not None and present.intersection(index.shards.values()):
-        return _complete(folder, set(index.shards.values()), present, f"{INDEX} names are")
-    if "model.safetensors" in present:  # other files may have the same weights in another dtype
+    names = {name for name in folder.names() if _is_shard(name)}
+    if folder.max_headers is None:  # on disk, a name may be a dead link
+        names = {name for name in names if folder.open(name) is not None}
+    if index is not None and names.intersection(index.shards.values()):
+        return _complete(folder, set(index.shards.values()), names, f"{INDEX} names are")
+    if "model.safetensors" in names:  # other files may have the same weights in another dtype
         return ["model.safetensors"]
-    models = {name for name in present if name.startswith("model")}
-    files = models or {name for name in present if not name.startswith("adapter")}
-    return _complete(folder, files | _siblings(files), present, "are numbered are") if files else []
+    models = {name for name in names if name.startswith("model")}
+    files = models or {name for name in names if not name.startswith("adapter")}
+    return _complete(folder, files | _siblings(files), names, "are numbered are") if files else []
 
 
 def _siblings(names: set[str]) -> set[str]:
@@ -95,39 +105,29 @@ def _siblings(names: set[str]) -> set[str]:
     return siblings
 
 
-def _complete(folder: Path, required: set[str], present: set[str], reason: str) -> list[str]:
+def _complete(folder: Folder, required: set[str], present: set[str], reason: str) -> list[str]:
     """Return the `required` files, sorted. Raises AttncalcError if one of the files is missing."""
     missing = sorted(required - present)
     if missing:
-        raise AttncalcError(
-            f"{truncate(folder, 200)}: {count(len(missing))} of the {count(len(required))} files that {reason} "
+        raise _MissingError(
+            f"{folder.label()}: {count(len(missing))} of the {count(len(required))} files that {reason} "
             f"missing, such as {truncate(missing[0], 80)}",
             _FETCH_REST,
         )
     return sorted(required)
 
 
-def _is_fetched(path: Path) -> bool:
-    """Return whether a file is present, and not a dead link or a pointer of git-lfs."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(POINTER)) != POINTER
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _sum(folder: Path, files: list[str], index: _Index | None) -> CheckpointWeights:
+def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWeights:
     """Return the weights of all `files` together. Raises AttncalcError if two of them have the same tensor."""
     file_of: dict[str, str] = {}
     elements: dict[str, int] = {}
+    folder.prepare(files)
     for name in files:
-        for tensor, (dtype, n_elements, _) in _header(folder / name).items():
+        for tensor, (dtype, n_elements, _) in _header(folder, name).items():
             if tensor in file_of:
                 other = truncate(file_of[tensor], 80)
                 raise AttncalcError(
-                    f"{truncate(folder / name, 200)}: tensor '{truncate(tensor, 80)}' is in {other} too",
+                    f"{folder.label(name)}: tensor '{truncate(tensor, 80)}' is in {other} too",
                     "keep the files of one model in the folder: it is unclear which would be loaded",
                 )
             file_of[tensor] = name
@@ -136,7 +136,7 @@ def _sum(folder: Path, files: list[str], index: _Index | None) -> CheckpointWeig
         for tensor, name in index.shards.items():
             if file_of.get(tensor) != name:
                 raise AttncalcError(
-                    f"{truncate(folder / INDEX, 200)}: tensor '{truncate(tensor, 80)}' is not in {truncate(name, 80)}",
+                    f"{folder.label(INDEX)}: tensor '{truncate(tensor, 80)}' is not in {truncate(name, 80)}",
                     "the index and the files are not of the same release: fetch them again",
                 )
     by_dtype = [StoredDtype(dtype, total, total * BITS[dtype] // 8) for dtype, total in elements.items()]
@@ -144,55 +144,57 @@ def _sum(folder: Path, files: list[str], index: _Index | None) -> CheckpointWeig
     return CheckpointWeights(len(files), len(file_of), tuple(by_dtype), sum(stored.size for stored in by_dtype))
 
 
-def _header(path: Path) -> dict[str, _Tensor]:
+def _header(folder: Folder, name: str) -> dict[str, _Tensor]:
     """Return {name: tensor} of a file. Raises AttncalcError if it is not valid."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            header = parse_object(_header_bytes(path, file, size), f"{truncate(path, 200)} (header)", _FETCH_AGAIN)
-            start = file.tell()
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    file, label = folder.open(name), folder.label(name)
+    if file is None:
+        raise _broken(label, "no such file")
+    content, start = _header_bytes(file, label)
+    header = parse_object(content, f"{label} (header)", _FETCH_AGAIN)
     header.pop("__metadata__", None)
-    tensors = {name: _tensor(path, name, entry) for name, entry in header.items()}
+    tensors = {name: _tensor(label, name, entry) for name, entry in header.items()}
     end = 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offsets):
+    for tensor_name, tensor in sorted(tensors.items(), key=lambda item: item[1].offsets):
         if tensor.offsets[0] != end:
-            raise _broken(path, f"tensor '{truncate(name, 80)}' does not start where the one before it ends")
+            raise _broken(label, f"tensor '{truncate(tensor_name, 80)}' does not start where the one before it ends")
         end = tensor.offsets[1]
-    if start + end != size:
-        kind = "shorter" if size < start + end else "longer"
-        raise _broken(path, f"{count(abs(start + end - size))} bytes {kind} than its header describes")
+    if file.size is not None and start + end != file.size:
+        kind = "shorter" if file.size < start + end else "longer"
+        raise _broken(label, f"{count(abs(start + end - file.size))} bytes {kind} than its header describes")
     return tensors
 
 
-def _header_bytes(path: Path, file: BinaryIO, size: int) -> bytes:
-    """Return the header, and leave `file` at the byte after it."""
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > size - 8:
-        raise _broken(path, "shorter than its header, or not a safetensors file")
+def _header_bytes(file: ByteSource, label: str) -> tuple[bytes, int]:
+    """Return the header, and the place of the byte after it."""
+    prefix = file.read(0, 8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or (file.size is not None and length > file.size - 8):
+        raise _broken(label, "shorter than its header, or not a safetensors file")
     if length > LIMIT:
-        raise _broken(path, f"a header of {count(length)} bytes, more than the format allows")
-    return file.read(length)
+        raise _broken(label, f"a header of {count(length)} bytes, more than the format allows")
+    header = file.read(8, 8 + length)
+    if len(header) < length:
+        raise _broken(label, "shorter than its header, or not a safetensors file")
+    return header, 8 + length
 
 
-def _tensor(path: Path, name: str, entry: Any) -> _Tensor:
+def _tensor(label: str, name: str, entry: Any) -> _Tensor:
     """Return one tensor of the header. Raises AttncalcError if its dtype, shape and offsets contradict each other."""
     keys = entry if isinstance(entry, dict) else {}
     dtype, shape, offsets = keys.get("dtype"), _sizes(keys.get("shape")), _sizes(keys.get("data_offsets"))
-    label = f"tensor '{truncate(name, 80)}'"
+    tensor = f"tensor '{truncate(name, 80)}'"
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(dtype, str):
-        raise _broken(path, f"{label} has no valid dtype, shape and data_offsets")
+        raise _broken(label, f"{tensor} has no valid dtype, shape and data_offsets")
     if dtype not in BITS:
         raise AttncalcError(
-            f"{truncate(path, 200)}: {label} has the dtype '{truncate(dtype)}', which is not known",
+            f"{label}: {tensor} has the dtype '{truncate(dtype)}', which is not known",
             f"known: {', '.join(BITS)}",
         )
     elements = math.prod(shape)
     if elements * BITS[dtype] != 8 * (offsets[1] - offsets[0]):
         raise _broken(
-            path,
-            f"{label}: {truncate(shape)} in {dtype} does not fill the {count(offsets[1] - offsets[0])} bytes it has",
+            label,
+            f"{tensor}: {truncate(shape)} in {dtype} does not fill the {count(offsets[1] - offsets[0])} bytes it has",
         )
     return _Tensor(dtype, elements, (offsets[0], offsets[1]))
 
@@ -204,26 +206,22 @@ def _sizes(value: Any) -> list[int] | None:
     return value if all(type(number) is int and 0 <= number < 2**64 for number in value) else None
 
 
-def _index(path: Path) -> _Index | None:
-    """Return the index at `path`, or None if there is no file. Raises AttncalcError if it is not valid."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LIMIT + 1)
-    except FileNotFoundError:
+def _index(folder: Folder) -> _Index | None:
+    """Return the folder's index, or None if there is no file. Raises AttncalcError if it is not valid."""
+    content, label = folder.read(INDEX, LIMIT), folder.label(INDEX)
+    if content is None:
         return None
-    except OSError as error:
-        raise _unreadable(path, error) from None
     if len(content) > LIMIT:
-        raise _broken(path, f"longer than {count(LIMIT)} bytes")
-    data = parse_object(content, truncate(path, 200), _FETCH_AGAIN)
+        raise _broken(label, f"longer than {count(LIMIT)} bytes")
+    data = parse_object(content, label, _FETCH_AGAIN)
     shards, metadata = data.get("weight_map"), data.get("metadata")
     if not isinstance(shards, dict) or not all(_is_shard(name) for name in shards.values()):
-        raise _broken(path, "its weight_map does not name a safetensors file of this folder for each tensor")
+        raise _broken(label, "its weight_map does not name a safetensors file of this folder for each tensor")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, float) and total.is_integer():  # some writers write 16060522496.0
         total = int(total)
     if total is not None and (type(total) is not int or total < 0):
-        raise _broken(path, f"its total_size is '{truncate(total)}', not a number of bytes")
+        raise _broken(label, f"its total_size is '{truncate(total)}', not a number of bytes")
     return _Index(shards, total)
 
 
@@ -231,9 +229,5 @@ def _is_shard(name: Any) -> bool:
     return isinstance(name, str) and name.endswith(".safetensors") and not re.search(r"[/\\\0]", name)
 
 
-def _broken(path: Path, problem: str) -> AttncalcError:
-    return AttncalcError(f"{truncate(path, 200)}: {problem}", _FETCH_AGAIN)
-
-
-def _unreadable(path: Path, error: OSError) -> AttncalcError:
-    return AttncalcError(f"{truncate(path, 200)}: {(error.strerror or 'cannot be read').lower()}", "check the path")
+def _broken(label: str, problem: str) -> AttncalcError:
+    return AttncalcError(f"{label}: {problem}", _FETCH_AGAIN)

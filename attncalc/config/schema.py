@@ -86,6 +86,8 @@ def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Sch
 
 
 def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> None:
+    if len(value) > schema.get("maxProperties", len(value)):
+        raise document.error(path, f"has {len(value):,} entries, more than {schema['maxProperties']:,}", _EXAMPLE)
     properties = schema.get("properties", {})
     additional = schema.get("additionalProperties")
     for key, item in value.items():

@@ -97,7 +97,7 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
     """
     try:
         value = yaml.constructor.SafeConstructor().construct_object(node)
-    except (yaml.YAMLError, ValueError, OverflowError):
+    except (yaml.YAMLError, ValueError, OverflowError, KeyError):  # KeyError: '!!bool x'
         value = None
     digits = node.value.removeprefix("-")
     is_decimal = digits.isdecimal() and not digits.startswith("0")

@@ -14,7 +14,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, quantity
+from ..quantity import Quantity, quantity, summed
 from ..workload import Run, Workload
 from .common import Part, group_name, sum_named, sum_over_groups
 from .params import matmul_weights
@@ -148,7 +148,13 @@ def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Worklo
     """Return the FLOPs of one layer's attention projections: 2 per weight and token."""
     tokens = query_tokens(stack, workload)
     matrices = layers.attention.matrices(stack.d_model, stack.d_model)
-    cost = 2 * tokens * sum(m.multiplied for m in matrices if m.applied_to)
+    cost = 2 * tokens * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
+    tokens_per_sequence = workload.source or 0 if stack.input == "source" else workload.new
+    for matrix in matrices if stack.runs(workload) else ():
+        if matrix.table:
+            cost += 2 * matrix.table.rows_projected(workload.batch, tokens_per_sequence) * matrix.weights
+        if matrix.applied_to == "first":
+            cost += 2 * workload.batch * matrix.multiplied
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
         source = query_tokens(model.stacks[0], workload)  # K and V are computed once, when the encoder runs
@@ -166,7 +172,7 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
     mask = None if dense else stack_mask
     if dense:  # padding is computed too
         workload = dataclasses.replace(workload, lengths=None)
-    cost = sum(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
+    cost = summed(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
         for run in workload.runs:
             source_run = Run(run.sequences, run.new, workload.source or 0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..attention import Matrix
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, quantity, total
+from ..quantity import Quantity, ceil_div, quantity, symbol_like, total
 from .common import Part, group_name, sum_named, sum_over_groups
 
 
@@ -175,6 +175,8 @@ def head_params(model: ModelSpec) -> Quantity:
 def lm_head(model: ModelSpec) -> Matrix:
     """Return the matrix of the lm head, tied or not."""
     vocab_size = model.vocab_size or 0
+    if model.head and model.head.ranks > 1:
+        vocab_size = ceil_div(vocab_size, symbol_like(vocab_size, "attn_dp", model.head.ranks, "ranks of attention"))
     bias = vocab_size if model.head and model.head.bias else 0
     return Matrix("lm_head", model.table_width, vocab_size, bias, "queries")
 

@@ -39,6 +39,7 @@ class EngineArgs:
         tp: tensor-parallel devices.
         pp: pipeline stages.
         dcp: decode-context-parallel devices, which are among the tensor-parallel ones (vLLM).
+        attn_dp: data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang).
         block_size: tokens per block (SGLang: per page).
         max_num_batched_tokens: tokens of one scheduler step (vLLM).
         max_num_seqs: sequences of one scheduler step (vLLM).
@@ -58,6 +59,10 @@ class EngineArgs:
         swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
         flash_attn: flash attention of llama.cpp: on, off or auto (-fa).
         n_outputs_max: rows of logits that llama.cpp computes in a pass.
+        n_gpu_layers: layers on GPUs, the output layer included (llama.cpp's -ngl); None for all.
+        n_cpu_moe: layers from the first on whose routed experts are on the host (llama.cpp's --n-cpu-moe).
+        tensor_split: the share of the layers on each GPU (llama.cpp's -ts); () for equal ones.
+        no_kv_offload: all caches are on the host (llama.cpp's -nkvo).
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
@@ -69,6 +74,8 @@ class EngineArgs:
         gpus: identical GPUs over which llama.cpp distributes whole layers.
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
+        blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
+        vision_params: parameters of the model's vision tower.
     """
 
     kv_dtype: DType
@@ -80,6 +87,7 @@ class EngineArgs:
     tp: int = 1
     pp: int = 1
     dcp: int = 1
+    attn_dp: int = 1
     block_size: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -99,6 +107,10 @@ class EngineArgs:
     swa_full: bool = False
     flash_attn: str | None = None
     n_outputs_max: int | None = None
+    n_gpu_layers: int | None = None
+    n_cpu_moe: int = 0
+    tensor_split: tuple[float, ...] = ()
+    no_kv_offload: bool = False
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
@@ -110,6 +122,8 @@ class EngineArgs:
     gpus: int = 1
     model_type: str | None = None
     attentions: frozenset[str] = frozenset()
+    blocks: int | None = None
+    vision_params: int = 0
 
     @property
     def given(self) -> frozenset[str]:
@@ -131,7 +145,7 @@ class EngineArgs:
 _NOT_OPTIONS = frozenset(
     {
         *("tp", "source", "max_model_len", "device_memory", "device"),
-        *("n_kv_heads", "model_type", "attentions"),
+        *("n_kv_heads", "model_type", "attentions", "blocks", "vision_params"),
     }
 )
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""

@@ -36,8 +36,8 @@ def estimated_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     )
     rows = plural(min(facts.limits.tokens, facts.limits.sequences), "sequence")
     note = (
-        f"The reserve is an estimate: the largest tensors of a pass over {count(facts.limits.tokens)} tokens, logits "
-        f"of {rows}, and a constant. --reserve replaces it."
+        f"The runtime memory is an estimate: the largest tensors of a pass over {count(facts.limits.tokens)} tokens, "
+        f"logits of {rows}, and a constant. --reserve replaces it."
     )
     return RuntimeMemory((part, *constant.parts), (note,), terms)
 
@@ -55,7 +55,7 @@ def constant_runtime(facts: RuntimeFacts) -> RuntimeMemory:
         fixed = fixed + symbol("collectives", COLLECTIVES, "bytes estimated for the buffers of collective operations")
     label = f"CUDA {'context, graphs and collectives' if several else 'context and graphs'}"
     part = RuntimePart("cuda", label, _LEAST, quantity(fixed), int(fixed) * 3 // 2, _PROFILE)
-    return RuntimeMemory((part,), ("The reserve is an estimate: a constant. --reserve replaces it.",))
+    return RuntimeMemory((part,), ("The runtime memory is an estimate: a constant. --reserve replaces it.",))
 
 
 def _tensors(facts: RuntimeFacts) -> tuple[Quantity, tuple[tuple[str, str, Quantity], ...]]:

@@ -1,6 +1,6 @@
-"""A bar of text: how weights, reserve and cache share the memory of a GPU.
+"""A bar of text: how weights, runtime memory and cache share the memory of a GPU.
 
-It is drawn with block characters. `printable` replaces them by ASCII where an output's encoding has none.
+It is drawn with block characters; where an output's encoding has none, characters.py replaces them by ASCII.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from ..units import GIB
 
 WIDTH = 60
 """Columns of a bar."""
-Kind = Literal["weights", "reserve", "range", "cache", "outside"]
-MARKS: dict[Kind, str] = {"weights": "█", "reserve": "▓", "range": "▒", "cache": "░", "outside": " "}
-_ASCII = str.maketrans({"█": "#", "▓": "=", "▒": "-", "░": "."})
+Kind = Literal["weights", "runtime", "range", "cache", "outside"]
+MARKS: dict[Kind, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
 
 
 class Piece(NamedTuple):
@@ -35,7 +34,7 @@ class Bar(NamedTuple):
         usable: What the engine may use of it.
         share: That share as text: '0.92'.
         weights: The weights.
-        reserve: The least and the most that the engine keeps besides weights and cache.
+        runtime: The least and the most that the engine keeps besides weights and cache.
         cache: The least and the most that is left for the cache.
     """
 
@@ -43,16 +42,16 @@ class Bar(NamedTuple):
     usable: int
     share: str
     weights: int
-    reserve: tuple[int, int]
+    runtime: tuple[int, int]
     cache: tuple[int, int]
 
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
-        low, high = self.reserve
-        reserve = MARKS["reserve"] * (low > 0) + MARKS["range"] * (high > low)
+        low, high = self.runtime
+        marks = MARKS["runtime"] * (low > 0) + MARKS["range"] * (high > low)
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {_gib(self.weights)}   ")]
-        if reserve:
-            legend += [Piece(reserve, "reserve"), Piece(f" reserve {_range(low, high)}   ")]
+        if marks:
+            legend += [Piece(marks, "runtime"), Piece(f" runtime {_range(low, high)}   ")]
         legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {_range(*self.cache)}   GiB")]
         return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self._limits()),))
 
@@ -61,10 +60,10 @@ class Bar(NamedTuple):
 
         A bar of weights that exceed the memory is as long as they are: [####|#######].
         """
-        low, high = self.reserve
+        low, high = self.runtime
         ends: list[tuple[Kind, int]] = [
             ("weights", self.weights),
-            ("reserve", self.weights + low),
+            ("runtime", self.weights + low),
             ("range", self.weights + high),
             ("cache", self.usable),
         ]
@@ -85,15 +84,6 @@ class Bar(NamedTuple):
         return (
             f"of {_gib(self.usable)} GiB, {self.share} of the GPU's {_gib(self.memory)}; {_gib(outside)} stay outside"
         )
-
-
-def printable(text: str, encoding: str | None) -> str:
-    """Return the text with ASCII in place of block characters if the encoding lacks them (ascii, cp1252)."""
-    try:
-        text.encode(encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return text.translate(_ASCII)
-    return text
 
 
 def _gib(size: int) -> str:

@@ -1,4 +1,4 @@
-"""The weights in a model's safetensors files: figures, table and notes."""
+"""The weights in a model's safetensors or GGUF files: figures, table and notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .report import SUM, Column, Figure, Table
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights, StoredDtype
 
-_HEADERS = "the headers of its safetensors files"
+_HEADERS = "the headers of its safetensors or GGUF files"
 _INDEX = "the total_size of its model.safetensors.index.json"
 
 
@@ -44,6 +44,10 @@ def _key(dtype: StoredDtype) -> str:
 
 def _bytes(dtype: StoredDtype) -> Quantity:
     elements = symbol("elements", dtype.elements, f"elements stored in {dtype.name}")
+    if dtype.block:
+        block, size = dtype.block
+        blocks = exact_div(elements, symbol("block", block, f"elements of a block in {dtype.name}"))
+        return quantity(blocks * symbol("block_bytes", size, f"bytes of a block in {dtype.name}"))
     if dtype.bits % 8 == 0:
         return quantity(elements * symbol("bytes", dtype.bits // 8, f"bytes of an element in {dtype.name}"))
     return quantity(exact_div(elements * symbol("bits", dtype.bits, f"bits of an element in {dtype.name}"), 8))
@@ -70,7 +74,8 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
         return []
     if not checkpoint.by_dtype:
         return [
-            f"Weights as stored are the index's total: its {count(checkpoint.files)} safetensors files are missing."
+            f"Weights as stored are the index's total: the headers of its {count(checkpoint.files)} safetensors files "
+            "were not read."
         ]
     elements = checkpoint.parameters
     if elements is None or elements == parameters:
@@ -79,6 +84,6 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     if elements < parameters:
         comparison, reasons = "fewer", "tied matrices that its config does not name, or the config of another model"
     return [
-        f"The safetensors files hold {count(elements)} elements, {count(abs(elements - parameters))} {comparison} than "
-        f"the parameters counted here. Possible reasons: {reasons}."
+        f"The {checkpoint.kind} files hold {count(elements)} elements, {count(abs(elements - parameters))} "
+        f"{comparison} than the parameters counted here. Possible reasons: {reasons}."
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .text import WIDTH
 
+MAX_HEADS = 10**12
+"""Query heads of which the divisors are searched, up to the square root."""
+
 Row = tuple[str, ModelSpec, dict[str, Figure]]
 """A row of the comparison: its name, the model, and its figures by name."""
 
@@ -35,7 +39,7 @@ def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSp
     """
     heads = int(model.main.leading.widths().n_heads)
     by_name = {}
-    for n in (n for n in range(heads, 0, -1) if heads % n == 0):
+    for n in _divisors(heads):
         try:
             variant = model.with_attention(f"gqa:{n}").shard(model.tp)
         except AttncalcError:  # n does not divide another layer's heads, or the devices
@@ -48,6 +52,14 @@ def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSp
     if model.stacks not in [known.stacks for known in by_name.values()]:
         by_name[_name(model)] = model
     return by_name
+
+
+def _divisors(number: int) -> list[int]:
+    """Return the divisors, the largest first: 6, 3, 2, 1. Raises AttncalcError for a number above MAX_HEADS."""
+    if number > MAX_HEADS:
+        raise AttncalcError(f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads")
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)}, reverse=True)
 
 
 def _name(model: ModelSpec) -> str:

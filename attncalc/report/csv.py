@@ -26,5 +26,13 @@ def render(report: Report, *, explain: bool = False) -> str:
     writer.writerow(COLUMNS)
     assumed = "yes" if report.model.get("assumed") else ""
     for f in report.all_figures:
-        writer.writerow((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
+        writer.writerow((_text(f.of), f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
     return out.getvalue()
+
+
+def _text(name: str) -> str:
+    """Return the name of a file or model as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
+
+    Source: OWASP, CSV Injection.
+    """
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..cost.common import cache_dtype
+from ..engines.base import NO_LIMIT
 from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
+from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
@@ -19,12 +21,13 @@ from ..serving.users import users
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
+from .devices import devices_facts, devices_table, host_notes, is_divided
 from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
 from .roofline import RooflineSection, roofline_section
-from .text import WIDTH, wrapped
-from .users import described, shared, user_figures, users_section
+from .text import WIDTH, render, wrapped
+from .users import described, in_short, shared, user_figures, users_section
 
 GIVEN = "as given"
 WEIGHT_PARTS = {
@@ -45,6 +48,8 @@ SHOWN_FROM = GIB // 200
 ESTIMATED = "an estimate: --reserve replaces it"
 _WIDEST_CHANGE = 62
 """Columns of the options in the table of changes."""
+ROWS = 23
+"""Rows of the default screen: those of a terminal of 24, less one for the prompt."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
@@ -65,12 +70,14 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     per_user = users_section([resolved])
     notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
     tables = [*answer_tables(result, (*figures, *per_user.figures), changes)]
+    if full or is_divided(resolved):
+        tables += devices_table(result)
     if full:
         tables.append(lines_table(model_heading(result)))
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
         tables += [limits_table(result, figures)] * (result.verdict != "fits")
         tables += per_user.tables
-    return Report(
+    report = Report(
         "fit",
         _heading(result),
         resolved.model.facts(),
@@ -86,6 +93,26 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         bar=memory_bar(result.budget),
         shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
     )
+    return report if full or roofline else _in_rows(report, result, changes, notes, bounds)
+
+
+def _in_rows(
+    report: Report, result: FitResult, changes: tuple[Suggestion, ...], notes: tuple[str, ...], bounds: RooflineSection
+) -> Report:
+    """Return the report without the changes that make it longer than the screen; --full and JSON have all.
+
+    The change with most options goes first. The first change stays, since its command is shown.
+    """
+    shown = list(changes)
+    while len(shown) > 1 and len(render(report).splitlines()) > ROWS:
+        shown.remove(max(reversed(shown[1:]), key=lambda change: len(change.flag)))
+        left_out = plural(len(changes) - len(shown), "change")
+        more = ("the budget", "blocks", "log lines", left_out)
+        report = report._replace(
+            tables=tuple(answer_tables(result, report.figures, tuple(shown))),
+            shown_notes=shown_notes(notes, bounds, full=False, roofline=False, more=more),
+        )
+    return report
 
 
 # The heading, the bar, and JSON's facts
@@ -97,7 +124,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
     split, experts, *_, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
-    copies = resolved.replicas // resolved.dp  # the split has the data-parallel ranks
+    copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
     facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
@@ -115,7 +142,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
 
 
 def memory_bar(budget: MemoryBudget) -> Bar | None:
-    """Return how weights, reserve and cache share one GPU's memory; None without a GPU."""
+    """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
@@ -123,7 +150,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         usable=int(budget.usable or 0),
         share=budget.share.text,
         weights=int(budget.weights.total),
-        reserve=(budget.reserve.low, budget.reserve.high),
+        runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
     )
 
@@ -139,7 +166,7 @@ def hardware(resolved: ResolvedRequest) -> str:
 def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     """Return how the model is split, the workload and the dtype of the cache, for a heading."""
     args, workload = resolved.args, resolved.workload
-    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp}
+    parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp, "attn-dp": args.attn_dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if args.kv_dtype_k or args.kv_dtype_v:
@@ -147,7 +174,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
-        f"ep {resolved.args.tp * resolved.dp}" if resolved.request.enable_expert_parallel else "",
+        f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -172,7 +199,7 @@ def engine_facts(result: FitResult) -> dict[str, Any]:
 
 
 def runtime_facts(result: FitResult) -> list[dict[str, Any]]:
-    """Return the parts of the reserve for JSON, in bytes; none if the reserve was given."""
+    """Return the parts of the runtime memory for JSON, in bytes; none if the whole was given."""
     if result.budget.reserve is None:
         return []
     runtime = result.budget.reserve.runtime
@@ -218,6 +245,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "tp": resolved.args.tp,
         "pp": resolved.args.pp,
         "dp": resolved.dp,
+        "attn_dp": resolved.args.attn_dp,
         "expert_parallel": resolved.request.enable_expert_parallel,
         "agrees": None,
         "checks": [],
@@ -225,10 +253,11 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "refusal": None,
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
+        "devices": devices_facts(result),
         "totals": {
             "concurrency": float(result.pool.concurrency) * resolved.replicas,
             "max_batch": None if result.max_batch is None else int(result.max_batch) * resolved.replicas,
-            "kv_tokens": int(result.pool.tokens) * resolved.replicas,
+            "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * resolved.replicas,
         },
     }
 
@@ -245,8 +274,9 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     weights, reserve = budget.weights, budget.reserve
     memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    reserve_label = "reserve, estimated" if reserve and result.request.reserve is None else "reserve"
+    runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
     batch, context = plural(workload.batch, "request"), count(workload.context)
+    most_layers, fewest_experts = _offload_limits(result.resolved)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
         ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),
@@ -257,15 +287,15 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
             BYTES,
             "its parameters",
         ),
-        ("reserve", reserve_label, reserve and reserve.total, BYTES, reserve_source),
+        ("reserve", runtime_label, reserve and reserve.total, BYTES, reserve_source),
         ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if the reserve is largest"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if the reserve is smallest"),
+        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if runtime is largest"),
+        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if runtime is smallest"),
         ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
         ("kv_blocks", "blocks", pool.blocks, NO_UNIT, source),
-        ("kv_tokens", "tokens", pool.tokens, TOKENS, source),
+        ("kv_tokens", "tokens", None if pool.tokens == NO_LIMIT else pool.tokens, TOKENS, source),
         ("concurrency", "concurrent requests", pool.concurrency, NO_UNIT, source),
         ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
         ("max_batch", f"maximum requests of {context} tokens", result.max_batch, NO_UNIT, source),
@@ -273,9 +303,19 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
         ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
         ("model_buffer", "model buffer", buffers.get("model_buffer"), BYTES, source),
+        ("max_n_gpu_layers", "most layers on GPUs (-ngl)", most_layers, NO_UNIT, source),
+        ("min_n_cpu_moe", "fewest layers with experts on the host", fewest_experts, NO_UNIT, source),
     ]
     rows += _weight_parts(weights, result.resolved.defaults.title)
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
+
+
+def _offload_limits(resolved: ResolvedRequest) -> tuple[Quantity | None, Quantity | None]:
+    """Return llama.cpp's largest -ngl and smallest --n-cpu-moe that fit; None for other engines, and if none does."""
+    if not resolved.whole_layers or resolved.share is None:
+        return None, None
+    layers, experts = most_gpu_layers(resolved.request), fewest_cpu_moe(resolved.request)
+    return None if layers is None else Quantity(layers), None if experts is None else Quantity(experts)
 
 
 def _weight_parts(weights: Weights | None, engine: str) -> list[tuple[str, str, Quantity | Ratio | None, str, str]]:
@@ -341,7 +381,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and reserve need {short} more than is usable."
+        return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = f"{batch} need{'s'[: workload.batch == 1]} {human(result.needed, BYTES)}"
     return f"{answer}: {needed}, {_free(result)} free."
 
@@ -395,7 +435,7 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     average, worst = by_name["concurrent_average"], by_name["concurrent_worst"]
     rows = [
         (f"concurrent requests of {context} tokens", limit(batch), _total(batch, replicas)),
-        ("tokens in the cache", tokens.human, _total(tokens, replicas)),
+        ("tokens in the cache", limit(tokens), _total(tokens, replicas)),
     ]
     if traffic:
         rows += [
@@ -419,7 +459,7 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
 
 def _copy(resolved: ResolvedRequest) -> str:
     """Return what each copy of the model is called: a data-parallel rank, or a replica."""
-    return "rank" if resolved.dp > 1 else "replica"
+    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
 def _total(figure: Figure, replicas: int) -> str:
@@ -432,9 +472,10 @@ def changes_table(result: FitResult, changes: tuple[Suggestion, ...]) -> Table:
     if not changes:
         return Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    columns = [Column("change", "left"), Column("concurrent\nrequests" + f"\nper {_copy(result.resolved)}" * replicas)]
+    header = f"requests\nper {_copy(result.resolved)}" if replicas else "concurrent\nrequests"
+    columns = [Column("change", "left"), Column(header)]
     if result.request.traffic:
-        columns += [Column("average\nusers"), Column("users\nat worst")]
+        columns += [Column(f"users at\n{in_short(result.request.traffic)}"), Column("at\nworst")]
     rows = []
     for change in changes:
         numbers = [times(change.result.pool.concurrency, 2)]
@@ -479,7 +520,7 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
 
 
 def budget_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
-    """Return the table that subtracts weights and reserve from one GPU's memory. The rest is for the cache."""
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is for the cache."""
     by_name, budget, resolved = {figure.name: figure for figure in figures}, result.budget, result.resolved
     rows = []
     if budget.share and resolved.gpu:
@@ -560,9 +601,9 @@ def _fewest_split(resolved: ResolvedRequest, fewest: Figure) -> str:
         return ""
     if fewest.quantity is None:
         return "no --tp is enough"
-    pp, dp = resolved.args.pp, resolved.dp
+    pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
     split = f"--tp {fewest.whole // (pp * dp)}" + (f" --pp {pp}" if pp > 1 else "")
-    return split + (f" --dp {dp}" if dp > 1 else "")
+    return split + (f" --dp {dp}" if dp > 1 else "") + (f" --attn-dp {attn_dp}" if attn_dp > 1 else "")
 
 
 def limit(figure: Figure) -> str:
@@ -616,7 +657,7 @@ def _warnings(result: FitResult) -> list[str]:
     if result.refusal:
         return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
-        return [f"{WARNING}the reserve is an estimate, and whether this fits depends on it."]
+        return [f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."]
     return []
 
 
@@ -647,8 +688,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
             f"The cache is in {args.kv_dtype.name}, {title}'s default for every model; "
             f"--kv-dtype {args.dtype.name} is the model's own dtype."
         )
-    if resolved.whole_layers:
-        notes.append("The embedding stays in host memory: no GPU's figures include it.")
+    notes += host_notes(resolved)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."

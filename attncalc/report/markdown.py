@@ -47,6 +47,6 @@ def _cell(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return `text` with the marks of Markdown escaped."""
-    for mark in ("\\", "|", "*", "_", "`", "<"):
+    for mark in ("\\", "|", "*", "_", "`", "<", "["):
         text = text.replace(mark, f"\\{mark}")
     return text

@@ -148,8 +148,8 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
     return Report(
         "families",
         (
-            f"model_types of transformers {version}: {count(len(supported))} supported, "
-            f"{count(len(unsupported))} not supported",
+            f"model_types of transformers {version} and of vendors: {count(len(supported))} supported, "
+            f"{count(len(unsupported))} not",
         ),
         {},
         {},

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from .bar import Kind, printable
+from .bar import Kind
+from .characters import printable
 from .explain import explain_figures
 from .notes import WARNING
 from .report import Report, Table
@@ -15,7 +16,7 @@ _VERDICT_STYLES = {None: "bold", "fits": "bold green", "may_not_fit": "bold yell
 _BAR_STYLES: dict[Kind | None, str] = {
     None: "",
     "weights": "blue",
-    "reserve": "yellow",
+    "runtime": "yellow",
     "range": "yellow",
     "cache": "green",
     "outside": "",
@@ -25,13 +26,15 @@ _BAR_STYLES: dict[Kind | None, str] = {
 def print_report(report: Report, *, explain: bool = False) -> None:
     """Print the report to the terminal; rich respects NO_COLOR and TERM=dumb."""
     console = Console(highlight=False, soft_wrap=True)
+    if console.width < 1:  # COLUMNS=0, with which rich prints nothing
+        console.width = WIDTH
     _print_heading(console, report)
     if explain:
         for label, *lines in explain_figures(report, max(WIDTH, min(console.width, 120))):
             console.print()
-            console.print(Text(label, style="bold"))
+            _print(console, label, "bold")
             for line in lines:
-                console.print(Text(line))
+                _print(console, line)
     else:
         for table in report.tables:
             console.print()
@@ -40,7 +43,7 @@ def print_report(report: Report, *, explain: bool = False) -> None:
         console.print()
         for note in notes:
             for line in wrapped(note):
-                console.print(Text(line, style="yellow" if note.startswith(WARNING) else ""))
+                _print(console, line, "yellow" if note.startswith(WARNING) else "")
     for table in report.footer:
         console.print()
         _print_table(console, table)
@@ -51,16 +54,15 @@ def _print_heading(console: Console, report: Report) -> None:
     title, *facts = report.heading
     name = title.partition(":" if report.verdict else "  ")[0]
     first, *others = wrapped(title)
-    console.print(Text.assemble((first[: len(name)], _VERDICT_STYLES[report.verdict]), first[len(name) :]))
+    _print_pieces(console, (first[: len(name)], _VERDICT_STYLES[report.verdict]), (first[len(name) :], ""))
     for line in (*others, *(line for fact in facts for line in wrapped(fact))):
-        console.print(Text(line, style="dim"))
+        _print(console, line, "dim")
     for pieces in report.bar.lines() if report.bar else ():
-        texts = ((printable(piece.text, console.encoding), _BAR_STYLES[piece.kind]) for piece in pieces)
-        console.print(Text.assemble("  ", *texts))
+        _print_pieces(console, ("  ", ""), *((piece.text, _BAR_STYLES[piece.kind]) for piece in pieces))
     if report.answer:
         console.print()
         for line in wrapped(report.answer):
-            console.print(Text(line, style="bold"))
+            _print(console, line, "bold")
 
 
 def _print_table(console: Console, table: Table) -> None:
@@ -68,4 +70,13 @@ def _print_table(console: Console, table: Table) -> None:
     n_headers = len(lines) - len(table.rows)
     for i, line in enumerate(lines):
         style = "dim" if i < n_headers else "bold" if i - n_headers in table.strong else ""
-        console.print(Text(line, style=style))
+        _print(console, line, style)
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    _print_pieces(console, (line, style))
+
+
+def _print_pieces(console: Console, *pieces: tuple[str, str]) -> None:
+    """Print one line of `pieces`, each a text and its style."""
+    console.print(Text.assemble(*((printable(text, console.encoding), style) for text, style in pieces)))

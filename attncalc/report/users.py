@@ -75,6 +75,16 @@ def described(traffic: Traffic) -> str:
     return f"{count(traffic.prompt)} + {count(traffic.output)} tokens"
 
 
+def in_short(traffic: Traffic) -> str:
+    """Return the requests in a few characters: '4K+1K', '500+100', or '3 lengths'."""
+    if traffic.lengths:
+        return described(traffic)
+    return "+".join(
+        f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
+        for tokens in (traffic.prompt, traffic.output)
+    )
+
+
 def shared(traffic: Traffic) -> str:
     """Return the shared prefix in words, '2,048 shared'; '' without one."""
     return f"{count(traffic.shared_prefix)} shared" if traffic.shared_prefix else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import AttncalcError
 from ..units import truncate
-from .bar import printable
+from .characters import printable
 from .formats import choose_format
 from .notes import WARNING
 from .report import Report
@@ -68,15 +68,15 @@ def save(text: str, output: Path, *, force: bool) -> None:
     """
     import tempfile
 
-    target = Path(os.path.realpath(output))
     try:
+        target = Path(os.path.realpath(output))
         if target.exists() and not target.is_file():
             raise AttncalcError(f"{truncate(output)}: not a file that can be written", "name a new file after -o")
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+                file.write(printable(text, file.encoding))
             os.chmod(temporary, mode)
             if force:
                 os.replace(temporary, target)

@@ -1,22 +1,29 @@
-"""The routed experts of a mixture on one device, with data and expert parallelism as in vLLM.
+"""The part of a model on the devices of one data-parallel rank, with expert parallelism, as in vLLM and in SGLang.
 
-Attention, dense MLPs and the rest are divided over `tp` devices, and each of `dp` ranks has them all. The routed
-experts are divided over all tp * dp devices: whole experts with expert parallelism, else a part of each expert.
+- vLLM (`divide_experts`): attention, dense MLPs and the rest are divided over the `tp` devices of a rank, and each of
+  `dp` ranks has them all. The routed experts are divided over all tp * dp devices.
+- SGLang with DP attention (`divide_for_attention`): attention and the embedding are divided over the devices of a rank.
+  All MLPs and an lm head of its own are divided over the devices of all ranks.
+
+With expert parallelism a device has whole experts, else a part of each expert.
 
 Source: vLLM, model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig.make, flatten_tp_across_dp_and_pcp)
-and layer.py (determine_expert_map); docs/serving/data_parallel_deployment.md.
+and layer.py (determine_expert_map); docs/serving/data_parallel_deployment.md. SGLang 0.5.23, srt/models/deepseek_v2.py
+and qwen3_moe.py (attn_tp_size for attention, tp_size for DeepseekV2MLP and shared experts), get_embedding_tp_kwargs,
+ParallelLMHead (use_attn_tp_group only with --enable-dp-lm-head), and layers/moe/fused_moe_triton/layer.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..attention import Matrix
 from ..cost.params import params
 from ..errors import AttncalcError
 from ..mlp import Mlp
-from ..model import Layers, ModelSpec
+from ..model import ModelSpec
 from ..quantity import documented, exact_div
 
 
@@ -65,14 +72,64 @@ def divide_experts(model: ModelSpec, tp: int, dp: int, *, expert_parallel: bool)
     if not has_experts(model) or (dp == 1 and not expert_parallel):
         return model
 
-    def divide(layers: Layers) -> Layers:
-        if layers.mlp is None or not layers.mlp.n_experts:
-            return layers
-        mlp = _shared_apart(layers.mlp)
-        mlp = _whole_experts(mlp, tp, dp) if expert_parallel else _parts_of_experts(mlp, tp, dp)
-        return dataclasses.replace(layers, mlp=mlp)
+    def divide(mlp: Mlp) -> Mlp:
+        if not mlp.n_experts:
+            return mlp
+        mlp = _shared_apart(mlp)
+        if expert_parallel:
+            # sequence-parallel experts: ParallelConfig.use_sequence_parallel_moe
+            return _whole_experts(mlp, tp * dp, replicates_shared=tp > 1 and dp > 1)
+        return _parts_of_experts(mlp, tp, dp)
 
-    stacks = tuple(dataclasses.replace(stack, layers=tuple(map(divide, stack.layers))) for stack in model.stacks)
+    return _with_mlps(model, divide)
+
+
+def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    """Return the model that the tp / ranks devices of one rank of attention have, before it is divided over them.
+
+    Args:
+        model: The whole model.
+        tp: Devices of all ranks.
+        ranks: Data-parallel ranks of attention.
+        expert_parallel: Whether a device has whole experts.
+
+    Raises AttncalcError if the MLPs or the experts cannot be divided so.
+    """
+
+    def divide(mlp: Mlp) -> Mlp:
+        if not mlp.n_experts:
+            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "d_ff", tp, ranks))
+        mlp = _shared_apart(mlp)
+        if mlp.d_ff_shared:
+            mlp = dataclasses.replace(mlp, d_ff_shared=_divided(mlp.d_ff_shared, "d_ff_shared", tp, ranks))
+        if not expert_parallel:
+            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks))
+        if (mlp.n_experts or 0) % tp:
+            raise AttncalcError(
+                f"--enable-expert-parallel: --tp {tp} does not divide the {mlp.n_experts} experts",
+                "choose a number that does, as SGLang's --ep-size has to",
+            )
+        return _whole_experts(mlp, tp, replicates_shared=False)
+
+    if ranks == 1 and not (expert_parallel and has_experts(model)):
+        return model
+    head = model.head
+    if head and not head.tied:
+        model = dataclasses.replace(model, head=head._replace(ranks=ranks))
+    return _with_mlps(model, divide)
+
+
+def _with_mlps(model: ModelSpec, divide: Callable[[Mlp], Mlp]) -> ModelSpec:
+    """Return the model with `divide` applied to the MLP of every layer."""
+    stacks = tuple(
+        dataclasses.replace(
+            stack,
+            layers=tuple(
+                dataclasses.replace(layers, mlp=divide(layers.mlp)) if layers.mlp else layers for layers in stack.layers
+            ),
+        )
+        for stack in model.stacks
+    )
     divided = dataclasses.replace(model, stacks=stacks)
     if model.stored is None:
         return divided
@@ -88,9 +145,9 @@ def _shared_apart(mlp: Mlp) -> Mlp:
     return dataclasses.replace(mlp, n_shared_experts=None, d_ff_shared=mlp.n_shared_experts * mlp.d_ff)
 
 
-def _whole_experts(mlp: Mlp, tp: int, dp: int) -> WholeExperts:
+def _whole_experts(mlp: Mlp, devices: int, *, replicates_shared: bool) -> WholeExperts:
     """Return the experts of the devices that have the most: 257 experts on 8 devices are 33 on the first."""
-    n_experts, devices = mlp.n_experts or 0, tp * dp
+    n_experts = mlp.n_experts or 0
     if devices > n_experts:
         raise AttncalcError(
             f"--enable-expert-parallel: {devices} devices are more than the {n_experts} experts",
@@ -98,8 +155,14 @@ def _whole_experts(mlp: Mlp, tp: int, dp: int) -> WholeExperts:
         )
     fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)}
     fields["n_experts"] = -(-n_experts // devices)
-    # sequence-parallel experts: ParallelConfig.use_sequence_parallel_moe
-    return WholeExperts(**fields, n_routed=n_experts, replicates_shared=tp > 1 and dp > 1)
+    return WholeExperts(**fields, n_routed=n_experts, replicates_shared=replicates_shared)
+
+
+def _divided(width: int, name: str, tp: int, ranks: int) -> int:
+    """Return the width that a rank has. Raises AttncalcError if not all devices get the same part."""
+    if width % tp:
+        raise AttncalcError(f"--tp {tp} does not divide {name}, {width}", "choose a number that does")
+    return width // ranks
 
 
 def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ..engines.base import EngineArgs
+from ..engines.sglang.versions import sglang_version
 from ..units import DType
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -13,10 +16,21 @@ from .request import FitRequest, ResolvedRequest
 Flags = Iterator[str | int]
 """Options, each before its value."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)")
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PER_HEAD = {"int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 _VLLM_CACHE_DTYPES = {**_TORCH_NAMES, **_PER_HEAD, "fp8": "fp8", "fp4": "nvfp4"}
 _SGLANG_CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
+_PREDICT_TOKENS = frozenset(
+    {
+        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2"),
+        *("longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        *("qwen3_5_text", "qwen3_5_moe_text", "step3p5"),
+    }
+)
+"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+DRAFT_MODEL = "DRAFT_MODEL"
+"""Stands for a draft model, whose name is unknown."""
 _GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
 
 
@@ -52,12 +66,8 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_VLLM_CACHE_DTYPES, args.kv_dtype))
+    yield from _option("--revision", request.revision)
+    yield from _dtypes(resolved, _VLLM_CACHE_DTYPES)
     yield from ("--max-model-len", int(resolved.workload.context))
     yield from _option("--tensor-parallel-size", args.tp, 1)
     yield from _option("--pipeline-parallel-size", args.pp, 1)
@@ -81,21 +91,35 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
+    yield from _vllm_drafts(args)
+
+
+def _vllm_drafts(args: EngineArgs) -> Flags:
+    """Yield vLLM's --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
+    if not (args.speculative_layers or args.speculative_tokens):
+        return
+    config: dict[str, str | int] = {"method": "ngram"}
+    if args.speculative_layers:
+        config = {"method": "mtp"} if args.model_type in _PREDICT_TOKENS else {"model": DRAFT_MODEL}
+    if args.speculative_tokens:
+        config["num_speculative_tokens"] = args.speculative_tokens
+    yield from ("--speculative-config", json.dumps(config))
 
 
 def _sglang(resolved: ResolvedRequest) -> Flags:
     request, args = resolved.request, resolved.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_SGLANG_CACHE_DTYPES, args.kv_dtype))
+    yield from _option("--revision", request.revision)
+    yield from _dtypes(resolved, _SGLANG_CACHE_DTYPES)
     yield from ("--context-length", int(resolved.workload.context))
     yield from _option("--tp-size", args.tp, 1)
     yield from _option("--pp-size", args.pp, 1)
-    yield from _option("--dp-size", resolved.replicas, 1)
+    if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
+        yield from _option("--dp-size", resolved.replicas, 1)
+    elif sglang_version(args.engine_version).has_attn_dp_size:
+        yield from ("--attn-dp-size", args.attn_dp)
+    else:
+        yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if request.enable_expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from _option("--mem-fraction-static", request.gpu_memory_utilization)
@@ -108,6 +132,24 @@ def _sglang(resolved: ResolvedRequest) -> Flags:
         yield "--disable-radix-cache"
     if args.disable_hybrid_swa_memory:
         yield "--disable-hybrid-swa-memory"
+    yield from _sglang_drafts(args)
+
+
+def _sglang_drafts(args: EngineArgs) -> Flags:
+    """Yield SGLang's options of a drafter; with one candidate per step there is a step for each draft but the last."""
+    drafts = args.speculative_tokens
+    if not (args.speculative_layers or drafts):
+        return
+    if not args.speculative_layers:
+        yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
+        return
+    if args.model_type in _PREDICT_TOKENS:
+        yield from ("--speculative-algorithm", "NEXTN")
+    else:
+        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
+    if drafts:
+        yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
+        yield from ("--speculative-num-draft-tokens", drafts)
 
 
 def _llamacpp(resolved: ResolvedRequest) -> Flags:
@@ -115,10 +157,14 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     args, workload = resolved.args, resolved.workload
     slots = args.sequences or 1
     cells = workload.batch if args.kv_unified else slots
-    yield from ("llama-server", "-m", _gguf_file(resolved), "-c", int(workload.context) * int(cells), "-np", slots)
+    yield "llama-server"
+    yield from _gguf_file(resolved)
+    yield from ("-c", int(workload.context) * int(cells), "-np", slots)
     if resolved.gpu is not None:
-        yield from ("-ngl", 999)  # all layers, in every version
+        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+        yield from _offload(resolved)
     yield from _option("-ub", args.ubatch)
+    yield from _option("--flash-attn", args.flash_attn)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
         name = (cache or args.kv_dtype).name
         yield from _option(option, _GGUF_NAMES.get(name, name).lower(), "f16")
@@ -128,18 +174,50 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
         yield "--swa-full"
 
 
-def _gguf_file(resolved: ResolvedRequest) -> str:
-    """Return the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it: 'Qwen3-8B-BF16.gguf'.
+def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
+    """Yield the dtypes that were asked for, as vLLM and SGLang name them."""
+    workload, args = resolved.request.workload, resolved.args
+    if workload.dtype is not None:
+        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
+    if _quantizes(resolved):
+        yield from ("--quantization", "fp8")
+    if workload.kv_dtype is not None and args.kv_dtype != args.dtype:
+        yield from ("--kv-cache-dtype", _named(cache_dtypes, args.kv_dtype))
 
-    Raises _NoCommandError for a dtype that GGUF does not have.
+
+def _offload(resolved: ResolvedRequest) -> Flags:
+    """Yield llama.cpp's options that divide the model between GPUs and host."""
+    args, layers = resolved.args, resolved.args.blocks or resolved.request.model.main.n_layers
+    if args.n_cpu_moe >= layers:
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
+
+
+def _gguf_file(resolved: ResolvedRequest) -> tuple[str, ...]:
+    """Return the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+
+    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.
+
+    Raises _NoCommandError for a dtype that GGUF does not have, and another branch.
     """
-    name = served_model(resolved.request)
-    if name.lower().endswith(".gguf"):
-        return name
+    request = resolved.request
+    name, stored = served_model(request), request.model.stored
+    repository, _, file = name.partition(":")
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
+        if request.revision:
+            raise _NoCommandError
+        return ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+    if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        return "-m", name
     dtype = resolved.weights_dtype or resolved.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise _NoCommandError
-    return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
+    return "-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
 def _quantizes(resolved: ResolvedRequest) -> bool:

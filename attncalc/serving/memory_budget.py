@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from .offload import held_layers
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
 from .weights import Weights, multiplied_as, weights
@@ -28,7 +29,7 @@ class MemoryBudget(NamedTuple):
         reserve: What is reserved for activations, CUDA graphs and the driver.
         short: Bytes by which weights and reserve exceed `usable`.
         layers: The number of layers on this GPU, if it does not have all of them.
-        facts: What the reserve was estimated from; None if it was given.
+        facts: What the runtime memory was estimated from; None if it was given.
     """
 
     kv_memory: Quantity
@@ -50,17 +51,17 @@ class MemoryBudget(NamedTuple):
 
     @property
     def kv_memory_low(self) -> int:
-        """Bytes for the cache if the reserve is as large as it may be."""
+        """Bytes for the cache if the runtime memory is as large as it may be."""
         return max(0, self.room("low"))
 
     @property
     def kv_memory_high(self) -> int:
-        """Bytes for the cache if the reserve is as small as it may be."""
+        """Bytes for the cache if the runtime memory is as small as it may be."""
         return max(0, self.room("high"))
 
 
 def at(end: End, reserve: Reserve) -> int:
-    """Return the bytes of the reserve at one end of the memory for the cache: the most at its low end."""
+    """Return the bytes of the runtime memory at one end of the memory for the cache: the most at its low end."""
     return {"low": reserve.high, "expected": int(reserve.total), "high": reserve.low}[end]
 
 
@@ -87,7 +88,7 @@ def memory_budget(
     weights_on_gpu = weights(
         resolved.model,
         pp=resolved.args.pp,
-        part=part,
+        part=part and held_layers(part, resolved.args),
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
@@ -120,7 +121,7 @@ def memory_budget(
 def runtime_facts(
     resolved: ResolvedRequest, part: ModelSpec | None, weights_on_gpu: int, *, first: bool, last: bool
 ) -> RuntimeFacts | None:
-    """Return what the reserve of one GPU is estimated from; None if it was given, or without a GPU.
+    """Return what the runtime memory of one GPU is estimated from; None if it was given, or without a GPU.
 
     Raises AttncalcError if the engine does not support an argument.
     """
@@ -145,7 +146,7 @@ def runtime_facts(
 
 
 def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, context: int) -> Reserve:
-    """Return the reserve of the GPU with those facts, for `batch` sequences of `context` tokens."""
+    """Return the runtime memory of the GPU with those facts, for `batch` sequences of `context` tokens."""
     limits = resolved.limits(batch, context) or facts.limits
     args = dataclasses.replace(facts.args, sequences=resolved.slots(batch))
     facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
@@ -153,7 +154,7 @@ def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, cont
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
-    """Return the reserve with what a log shows beyond the estimate; as it is without a log."""
+    """Return the runtime memory with what a log shows beyond the estimate; as it is without a log."""
     excess = resolved.request.logged_excess
     if excess is None:
         return reserve

@@ -20,7 +20,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec
 from ..units import dtype, truncate
 from ..workload import Workload
-from .expert_parallel import divide_experts, has_experts
+from .expert_parallel import divide_experts, divide_for_attention, has_experts
 from .reserve import Share, default_share, parse_share
 from .traffic import Traffic
 from .weights import released_dtype
@@ -31,8 +31,9 @@ DATA_PARALLEL_ENGINES = frozenset({"vllm", "sglang"})
 """Engines with --dp and --enable-expert-parallel."""
 _RESOLVED = frozenset(
     {
-        *("kv_dtype", "dtype", "tp", "pp", "dcp", "source"),
-        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads", "model_type", "attentions"),
+        *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
+        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
+        *("model_type", "attentions", "vision_params", "blocks"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -43,7 +44,7 @@ class LoggedExcess(NamedTuple):
 
     Attributes:
         size: Bytes on each GPU; negative if they took less.
-        devices: The number of GPUs of that start: with as many, the reserve has no range.
+        devices: The number of GPUs of that start: with as many, the runtime memory has no range.
     """
 
     size: int
@@ -66,15 +67,18 @@ class FitRequest:
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
         pp: Pipeline stages.
         dcp: Decode-context-parallel devices.
-        dp: Data-parallel ranks, each with a cache of its own. They divide the routed experts; without experts they
+        dp: Data-parallel ranks, each with a cache of its own. With vLLM they divide the routed experts; otherwise they
             are replicas.
+        attn_dp: Data-parallel ranks of attention, each with a cache of its own; they divide the `tp` devices (SGLang).
         enable_expert_parallel: Whether the devices of all ranks have whole experts instead of a part of each.
         gpu_memory_utilization: The share of a GPU's memory that the engine takes, above 0 and up to 1.
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
-        served_model: The path or repository that the engine loads; by default the one in the preset's sources.
+        served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
+            GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
+        revision: The repository's branch, tag or commit; None for the default branch.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
@@ -88,6 +92,7 @@ class FitRequest:
     pp: int = 1
     dcp: int = 1
     dp: int = 1
+    attn_dp: int = 1
     enable_expert_parallel: bool = False
     gpu_memory_utilization: str | float | None = None
     reserve: int | None = None
@@ -95,6 +100,7 @@ class FitRequest:
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
+    revision: str | None = None
     traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
@@ -109,12 +115,21 @@ class FitRequest:
         """Return the same request for another engine, on the same GPUs.
 
         An engine that gives each GPU whole layers (llama.cpp) spreads them over all GPUs, and ignores tp, pp and dcp.
+        Ranks that divide the experts are `dp` ranks of `tp` devices with vLLM, and `attn_dp` ranks of all these devices
+        with SGLang.
+
         Raises AttncalcError if the GPUs cannot be split as requested.
         """
         request = dataclasses.replace(self, engine=engine)
-        gpus, _ = _split(self, whole_layers=False)
+        gpus, tp = _split(self, whole_layers=False)
         if engine not in DATA_PARALLEL_ENGINES:
-            request = dataclasses.replace(request, gpus=gpus if self.gpu else None, dp=1, enable_expert_parallel=False)
+            request = dataclasses.replace(
+                request, gpus=gpus if self.gpu else None, dp=1, attn_dp=1, enable_expert_parallel=False
+            )
+        elif engine == "sglang" and self.dp > 1 and has_experts(self.model):
+            request = dataclasses.replace(request, tp=tp * self.dp, dp=1, attn_dp=self.dp)
+        elif engine == "vllm" and self.attn_dp > 1:
+            request = dataclasses.replace(request, tp=tp // self.attn_dp, dp=self.attn_dp, attn_dp=1)
         if self.gpu is None or not engine_defaults(engine).splits_by_layer:
             return request
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
@@ -164,9 +179,19 @@ class ResolvedRequest(NamedTuple):
         return self.request.dp
 
     @property
+    def ranks(self) -> int:
+        """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks are copies."""
+        return self.args.attn_dp if self.engine == "sglang" else self.dp if has_experts(self.request.model) else 1
+
+    @property
+    def expert_devices(self) -> int:
+        """Devices of all ranks of a stage, over which the routed experts are divided."""
+        return self.args.tp if self.engine == "sglang" else self.args.tp * self.ranks
+
+    @property
     def divides_experts(self) -> bool:
         """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices."""
-        return has_experts(self.request.model) and (self.dp > 1 or self.request.enable_expert_parallel)
+        return has_experts(self.request.model) and (self.ranks > 1 or self.request.enable_expert_parallel)
 
     @property
     def whole_layers(self) -> bool:
@@ -175,8 +200,8 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def replicas(self) -> int:
-        """Copies of the model on the GPUs, each with requests of its own."""
-        return self.gpus // self.devices if self.gpu and not self.whole_layers else 1
+        """Groups of GPUs with requests of their own: copies of the model, or data-parallel ranks."""
+        return self.gpus // self.devices * self.args.attn_dp if self.gpu and not self.whole_layers else 1
 
     @property
     def refusal(self) -> Refusal | None:
@@ -222,20 +247,24 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         request.traffic.check(workload.context)
     loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
-    released_kv = model.kv_dtype if defaults.reads_kv_dtype else None
+    given_args = _engine_args(request.engine_args)
+    released_kv = defaults.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or released_kv or model_dtype.name)
     args = EngineArgs(
-        **_engine_args(request.engine_args),
+        **given_args,
         kv_dtype=cache_dtype,
         dtype=model_dtype,
         tp=tp,
         pp=request.pp,
         dcp=request.dcp,
+        attn_dp=request.attn_dp,
         source=workload.source,
         max_model_len=workload.context,
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
+        vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+        blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
         args = dataclasses.replace(
@@ -248,7 +277,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         args = dataclasses.replace(args, sequences=min(workload.batch, defaults.max_slots))
     return ResolvedRequest(
         request=request,
-        model=divide_experts(model, tp, request.dp, expert_parallel=request.enable_expert_parallel).shard(tp),
+        model=_on_one_device(request, tp),
         defaults=defaults,
         args=args,
         workload=dataclasses.replace(
@@ -258,6 +287,20 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         share=_share(request, args),
         weights_dtype=_weights_dtype(request),
     )
+
+
+def _on_one_device(request: FitRequest, tp: int) -> ModelSpec:
+    """Return one device's part of the model. Raises AttncalcError if something in it does not divide."""
+    model, whole_experts = request.model, request.enable_expert_parallel
+    if request.engine == "sglang":
+        if tp % request.attn_dp:
+            raise AttncalcError(
+                f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
+                f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of all ranks",
+            )
+        divided = divide_for_attention(model, tp, request.attn_dp, expert_parallel=whole_experts)
+        return divided.shard(tp // request.attn_dp)
+    return divide_experts(model, tp, request.dp, expert_parallel=whole_experts).shard(tp)
 
 
 def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
@@ -315,21 +358,26 @@ def _check_parallelism(request: FitRequest) -> None:
                     f"--{name} has no effect on engine {request.engine}",
                     "leave it out, or use --engine vllm; --gpus runs replicas",
                 )
+    if request.engine != "sglang" and request.attn_dp > 1:
+        tip = "leave it out, or use --engine sglang"
+        if request.engine == "vllm":
+            tip = "with vLLM, --dp N is the number of ranks, and --tp N the GPUs of each"
+        raise AttncalcError(f"--attn-dp has no effect on engine {request.engine}", tip)
     if request.enable_expert_parallel and not has_experts(request.model):
         raise AttncalcError(
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",
         )
-    if request.engine == "sglang" and request.dp > 1 and has_experts(request.model):
+    if request.attn_dp > 1 and request.dp > 1:
         raise AttncalcError(
-            "--dp with a mixture of experts is supported for vLLM only",
-            "use --engine vllm; SGLang's --dp-size without --enable-dp-attention runs replicas: give --gpus for those",
+            "--attn-dp cannot be combined with --dp",
+            "SGLang has either ranks of attention or replicas",
         )
 
 
 def _check_devices(request: FitRequest) -> None:
     """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least 1."""
-    for name in ("gpus", "tp", "pp", "dcp", "dp"):
+    for name in ("gpus", "tp", "pp", "dcp", "dp", "attn_dp"):
         number = getattr(request, name)
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")

@@ -54,18 +54,18 @@ def parse_share(text: str, option: str) -> Share:
 
 
 def given_reserve(size: int) -> Reserve:
-    """Return the reserve of that many bytes: nothing else is known of it."""
+    """Return the runtime memory of that many bytes: nothing else is known of it."""
     return Reserve(symbol("reserve", size, "bytes reserved, as given"), size, size, RuntimeMemory())
 
 
 def estimated_reserve(engine: str, facts: RuntimeFacts) -> Reserve:
-    """Return the reserve for what the engine keeps in its share besides weights and cache, with its range."""
+    """Return the runtime memory for what the engine keeps in its share besides weights and cache, with its range."""
     runtime = engine_defaults(engine).runtime(facts)
     return Reserve(runtime.total, runtime.low, runtime.high, runtime)
 
 
 def with_excess(reserve: Reserve, excess: int, *, exact: bool) -> Reserve:
-    """Return the reserve with `excess` bytes that a log shows beyond the estimate; without a range if it is exact."""
+    """Return the runtime memory with `excess` bytes that a log shows beyond the estimate; if exact, without a range."""
     total = quantity(
         named(reserve.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")
     )

@@ -2,10 +2,12 @@
 
 - family.py: which family's rules a config is read by (families/*.yaml)
 - fields.py: a config's fields under the names and with the defaults of their class (classes.json)
+- architectures.py: the class in `architectures` -> its model_type
 - formulas.py: a rule -> its value
 - layers.py: the keys of each layer -> the shortest pattern of kinds of layers
 - read.py: the whole config -> the Document: keys of the model and its stacks, notes
-- unused_fields.py: the fields that may change a figure and that no rule uses
+- sizes.py: the sizes that are missing, or that have another family's name (size_names.txt)
+- unused_fields.py: the fields that no rule uses: which of them are an error, and which are ignored with a note
 """
 
 from __future__ import annotations

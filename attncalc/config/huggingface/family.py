@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import AttncalcError, did_you_mean
+from ...errors import AttncalcError
 from ...units import truncate
 from ..data_files import folder_content
+from .architectures import model_type_of_class
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
-TIP = "'attncalc presets families' lists what is supported; --assume-grouped reads it as plain grouped attention"
+TIP = "'attncalc presets families' lists what is supported"
 RULE_KEYS = (
     "like",  # the family whose rules this one starts from
+    "class",  # the model_type of transformers whose config class this one is, if it has another name
     "fields",  # defaults and names of a config class that transformers does not have, or does not fully declare
     "kind",  # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
     "kinds",  # {name of a kind: the rules of its layers}
@@ -24,7 +27,7 @@ RULE_KEYS = (
     "heads",  # {ending of a class in `architectures`: the rules that the class changes}
     "variants",  # {ending of a class in `architectures`: the family that it is read as}
     "encoder",  # the rules in which the encoder differs; `config` names the field with its own config
-    "text",  # the field with the config of the language model, in a model with a vision or audio tower
+    "text",  # the field with the config of the language model, in a model with a vision or audio tower; or several
     "text_defaults",  # the fields that the outer class adds to that config
     "flat",  # true if the fields of the language model may also be at the top level
     "note",  # notes for the reader of the figures
@@ -38,8 +41,14 @@ ADDED = ("require", "ignored", "note")
 """Rules of a model with a vision or audio tower that come in addition to those of its language model."""
 ASSUMED = "assumed"
 """The entry with the rules of --assume-grouped, which is not a family."""
+BASES = (ASSUMED, "remote")
+"""Entries with `fields` that are no families."""
 LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
+
+
+class UnsupportedModelTypeError(AttncalcError):
+    """A config of a model_type that no family has; --assume-grouped may read it."""
 
 
 class Family(NamedTuple):
@@ -51,6 +60,7 @@ class Family(NamedTuple):
         fields: The fields of the language model.
         assumed: Whether the rules are those of --assume-grouped.
         encoder_fields: The fields of the encoder, if it has a config of its own (T5Gemma).
+        is_whole: Whether the fields are at the top level of the config, and not in a text_config.
     """
 
     name: str
@@ -58,20 +68,29 @@ class Family(NamedTuple):
     fields: Fields
     assumed: bool = False
     encoder_fields: Fields | None = None
+    is_whole: bool = True
 
 
 def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family:
     """Return the family of a config's language model. Raises AttncalcError if its model_type is not supported."""
-    name = config.get("model_type")
-    if assume_grouped and not (isinstance(name, str) and name in supported_model_types()):
+    name = model_type_of(config)
+    if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
-    if not isinstance(name, str):
-        raise AttncalcError("model_type is missing", f"a config.json of transformers names its model_type; {TIP}")
+    if name is None:
+        raise UnsupportedModelTypeError("model_type is missing", f"a config.json names its model_type; {TIP}")
     rules = _rules_of_class(_supported_rules(name, "model_type"), config)
     if rules.get("part"):
         raise AttncalcError(f"model_type {name} is a part of another model", "give the whole model's config.json")
     fields = Fields(config, _class_of(name, rules))
     return _inner_family(name, rules, fields) if "text" in rules else Family(name, rules, fields)
+
+
+def model_type_of(config: Mapping[str, Any]) -> str | None:
+    """Return a config's model_type, or else that of the class in `architectures`; None if neither is known."""
+    name = config.get("model_type")
+    if name is None:
+        return model_type_of_class(architecture(config), {*families(), *config_classes()})
+    return name if isinstance(name, str) else None
 
 
 def supported_model_types() -> list[str]:
@@ -80,12 +99,13 @@ def supported_model_types() -> list[str]:
 
 
 def unsupported_model_types() -> dict[str, str]:
-    """Return {model_type: why} of the language models that transformers has and attncalc does not support."""
+    """Return {model_type: why} of the language models that attncalc knows and does not support."""
     known = families()
+    of_transformers = [name for name, known_class in config_classes().items() if known_class.is_language_model]
     return {
         name: known.get(name, {}).get("unsupported", "its layers are not modelled")
-        for name, known_class in config_classes().items()
-        if known_class.is_language_model and (name not in known or "unsupported" in known[name])
+        for name in dict.fromkeys([*of_transformers, *known])
+        if name not in known or "unsupported" in known[name]
     }
 
 
@@ -113,12 +133,13 @@ def as_list(value: Any) -> list[Any]:
 def _rules(name: str) -> dict[str, Any] | None:
     """Return one family's rules, or None if there is no such family.
 
-    An entry that is neither a class of transformers nor has `fields` is only a base for other families (`like`).
+    An entry that is no class of transformers, and has neither `class` nor `fields`, is only a base for other families
+    (`like`), and so is one in BASES.
     """
-    if name not in _tables() or name == ASSUMED:
+    if name not in _tables() or name in BASES:
         return None
     rules = _merged(name)
-    return rules if "fields" in rules or config_class(name) else None
+    return rules if {"class", "fields"} & rules.keys() or config_class(name) else None
 
 
 @cache
@@ -143,11 +164,38 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
     """Return the rules of the model_type that a field gives. Raises AttncalcError if it is not supported."""
     rules = _rules(name)
     if rules is None:
-        hint = "" if config_class(name) else did_you_mean(name, families())
-        raise AttncalcError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
+        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", _near_name(name) + TIP)
     if "unsupported" in rules:
-        raise AttncalcError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
+        raise UnsupportedModelTypeError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
     return rules
+
+
+def _near_name(name: str) -> str:
+    """Return "did you mean 'qwen3_moe'? " for 'qwen3-moe' or 'qwen3_meo', or '' if no family's name is that near.
+
+    The names may differ in separators, or in one letter that is wrong, missing or in the wrong place. Digits must be
+    equal: a config of 'minimax_m3' is none of 'minimax_m2'.
+    """
+    import difflib  # imported here, so that only a wrong name pays for it
+
+    if config_class(name):
+        return ""
+    bare = _bare(name)
+    for known in difflib.get_close_matches(bare, sorted({_bare(other): None for other in families()}), n=3, cutoff=0.8):
+        digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
+        letters = [sorted(c for c in word if c.isalpha()) for word in (bare, known)]
+        if digits[0] == digits[1] and abs(len(bare) - len(known)) <= 1 and _differing(*letters) <= 1:
+            return f"did you mean '{next(other for other in sorted(families()) if _bare(other) == known)}'? "
+    return ""
+
+
+def _bare(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _differing(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many letters of the longer word the other one lacks."""
+    return max(sum((Counter(a) - Counter(b)).values()) for a, b in ((first, second), (second, first)))
 
 
 def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,14 +212,15 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
 def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
     """Return transformers' config class with the family's `fields`.
 
-    `fields` declares the defaults and names of a class that transformers does not have, or names that the class
-    accepts beside those of its attribute_map.
+    `fields` declares the defaults, names and inner configs of a class that transformers does not have, or names that
+    the class accepts beside those of its attribute_map.
     """
-    known = config_class(name) or UNKNOWN_CLASS
+    known = config_class(rules.get("class", name)) or UNKNOWN_CLASS
     declared = rules.get("fields") or {}
     return known._replace(
         defaults={**known.defaults, **declared.get("defaults", {})},
         attribute_map={**known.attribute_map, **declared.get("attribute_map", {})},
+        sub_configs={**known.sub_configs, **declared.get("sub_configs", {})},
     )
 
 
@@ -183,9 +232,11 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
 
     Its rules are those of the inner model_type; the outer model's rules replace some of them, and add to ADDED.
     """
-    field = rules["text"]
+    fields_of_text = as_list(rules["text"])
+    field = next((field for field in fields_of_text if field in outer.given), fields_of_text[0])
     inner_config = outer.given.get(field)
-    if inner_config is None and rules.get("flat"):
+    is_flat = inner_config is None and bool(rules.get("flat"))
+    if is_flat:
         inner_config = {key: value for key, value in outer.given.items() if key != "model_type"}
     if not isinstance(inner_config, Mapping):
         raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
@@ -193,10 +244,13 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     inner_name = _inner_model_type(name, _class_of(name, rules), field, inner_config)
     inner_rules = _supported_rules(inner_name, f"{field}.model_type")
     fields = Fields(inner_config, _class_of(inner_name, inner_rules), outer)
+    written_name = inner_config.get("model_type")
+    if written_name == f"{name}_text" != inner_name:
+        fields.remarks.append(f"{field}.model_type {truncate(written_name)} is read as {inner_name}.")
     if "text" in inner_rules:
         inner = _inner_family(inner_name, inner_rules, fields)
     else:
-        inner = Family(inner_name, inner_rules, fields)
+        inner = Family(inner_name, inner_rules, fields, is_whole=is_flat)
     outer_rules = {key: rule for key, rule in rules.items() if key not in ("text", "like", "flat", "text_defaults")}
     added = {key: [*as_list(inner.rules.get(key)), *as_list(outer_rules.get(key))] for key in ADDED}
     combined = {**inner.rules, **outer_rules, **added}
@@ -206,6 +260,8 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
 def _inner_model_type(name: str, outer_class: ConfigClass, field: str, inner_config: Mapping[str, Any]) -> str:
     """Return the model_type of the config inside `field`: its own, or the one that the outer class sets."""
     model_type, default = inner_config.get("model_type"), outer_class.sub_configs.get(field)
+    if default and model_type == f"{name}_text" and _rules(model_type) is None and config_class(model_type) is None:
+        return default  # EXAONE 4.5's exaone4_5_text, which is transformers' exaone4
     if field not in outer_class.fixed_sub_configs:
         return str(model_type or default)
     if model_type not in (None, default, name):

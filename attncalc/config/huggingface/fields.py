@@ -22,6 +22,7 @@ class ConfigClass(NamedTuple):
         sub_configs: {field with a config inside: the model_type of that config}.
         is_language_model: Whether it is a whole language model, and not only a part of one.
         fixed_sub_configs: The sub_configs whose model_type is the class's, whatever a config.json has there.
+        is_of_transformers: Whether transformers has the class, so that all its fields are known.
     """
 
     defaults: Mapping[str, Any]
@@ -29,9 +30,10 @@ class ConfigClass(NamedTuple):
     sub_configs: Mapping[str, str]
     is_language_model: bool
     fixed_sub_configs: Sequence[str] = ()
+    is_of_transformers: bool = True
 
 
-UNKNOWN_CLASS = ConfigClass({}, {}, {}, True)
+UNKNOWN_CLASS = ConfigClass({}, {}, {}, True, is_of_transformers=False)
 """For model_types that transformers has no class of."""
 
 
@@ -81,24 +83,35 @@ class Fields(Mapping[str, Any]):
 
     Attributes:
         given: The fields of the config itself, under their own names.
+        remarks: One sentence about each field that the config gives twice, under two names, with two values.
         outer: The fields of the config that contains this one, for a text_config; else None.
+        looked_up: The names of the fields that formulas have used, under their own names.
     """
 
     def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
-        """Raise AttncalcError if two names of one field have different values."""
+        """Read a config's fields under their own names.
+
+        If two names of one field disagree, the last other name counts, wherever the own name is: transformers sets a
+        class's own fields first, and then the others, in the order of the file.
+        """
         self._class = config_class
         self.given: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self.looked_up: set[str] = set()
         written: dict[str, str] = {}
-        for name, value in config.items():
+        for name, value in sorted(config.items(), key=lambda item: self.own_name(item[0]) != item[0]):
             own_name = self.own_name(name)
             if own_name in self.given and self.given[own_name] != value:
-                first = f"{written[own_name]} {truncate(repr(self.given[own_name]))}"
-                raise AttncalcError(
-                    f"{first} and {name} {truncate(repr(value))} contradict each other", "keep one of them"
-                )
-            self.given[own_name] = value
-            written[own_name] = name
+                used, other = f"{truncate(name)} {truncate(repr(value))}", written[own_name]
+                self.remarks.append(f"{used} is used, not {other}, which is another name of the field.")
+            self.given[own_name] = _with_new_names(value) if own_name == "layer_types" else value
+            written[own_name] = f"{truncate(name)} {truncate(repr(value))}"
         self.outer = outer
+
+    @property
+    def is_known_class(self) -> bool:
+        """Whether transformers has the class, so that all its fields are known."""
+        return self._class.is_of_transformers
 
     @property
     def outer_or_self(self) -> Fields:
@@ -116,7 +129,11 @@ class Fields(Mapping[str, Any]):
         """
         per_layer = self.given.get("per_layer_config")
         changes = {int(key): value for key, value in per_layer.items()}.get(i) if per_layer else None
-        return Fields({**self.given, **changes}, self._class, self.outer) if changes else self
+        if not changes:
+            return self
+        of_layer = Fields({**self.given, **changes}, self._class, self.outer)
+        of_layer.looked_up = self.looked_up
+        return of_layer
 
     def __getitem__(self, name: str) -> Any:
         own_name = self.own_name(name)
@@ -140,6 +157,17 @@ class Fields(Mapping[str, Any]):
     def is_of_class(self, name: str) -> bool:
         """Return whether the class has a field of that name."""
         return name in self._class.defaults
+
+
+_NEW_LAYER_TYPES = {"deepseek_sparse_attention": "indexed_attention", "qwen_sparse_attention": "indexed_attention"}
+"""Older names of kinds of layers: transformers' _LEGACY_LAYER_TYPE_REMAP, without those that the rules have too."""
+
+
+def _with_new_names(layer_types: Any) -> Any:
+    """Return a list of kinds of layers with transformers' present names, as its configs have them."""
+    if not isinstance(layer_types, list):
+        return layer_types
+    return [_NEW_LAYER_TYPES.get(kind, kind) if isinstance(kind, str) else kind for kind in layer_types]
 
 
 _PER_LAYER_LISTS = ("layer_types", "mlp_layer_types")

@@ -41,6 +41,7 @@ class _Namespace(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         self.looked_up.append(name)
+        self.fields.looked_up.add(self.fields.own_name(name))
         return self.fields[name]
 
 

@@ -13,7 +13,7 @@ from ...units import truncate
 from ..keys import MAX_LAYERS, is_layer_key, keys_of_layer
 from .family import RULE_KEYS
 from .fields import Fields
-from .formulas import kinds_of_layer, uses_layer_number, value_of
+from .formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 
 Layer = tuple[tuple[str, ...], dict[str, Any]]
 """The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys."""
@@ -34,6 +34,9 @@ def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -
 
     Raises AttncalcError if `n_layers` is not a possible number, or the family has no rules for a layer's kind.
     """
+    if n_layers is None:
+        names = sorted(names_in(rules.get("n_layers")))
+        raise AttncalcError(f"{' or '.join(names) or 'the number of layers'} is missing", "add it to the config")
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
             f"the number of layers is {truncate(repr(n_layers))}",

@@ -11,17 +11,29 @@ from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
 from .context import scaled_context
-from .family import RULE_KEYS, Family, architecture, as_list, family_of
+from .family import (
+    RULE_KEYS,
+    Family,
+    UnsupportedModelTypeError,
+    architecture,
+    as_list,
+    family_of,
+    model_type_of,
+)
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
-from .quantized import Released, released, to_keys
+from .quantized import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
+from .sizes import check_sizes, omitted_sizes
 from .towers import FIELDS as TOWERS
 from .towers import towers
-from .unused_fields import unused_fields
+from .unused_fields import UnusedFields, structural_fields, unused_fields
 
 _FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
+
+_LONGEST_LIST = 2000
+"""Characters of a list of fields; a config.json has some dozens of them."""
 
 DTYPE_FIELDS = ("dtype", "torch_dtype")
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
@@ -41,23 +53,50 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
     contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
-        family = family_of(config, assume_grouped)
-        data = {"title": _title(family, title), **_model_keys(family)}
-        if not family.assumed:
-            data["model_type"] = str(config["model_type"])
-        if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
-            data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
-        data.update(_keys_of_engines(family))
-        unused = _unused_fields(family, data)
-        if family.assumed:
-            data["assumed"] = _assumption(family, unused)
-        elif unused:
-            raise AttncalcError(
-                f"{unused[0]} {_value(family, unused[0])} is not supported for {family.name}", _FIELD_TIP
-            )
+        return Document(file, _keys(config, file, title, assume_grouped), {})
+    except UnsupportedModelTypeError as error:
+        hint = "; --assume-grouped reads it as plain grouped attention" if _reads_as_grouped(config) else ""
+        raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
-    return Document(file, data, {})
+
+
+def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
+    """Return whether --assume-grouped gives figures for a config."""
+    from ..build import build_model  # both are needed for an error only
+    from ..schema import check
+
+    try:
+        document = Document("", _keys(config, "", "", True), {})
+        check(document)
+        build_model(document, "")
+    except AttncalcError:
+        return False
+    return True
+
+
+def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool) -> dict[str, Any]:
+    """Return the keys of the model file."""
+    family = family_of(config, assume_grouped)
+    data = {"title": _title(family, title), **_model_keys(family)}
+    if not family.assumed:
+        data["model_type"] = str(model_type_of(config))
+    if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
+        data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
+    data.update(_keys_of_engines(family))
+    name = file.removesuffix("/config.json").rpartition("/")[2]
+    if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
+        data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+        data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
+    unused = _unused_fields(family, data)
+    if family.assumed:
+        data["assumed"] = _assumption(family)
+        return data
+    if unused.rejected:
+        name = unused.rejected[0]
+        raise AttncalcError(f"{name} {_value(family, name)} is not supported for {family.name}", _FIELD_TIP)
+    notes = [*data.get("notes", ()), *_reading_notes(family, config, unused.ignored)]
+    return {**data, "notes": notes} if notes else data
 
 
 def _title(family: Family, title: str) -> str:
@@ -67,12 +106,13 @@ def _title(family: Family, title: str) -> str:
     return truncate(name) if is_repo else title or family.name
 
 
-def _unused_fields(family: Family, data: Mapping[str, Any]) -> list[str]:
+def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
     """Return the fields of the language model, and of the encoder, that may matter and that no rule uses."""
-    unused = list(unused_fields(family.rules, family.fields, data["n_layers"]))
-    if family.encoder_fields:
-        unused += unused_fields(family.rules, family.encoder_fields, data["encoder"]["n_layers"])
-    return unused
+    unused = unused_fields(family.rules, family.fields, data["n_layers"])
+    if not family.encoder_fields:
+        return unused
+    of_encoder = unused_fields(family.rules, family.encoder_fields, data["encoder"]["n_layers"])
+    return UnusedFields(unused.rejected + of_encoder.rejected, unused.ignored + of_encoder.ignored)
 
 
 def _value(family: Family, name: str) -> str:
@@ -81,9 +121,10 @@ def _value(family: Family, name: str) -> str:
     return truncate(repr(fields.given[name]))
 
 
-def _assumption(family: Family, unused: Sequence[str]) -> str:
+def _assumption(family: Family) -> str:
     """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
-    ignored = f" Ignored fields: {truncate(', '.join(unused), 300)}." if unused else ""
+    unused = list(structural_fields(family.rules, family.fields))
+    ignored = f" Ignored fields: {truncate(', '.join(unused), _LONGEST_LIST)}." if unused else ""
     return f"model_type '{truncate(family.name)}' read as plain grouped attention.{ignored}"
 
 
@@ -91,6 +132,8 @@ def _model_keys(family: Family) -> dict[str, Any]:
     """Return the keys of the model file, except the title and those from `quantization_config`."""
     rules, fields = family.rules, family.fields
     check_values(fields, names_in(rules))
+    if not family.assumed:
+        check_sizes(family.name, rules, fields, whole=family.is_whole)
     _check_requirements(family)
     values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
@@ -247,8 +290,10 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
     fields = family.fields
     found = _released(fields)
     model_type = str(fields.given.get("model_type") or family.name)
+    found_towers = list(towers(fields))
     keys = {
-        "towers": {tower.name: [tower.params, tower.split] for tower in towers(fields)},
+        "towers": {tower.name: [tower.params, tower.split] for tower in found_towers},
+        "tower_items": {tower.name: tower.item._asdict() for tower in found_towers if tower.item},
         "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, fields)},
     }
     return {**(dict(to_keys(found)) if found else {}), **{key: value for key, value in keys.items() if value}}
@@ -257,11 +302,30 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
 # Notes
 
 
+def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[str]) -> Iterator[str]:
+    """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+    if config.get("model_type") is None:
+        yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
+    for fields in (family.fields, family.encoder_fields):
+        if fields:
+            yield from fields.remarks
+    if omitted := omitted_sizes(family.fields):
+        names = truncate(", ".join(omitted), _LONGEST_LIST)
+        yield f"The config omits {names}; the defaults of transformers' {family.name} are used."
+    if ignored:
+        names = truncate(", ".join(ignored), _LONGEST_LIST)
+        yield f"Fields that transformers' {family.name} does not have are ignored: {names}."
+
+
 def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     """Yield the notes of the family's rules."""
     for note in as_list(rules.get("note")):
         if text := value_of(note, fields):
             yield str(text)
+
+
+def _unread_note(unread: str) -> str:
+    return f"The quantization of the weights is not read: {unread}. Sizes assume the dtype shown."
 
 
 def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -277,7 +341,7 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
         if main:
             yield f"{subject} are released in {main}."
         else:
-            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
+            yield _unread_note(found.unread)
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."

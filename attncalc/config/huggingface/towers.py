@@ -1,4 +1,7 @@
-"""Parameters of the vision and audio towers beside a language model, by the formulas of tower_formulas/towers.yaml."""
+"""The vision and audio towers beside a language model, by the formulas of tower_formulas/towers.yaml.
+
+A tower has its parameters, and the largest item that it encodes, whose memory vLLM measures when it starts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import AttncalcError
-from ...model import Tower
+from ...model import Tower, TowerItem
 from ..data_files import file_content
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class
 from .formulas import value_of
@@ -32,10 +35,18 @@ def towers(fields: Fields) -> Iterator[Tower]:
         return
     for name, field in FIELDS.items():
         config = outer.given.get(field)
-        if config is None and name == "vision":
-            config = projector.get("left_out")
+        if config is None:
+            config = _left_out(projector, name, fields)
         if isinstance(config, Mapping) and (tower := _tower(name, field, config, projector, fields, outer)):
             yield tower
+
+
+def _left_out(projector: Mapping[str, Any], name: str, text: Fields) -> Any:
+    """Return the tower's config that all releases of a family have, for a config.json that leaves it out."""
+    try:
+        return value_of(projector.get("left_out", {}).get(name), text)
+    except AttncalcError:
+        return None
 
 
 def _tower(
@@ -69,23 +80,48 @@ def _tower(
         return None
     if type(split) is not int or type(whole) is not int or not 0 < split + whole < _MAX_PARAMS or split < 0:
         return None
-    return Tower(name, split + whole, split)
+    return Tower(name, split + whole, split, _item(rules, projector, tower_fields, variables))
 
 
-_LISTS = ("deepstack_visual_indexes", "subsampling_conv_channels", "vision_feature_layer")
+def _item(
+    rules: Mapping[str, Any], projector: Mapping[str, Any], fields: Fields, variables: Mapping[str, Any]
+) -> TowerItem | None:
+    """Return the largest item of a tower, or None if it is not known; the projector's formulas come first."""
+    formulas = {**rules.get("item", {}), **projector.get("item", {})}
+    if not rules.get("item"):
+        return None
+    try:
+        sizes = value_of({"d_output": '=text["hidden_size"]', **formulas}, fields, **variables)
+    except (AttncalcError, TypeError):
+        return None
+    if any(type(size) is not int or not 0 <= size < _MAX_PARAMS for size in sizes.values()) or not sizes["tokens"]:
+        return None
+    return TowerItem(**sizes)
+
+
+_LISTS = ("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels", "vision_feature_layer")
 """Fields that are lists of numbers."""
+_LISTS_OF_PAIRS = ("image_grid_pinpoints", "supported_aspect_ratios")
+"""Fields that are lists of pairs of numbers."""
+_SQUARES = ("image_size", "patch_size")
+"""Fields that may be a pair of equal numbers."""
+_TEXTS = ("model_type", "norm_type")
 
 
 def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a formula may compute with: a list or a text times a number could fill the memory."""
     safe: dict[str, Any] = {}
-    for name, value in config.items():
+    for name, given in config.items():
+        value = _side(given) if name in _SQUARES else given
         if name == "quantization_config":
             safe[name] = bool(value)
         elif name in _LISTS and isinstance(value, list):
             if len(value) <= 1000 and all(_is_size(item) for item in value):
                 safe[name] = value
-        elif isinstance(value, bool) or _is_size(value) or name == "model_type":
+        elif name in _LISTS_OF_PAIRS and isinstance(value, list):
+            if len(value) <= 1000 and all(isinstance(pair, list) and _are_sizes(pair, 2) for pair in value):
+                safe[name] = value
+        elif isinstance(value, bool) or _is_size(value) or name in _TEXTS:
             safe[name] = value
         elif value is not None:
             safe[name] = None  # and not the class's default
@@ -94,6 +130,16 @@ def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and abs(value) <= 10**6
+
+
+def _side(value: Any) -> Any:
+    """Return one number for a pair of equal numbers, and other values as they are."""
+    is_square = isinstance(value, list) and _are_sizes(value, 2) and value[0] == value[1]
+    return value[0] if is_square else value
+
+
+def _are_sizes(values: list[Any], count: int) -> bool:
+    return len(values) == count and all(map(_is_size, values))
 
 
 def _used_layers(reads: Any, layers: int) -> int:
@@ -110,7 +156,10 @@ def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
     """Return the tower's config class, with the defaults and names of towers.yaml."""
     known = config_class(name) or UNKNOWN_CLASS
     return known._replace(
-        defaults={**rules.get("defaults", {}), **known.defaults},
+        defaults={
+            **rules.get("defaults", {}),
+            **{field: _side(value) if field in _SQUARES else value for field, value in known.defaults.items()},
+        },
         attribute_map={**known.attribute_map, **rules.get("attribute_map", {})},
     )
 

@@ -1,6 +1,8 @@
 """The fields of a config that may matter, and that the family's rules do not use.
 
-Each of them is an error: a new field must not be ignored in silence.
+A field of the class that no rule uses is an error: it must not be ignored in silence. A field that only other classes
+have is ignored by transformers, so that a note names it. It is an error if an engine reads it from every config, or if
+the model has its own code, which may read it.
 """
 
 from __future__ import annotations
@@ -8,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .family import families
 from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
+from .sizes import head_dim_of, is_name_of_size, repeats_own_size
 
 ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
 _IGNORED_PARTS = (
@@ -22,9 +25,36 @@ _IGNORED_PARTS = (
 _IGNORED_STARTS = ("mask_time", "mask_feature", "spec_augment")
 _IGNORED_ENDINGS = ("_pdrop", "_drop", "_eps", "_token_id", "_token_index", "_loss_coef", "_multiplier", "_multipliers")
 
+_KV_HEADS = ("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", "num_attention_groups")
+_HEAD_DIMS = ("head_dim", "hidden_size_per_head", "v_head_dim", "swa_head_dim", "swa_v_head_dim")
+READ_BY_ENGINES = frozenset(
+    {
+        *_KV_HEADS,  # vLLM: get_total_num_kv_heads (transformers_utils/model_arch_config_convertor.py)
+        *_HEAD_DIMS,  # vLLM: get_head_size there; SGLang: _derive_model_shapes (srt/configs/model_config.py)
+        # transformers: get_layer_types_and_kwargs (cache_utils.py), of every class without layer_types; vLLM:
+        # get_sliding_window (config/model.py), and layer_types in models/llama.py and others
+        *("sliding_window", "attention_chunk_size", "layer_types"),
+        # vLLM: "bias" is another name of attention_bias (models/llama.py, LlamaDecoderLayer)
+        *("bias", "qkv_bias", "attention_bias", "mlp_bias"),
+    }
+)
+"""Fields that transformers' cache or an engine reads whatever the class of the config is."""
 
-def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Iterator[str]:
-    """Yield the given fields that matter to the config's class, or to another family, and that the rules do not use.
+
+class UnusedFields(NamedTuple):
+    """The names of fields that no rule uses.
+
+    Attributes:
+        rejected: Fields that may change a figure.
+        ignored: Fields that other classes have, and that neither this one nor an engine reads.
+    """
+
+    rejected: list[str]
+    ignored: list[str]
+
+
+def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> UnusedFields:
+    """Return the given fields that matter to the config's class, or to another family, and that the rules do not use.
 
     A field that only one kind of layer uses counts as used if there is such a layer, or if the class has the field:
     LLaMA's class has no sliding_window, so that a `sliding_window` in a LLaMA's config is not used. `per_layer_config`
@@ -32,18 +62,33 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> It
     """
     used_by_rules = _own_names(rules, fields)
     used_by_layers = _own_names(_rules_of_present_kinds(rules, fields, n_layers), fields)
+    rejected: list[str] = []
+    ignored: list[str] = []
     for name, value in fields.given.items():
         if name in used_by_layers or is_ignored(name) or fields.is_default(name):
             continue
         if fields.is_of_class(name):
-            matters = name not in used_by_rules
-        else:
-            matters = bool(value) and name in _names_in_all_families() and not _repeats_another(name, value, fields)
-        if matters:
-            yield name
+            if name not in used_by_rules:
+                rejected.append(name)
+        elif _matters_elsewhere(name) and not _repeats_another(name, value, rules, fields):
+            is_read = not fields.is_known_class or _has_own_code(fields) or _engine_reads(name, value, fields)
+            (rejected if is_read else ignored).append(name)
     for changes in (fields.given.get("per_layer_config") or {}).values():
         if any(fields.own_name(name) not in used_by_layers and not is_ignored(name) for name in changes):
-            yield "per_layer_config"
+            rejected.append("per_layer_config")
+    return UnusedFields(rejected, ignored)
+
+
+def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+    """Yield the given fields that may describe the model's structure, and that the rules do not use.
+
+    A word counts only if a family uses a field of that name: 'tokenizer_type' does not, 'hybrid_override_pattern' does.
+    """
+    used = _own_names(rules, fields)
+    for name, value in fields.given.items():
+        is_word = isinstance(value, str) and not _matters_elsewhere(name)
+        if name not in used and value and not is_word and not is_ignored(name):
+            yield name
 
 
 def is_ignored(name: str) -> bool:
@@ -74,15 +119,48 @@ def _rules_of_present_kinds(rules: Mapping[str, Any], fields: Fields, n_layers: 
     return {**rules, "kinds": kinds}
 
 
-def _repeats_another(name: str, value: Any, fields: Fields) -> bool:
+def _matters_elsewhere(name: str) -> bool:
+    """Return whether another family uses a field, or has a size of that name."""
+    return name in _names_in_all_families() or is_name_of_size(name)
+
+
+def _repeats_another(name: str, value: Any, rules: Mapping[str, Any], fields: Fields) -> bool:
     """Return whether the config gives the same value under another name of the field, as d_model and hidden_size."""
-    return any(fields.given.get(other) == value for other in _other_names(name))
+    return any(fields.given.get(other) == value for other in _other_names(name)) or repeats_own_size(
+        name, rules, fields
+    )
 
 
 def _other_names(name: str) -> set[str]:
     """Return the names that classes with two names for a field have for `name`."""
     pairs = {pair for known in config_classes().values() for pair in known.attribute_map.items() if name in pair}
     return {other for pair in pairs for other in pair} - {name}
+
+
+def _has_own_code(fields: Fields) -> bool:
+    """Return whether the config names code of the vendor's own, whose classes may read any field."""
+    auto_map = fields.outer_or_self.given.get("auto_map")
+    return isinstance(auto_map, Mapping) and any(str(name).startswith("AutoModel") for name in auto_map)
+
+
+def _engine_reads(name: str, value: Any, fields: Fields) -> bool:
+    """Return whether an engine reads a field that the class does not have, and it may change a figure."""
+    return name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+
+
+def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
+    """Return whether one of READ_BY_ENGINES has a value that an engine would assume anyway, or is switched off."""
+    if name in _HEAD_DIMS:
+        return bool(value == head_dim_of(fields))
+    if name == "layer_types":
+        return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
+    # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
+    is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
+    by_layer_types = name == "attention_chunk_size" and fields.is_of_class("layer_types")
+    longest = fields["max_position_embeddings"]
+    is_window = name in ("sliding_window", "attention_chunk_size")
+    is_long = is_window and type(value) is int and type(longest) is int and value >= longest
+    return is_off or by_layer_types or is_long
 
 
 @cache

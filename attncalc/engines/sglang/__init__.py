@@ -37,6 +37,7 @@ _TORCH_NAMES = {
 _OPTIONS = frozenset(
     {
         "pp",
+        "attn_dp",
         "block_size",
         "swa_full_tokens_ratio",
         "mamba_full_memory_ratio",
@@ -80,7 +81,7 @@ class ResolvedArgs(NamedTuple):
         page: tokens of a page.
         swa_ratio: tokens of the sliding-window pool per token of the full pool.
         states: the pool of recurrent states; None without such layers.
-        max_sequences: concurrent sequences; None without a limit.
+        max_sequences: concurrent sequences of one rank; None without a limit.
     """
 
     version: str
@@ -95,6 +96,8 @@ def _resolve(pools: ModelPools, args: EngineArgs) -> ResolvedArgs:
     version = sglang_version(args.engine_version).name
     drafting = bool(args.speculative_layers or args.speculative_tokens)
     max_sequences = args.max_running_requests or (MAX_SEQUENCES_DRAFTING if drafting else None)
+    if max_sequences is not None:
+        max_sequences = max(1, max_sequences // args.attn_dp)  # each rank of attention runs its part
     if pools.swa and args.prefix_caching is False and args.max_running_requests:
         raise AttncalcError(
             "SGLang without its radix cache sizes the sliding-window pool by --max-running-requests and the prefill "
@@ -170,6 +173,11 @@ def _notes(
         )
     if args.kv_dtype.name == "fp4":
         yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+    if args.attn_dp > 1:
+        yield (
+            "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "
+            "gpt-oss, Llama 4, MiniMax-M2 and a few more."
+        )
     if args.speculative_layers:
         yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
     if states and states.per_sequence > 1:

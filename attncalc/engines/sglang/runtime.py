@@ -8,13 +8,14 @@ Example: 24 GB of which 23.51 GiB are seen, A0 22.76, f 0.88 and W 14.39 (Qwen2.
 0.88 * 22.76 - 14.39 = 5.64 GiB, as logged.
 
 Source: profile_max_num_token and _profile_available_bytes (srt/model_executor/model_runner.py, and
-srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglang-startups.json.
+srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglang/startups.json and tests/data/startups.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
+from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
 from ..estimate import activations
@@ -22,12 +23,16 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .graphs import decode_graphs, largest_graph
 from .versions import sglang_version
 
-_BEFORE_SHARE = {
-    0: (Fraction(25, 100), Fraction(55, 100), Fraction(80, 100)),
-    3: (Fraction(130, 100), Fraction(190, 100), Fraction(250, 100)),
-}
-"""{log2 of the devices: GiB that are gone before the share, the least, expected and most}: measured on one device and
-on 8 and more. For 2 and 4 devices they are interpolated, a third of the way for each doubling."""
+_ONE_DEVICE = (Fraction(25, 100), Fraction(55, 100), Fraction(85, 100))
+"""GiB that are gone before the share, the least, expected and most: 0.31 to 0.80 in 9 logs of one device."""
+_OVER_PCIE = (Fraction(30, 100), Fraction(55, 100), Fraction(110, 100))
+"""The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
+6000)."""
+_OVER_NVLINK = (Fraction(120, 100), Fraction(190, 100), Fraction(310, 100))
+"""The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
+_OVER_XGMI = (Fraction(120, 100), Fraction(300, 100), Fraction(470, 100))
+"""The same with AMD GPUs: 4.5 in both logs of 8 x MI355X."""
+_UNKNOWN_LINK = (_OVER_PCIE[0], Fraction(120, 100), _OVER_NVLINK[2])
 _LOADING = 3 * GIB // 10
 """The most bytes that loading leaves allocated beside the weights."""
 _GRAPH = 27 * 2**20
@@ -40,7 +45,7 @@ _EXTRA_TOKENS = 4
 
 def sglang_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
-    least, expected, most = _before_share(facts.args.tp * facts.args.pp)
+    least, expected, most = (int(size * GIB) for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
     part = RuntimePart(
@@ -49,7 +54,7 @@ def sglang_runtime(facts: RuntimeFacts) -> RuntimeMemory:
         int(ceil_div(least * numerator, denominator)),
         quantity(ceil_div(before * numerator, denominator)),
         int(ceil_div(most * numerator, denominator)),
-        "SGLang's own figure of the free memory before weights, in 6 public logs",
+        "SGLang's own figure of the free memory before weights, in 22 public logs",
     )
     loading = RuntimePart(
         "loading",
@@ -75,12 +80,16 @@ def sglang_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     return RuntimeMemory((part, loading), tuple(notes), outside=outside)
 
 
-def _before_share(devices: int) -> tuple[int, int, int]:
-    """Return the bytes gone before the share: the least, the expected and the most."""
-    doublings = min(3, (devices - 1).bit_length())
-    ends = zip(_BEFORE_SHARE[0], _BEFORE_SHARE[3], strict=True)
-    least, expected, most = (int((one + (eight - one) * doublings / 3) * GIB) for one, eight in ends)
-    return least, expected, most
+def _before_share(gpu: Gpu, devices: int) -> tuple[Fraction, Fraction, Fraction]:
+    """Return the GiB gone before the share: the least, the expected and the most.
+
+    Communication takes as much on 2 devices as on 8, but more if the devices are linked.
+    """
+    if devices == 1:
+        return _ONE_DEVICE
+    if gpu.vendor == "AMD":
+        return _OVER_XGMI
+    return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]
 
 
 def _activations(facts: RuntimeFacts) -> RuntimePart:

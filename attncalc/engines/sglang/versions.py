@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import NamedTuple
 
 from ...errors import AttncalcError
@@ -35,6 +36,16 @@ class SGLangVersion(NamedTuple):
         """Whether CUDA graphs of prefills are on by default, and reserved for."""
         return self.number >= (0, 5, 10)
 
+    @property
+    def leaves_room_for_drafter(self) -> bool:
+        """Whether the default share leaves 2 GiB for a drafter: up to 0.5.9, and not in 0.5.23."""
+        return self.number < (0, 5, 10)
+
+    @property
+    def has_attn_dp_size(self) -> bool:
+        """Whether --attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
+        return self.number >= (0, 5, 23)
+
 
 def sglang_version(text: str | None) -> SGLangVersion:
     """Return that version, by default VERSION. Raises AttncalcError if it is invalid or too old."""
@@ -50,22 +61,46 @@ def sglang_version(text: str | None) -> SGLangVersion:
     return SGLangVersion((text or VERSION).removeprefix("v"), (major, minor, patch))
 
 
-def old_share(version: SGLangVersion, memory_mib: int, devices: int) -> str | None:
+def old_share(
+    version: SGLangVersion, memory_mib: int, devices: int, *, attn_dp: int = 1, drafts: bool = False
+) -> str | None:
     """Return the default share of a version before 0.5.3, as a decimal; None for later ones.
 
-    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875.
+    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875. From 0.4.9 on,
+    DP attention leaves 4 GiB more, and a drafter 2 GiB.
 
-    Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9. Drafters, DP attention and vision
-    models, which leave more, are not counted.
+    Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9.
     """
     if version.number >= _RULE_OF_MIB:
         return None
     if version.number >= _RULE_OF_GIB:
-        return share(memory_mib, _left_mib(memory_mib, devices))
+        return share(memory_mib, _left_mib(memory_mib, devices) + 4096 * (attn_dp > 1) + 2048 * drafts)
     if version.number >= (0, 4, 6) and memory_mib > _LARGEST_OLD:
         return share(memory_mib, 13 * 1024)
     column = 2 if version.number >= (0, 4, 3) else 1
     return f"0.{next((row[column] for row in _BY_DEVICES if devices < row[0]), 79)}"
+
+
+def for_vision(version: SGLangVersion, share_of_text: str, vision_params: int) -> str:
+    """Return the default share of a model with a vision tower, as a decimal with four places; as it is without one.
+
+    From 0.5.3 it is 0.95 times a factor: 1 for a tower like ViT-L, whose layers times the square of the width are
+    24 * 1024^2, and 0.1 less for each further 24 * 1024^2, within 0.8 and 1.05. A layer has about 12 times the square
+    of its width as parameters, from which that product is concluded.
+
+    For example Kimi-K2.5's MoonViT with 27 layers of 1,152: 0.95 * (1 - 0.1 * 0.424) = 0.91.
+
+    Source: adjust_mem_fraction_for_vlm (0.5.3 to 0.5.23), server_args.py of 0.4.9 (0.90), model_runner.py of 0.4.3
+    (0.95).
+    """
+    if not vision_params:
+        return share_of_text
+    if version.number < _RULE_OF_MIB:
+        factor = Fraction(90 if version.number >= _RULE_OF_GIB else 95, 100)
+    else:
+        dynamic = 1 - (Fraction(vision_params, 12 * 24 * 1024**2) - 1) / 10
+        factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
+    return f"{float(Fraction(share_of_text) * factor):.4f}"
 
 
 def _left_mib(memory_mib: int, devices: int) -> int:

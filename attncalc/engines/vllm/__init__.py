@@ -13,10 +13,10 @@ from ...quantity import symbol_like
 from ..base import EngineArgs
 from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
 from .defaults import DEFAULTS as DEFAULTS
-from .defaults import max_num_seqs
 from .groups import GroupPadding, KVCacheGroup, group_layers
 from .layer_spec import Kind, LayerSpec, layer_specs
 from .layout import VllmLayout, groups_on_stage
+from .limits import max_num_seqs
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 from .versions import VllmVersion, vllm_version
 

@@ -15,6 +15,7 @@ from ...model import Layers
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
+from .encoder import encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .versions import VllmVersion, vllm_version
 
@@ -24,15 +25,16 @@ _RUNS = "84 controlled starts on an H100"
 MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+_FLASHINFER_WORKSPACE = 394 * MIB
+"""VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py)."""
+_GRAPHS_ON_AMD = 5
+"""How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS, _ROWS = 32, 512
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
 _FEWEST_TOKENS = 2048
 """The smallest default of max_num_batched_tokens (arg_utils.py)."""
-_PIXELS = {"gemma3": 896 * 896 * 3 // 256}
-"""Values of the pixels of one token of an image, where it is not 28 x 28 x 3: Gemma 3 has 256 tokens per image."""
-_LARGEST_ENCODER = 4 * GIB
 
 
 class _Peak(NamedTuple):
@@ -52,12 +54,15 @@ class _Peak(NamedTuple):
 def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     """Return what vLLM keeps in its share of one GPU besides weights and cache."""
     version = vllm_version(facts.args.engine_version)
+    notes = _notes(facts)
+    facts = with_limits_of_profile(facts, version)
     v2_runner = _uses_v2_runner(facts, version)
     peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
+    passes = _activations(facts, version, peak), _experts_workspace(facts, version, peak)
+    items = encoder(facts, version, passes, _width(facts))
     parts = [
-        _activations(facts, version, peak),
-        _experts_workspace(facts, version, peak),
-        _encoder(facts, version, peak),
+        *passes,
+        items.part if items else None,
         _received(facts),
         _sampler_states(facts, version, v2_runner=v2_runner),
         _outside_torch(facts, version),
@@ -67,10 +72,11 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
         ("forward_bytes", "tensors of the forward pass", peak.forward),
         ("sampler_bytes", "tensors of the sampler", peak.sampler),
         ("experts_bytes", "workspace of the experts", peak.experts),
+        *(items.terms if items else ()),
     ]
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
-        _notes(facts),
+        notes,
         tuple(term for term in terms if term[2]),
     )
 
@@ -117,7 +123,16 @@ def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) ->
     """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
     forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
     known = facts.args.max_num_seqs is not None
-    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+    autotuning = GIB if version.autotunes_deltas and _has_delta_nets(facts) else 0
+    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100 + autotuning
+
+
+def _has_delta_nets(facts: RuntimeFacts) -> bool:
+    """Return whether layers run kernels that are tuned during the profile: those of gated delta nets and of KDA.
+
+    Three logs of an RTX 5090, where nothing was compiled before, have 1 to 2 GiB more than the formulas.
+    """
+    return any(layers.attention.label in ("GDN", "KDA") for _, layers in facts.whole.groups())
 
 
 def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
@@ -286,29 +301,24 @@ def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -
     if not version.keeps_experts_workspace or not peak.experts:
         return None
     low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
-    high = int(_experts(_with_tokens(facts, _llm_tokens(facts)), version))
+    most = _with_tokens(facts, _llm_tokens(facts))
+    high = int(_experts(most, version)) * 5 // 4 + _copies_for_cutlass(most)
     source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
-    return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
+    return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high, source)
 
 
-def _encoder(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
-    """Return the dummy images of the profile and what the vision encoder makes of them; None without an encoder.
+def _copies_for_cutlass(facts: RuntimeFacts) -> int:
+    """Return the bytes of the inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
 
-    They are held while the language model runs: as many tokens as a step has, each d_model wide, and the pixels, 28 x
-    28 in three colours per token with most encoders (patches of 14 x 14, merged in fours). The encoder's own peak comes
-    before, and counts only if it is larger than the language model's. It is not modelled, but no log has one above 4
-    GiB. Source: profile_run (v1/worker/gpu_model_runner.py); 0.06 to 0.2 GiB in logs of five models.
+    They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py), but
+    only with `--moe-backend cutlass`, so that they belong to the high end.
     """
-    if not facts.first or not getattr(facts.whole, "towers", ()):
-        return None
-    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
-    per_token = _PIXELS.get(facts.args.model_type or "", 28 * 28 * 3)
-    pixels = symbol("pixels", per_token, "values of the pixels of one token of an image")
-    size = quantity(_tokens(facts) * (d_model + pixels) * _width(facts))
-    larger = max(int(peak.forward), int(peak.sampler))
-    high = max(2 * int(size), _LARGEST_ENCODER - larger)
-    source = f"vLLM {version.name}, {_SOURCE}"
-    return RuntimePart("encoder", "images and their encoder's output", int(size) // 4, size, high, source)
+    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
+    if not mixtures or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
+        return 0
+    mlp = mixtures[0]
+    d_model = int(mlp.d_latent or facts.whole.main.d_model)
+    return 3 * facts.limits.tokens * int(mlp.n_experts_per_token or 1) * d_model * facts.args.dtype.bits // 8
 
 
 def _received(facts: RuntimeFacts) -> RuntimePart | None:
@@ -353,7 +363,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200 + _gaps(facts, version) // thousandth
     if not _is_measured(facts):
-        high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
+        high += 5000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -368,9 +378,10 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
 def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
     """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
 
-    The products of MLA's matrices are computed in the model's dtype or wider, so that each leaves a gap of its own
-    size or more in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not
-    the allocator's segments; a log of DeepSeek-R1 on 8 H200 has 7.2 GiB, and 2.9 while it loaded.
+    The products of MLA's matrices are computed in the model's dtype or wider, so that each could leave a gap of its own
+    size in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not the
+    segments. This is a bound and not an explanation: the only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's
+    allocator, given the same tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
     """
     if not version.absorbs_products or facts.weights_dtype not in (*_UNQUANTIZED, "fp8"):
         return 0
@@ -399,8 +410,9 @@ class _Link(NamedTuple):
 def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | None, int, int]:
     """Return what was measured with tensor parallelism, and its range below and above in thousandths of a GiB.
 
-    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), 1.38 before (H200 tp 2, A800 tp 4); over PCIe 0.03 to 0.25
-    with two GPUs (L40S, RTX 3090 and 4090), 0.7 with four (RTX PRO 6000).
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
+    four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
+    3090 and 4090), 0.7 with four (RTX PRO 6000).
     """
     tp, gpu = facts.args.tp, facts.gpu
     spread = 700 if tp <= 4 else 1500  # no more than 4 were measured
@@ -411,7 +423,7 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
     if not gpu.nvlink:
         return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
     if not version.has_symmetric_memory:
-        return _Link(1390), 700, spread
+        return _Link(740 if tp == 2 else 2100 if version.v0 and tp >= 8 else 1390), 700, spread
     measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.number < (0, 21)
     return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
 
@@ -427,6 +439,10 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton
     (three models). Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further capture counts at least 1
     MiB, the low end of the range.
+
+    With FlashInfer's attention the first capture allocates its workspace: two logs of an RTX 5090 have 0.36 and 0.39
+    GiB. On AMD GPUs graphs take far more: an MI300X took 3.9 GiB where the formula for CUDA has 0.7, a log of
+    DeepSeek-V4.1 estimates 10 GiB, and vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB on 8 MI355X.
     """
     if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
         return None
@@ -440,13 +456,32 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     per_layer = symbol("per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer")
     full_graph = (2 * MIB + layers * per_layer) // 3
     first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
-    if is_hopper:
+    if _uses_flashinfer(facts):
+        first = symbol("workspace", _FLASHINFER_WORKSPACE, "bytes of FlashInfer's workspace")
+    elif is_hopper:
         splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
-    size = quantity(first + (2 * (piecewise - 1) + full - 1) * full_graph)
+    graphs = 2 * (piecewise - 1) + full - 1
+    if is_amd := facts.gpu.vendor == "AMD":
+        graphs = graphs * symbol("hip", _GRAPHS_ON_AMD, "times a CUDA graph that a HIP graph takes")
+    size = quantity(first + graphs * full_graph)
     low = (len(sizes) + decodes - 2) * MIB + (_splits_buffer(facts) if is_hopper else 0)
+    high = int(size) * 2 if is_amd else int(size) + GIB * 6 // 10
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {_RUNS}"
-    return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, int(size) + GIB * 6 // 10, source)
+    return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
+
+
+def _uses_flashinfer(facts: RuntimeFacts) -> bool:
+    """Return whether attention runs in FlashInfer by default: on compute capability 10, and for fp8 off Hopper.
+
+    FlashAttention 2 has no fp8 cache (_get_backend_priorities in platforms/cuda.py). Gemma 4 has Triton's attention,
+    and MLA backends of its own.
+    """
+    capability = facts.gpu.compute_capability
+    if capability is None or "MLA" in facts.args.attentions or (facts.args.model_type or "").startswith("gemma4"):
+        return False
+    has_fp8_cache = facts.args.kv_dtype.name.startswith("fp8")
+    return capability[0] == 10 or (has_fp8_cache and capability >= (8, 0) and capability != _HOPPER)
 
 
 def _splits_buffer(facts: RuntimeFacts) -> int:
@@ -476,9 +511,11 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         "--max-num-batched-tokens": (facts.args.max_num_batched_tokens, facts.limits.tokens),
     }
     assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
-    notes = ["The reserve is an estimate with a range. --reserve replaces it."]
+    notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
     if not _is_measured(facts):
-        notes.append(f"vLLM's reserve was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger.")
+        notes.append(
+            f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
+        )
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
@@ -489,7 +526,7 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         notes.insert(
             0,
             f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
-            "this GPU. The reserve depends on them.",
+            "this GPU. The runtime memory depends on them.",
         )
     return tuple(notes)
 

@@ -336,6 +336,16 @@ class VllmVersion(NamedTuple):
         return v2_runner and self.number >= (0, 27)
 
     @property
+    def videos_leave_room_for_image(self) -> bool:
+        """The largest video of the profile leaves an image's tokens of the context free (qwen2_vl.py)."""
+        return self.number < (0, 11)
+
+    @property
+    def autotunes_deltas(self) -> bool:
+        """The profile tunes the kernels of gated delta nets (_warmup_prefill_kernels in gdn_linear_attn.py)."""
+        return self.number >= (0, 18)
+
+    @property
     def splits_workspaces(self) -> bool:
         """A large block that is freed during the profile may be counted once more, as a small tensor pins it.
 

@@ -26,10 +26,12 @@ class DeltaLayer(RecurrentLayer):
         self.conv = Convolution(2 * keys + values, kind.d_conv, bias=False)
         self.W_beta = nn.Linear(d_model, kind.n_heads, bias=False)
         self.dt_A = nn.Parameter(torch.zeros(decays + kind.n_heads))
-        for name, width, may_be_low_rank in (("W_decay", decays, kind.channel_decay), ("W_gate", values, True)):
-            if may_be_low_rank and kind.gate_rank is not None:
-                self.add_module(f"{name}_a", nn.Linear(d_model, kind.gate_rank, bias=False))
-                self.add_module(f"{name}_b", nn.Linear(kind.gate_rank, width, bias=False))
+        decay_rank = kind.gate_rank if kind.channel_decay else None
+        gate_rank = None if kind.full_gate else kind.gate_rank
+        for name, width, rank in (("W_decay", decays, decay_rank), ("W_gate", values, gate_rank)):
+            if rank is not None:
+                self.add_module(f"{name}_a", nn.Linear(d_model, rank, bias=False))
+                self.add_module(f"{name}_b", nn.Linear(rank, width, bias=False))
             else:
                 self.add_module(name, nn.Linear(d_model, width, bias=False))
         self.norm = Gain(kind.d_v)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...attention.global_window import GlobalWindow
+from ...attention.image_cross import ImageCross
 from ...check import Check, VerifyResult
 from ...cost.cache import kv_cache
 from ...cost.common import compute_dtype, group_name
@@ -77,6 +79,8 @@ def compare_with_transformers(
     without_positions = {stack.input for stack in model.stacks if stack.relative_position_buckets}
     modules = hf_model.attention_modules(without_positions)
     skipped = list(_not_compared(hf_model))
+    if any(isinstance(layers.attention, GlobalWindow) for stack in model.stacks for layers in stack.layers):
+        skipped.append("FLOPs of windows with global tokens are not compared: the class computes whole blocks of them.")
     results: dict[int, ForwardResult] = {}
     try:
         for tokens in _context_lengths(model, workload.context):
@@ -188,7 +192,7 @@ def _stack_checks(
 
     If the number of modules differs, only that is reported: layers and modules cannot be matched.
     """
-    groups = _layer_groups(model)
+    groups = _layer_groups(model, ran=ran)
     order = [groups[group_name(model, stack, layers)] for layers in stack.layers for _ in range(int(layers.count))]
     expected = sum(group.modules for group in order)
     yield Check(
@@ -209,15 +213,19 @@ def _stack_checks(
         calls_of.setdefault(group.name, []).append(_take_calls(remaining, group))
     for group in {group.name: group for group in order if group.modules}.values():
         yield _params_of_layer(group, calls_of[group.name])
-        if ran:
+        if ran and not isinstance(group.layers.attention, GlobalWindow):
             yield from _flops_of_layer(model, group, workload, calls_of[group.name])
 
 
-def _layer_groups(model: ModelSpec) -> dict[str, LayerGroup]:
-    """Return the layer groups of all stacks, by name."""
+def _layer_groups(model: ModelSpec, *, ran: bool) -> dict[str, LayerGroup]:
+    """Return the layer groups of all stacks, by name.
+
+    If the class `ran`, layers that text skips have no modules: those that attend to an image (Llama 3.2 Vision).
+    """
     groups: dict[str, LayerGroup] = {}
     for (stack, layers), part in zip(model.symbolic().groups(), params(model).groups, strict=True):
-        modules = len(layers.attentions) if part.attention_per_layer else 0
+        skipped = ran and isinstance(layers.attention, ImageCross)
+        modules = len(layers.attentions) if part.attention_per_layer and not skipped else 0
         groups.setdefault(part.group, LayerGroup(part.group, stack, layers, modules, part.attention_per_layer))
     return groups
 

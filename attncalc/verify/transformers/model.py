@@ -75,6 +75,9 @@ class TransformersModel:
                     f"transformers cannot build its class for model_type '{model_type}': {first_line(error)}"
                 ) from None
         self.model.eval()
+        for name, module in self.model.named_modules():
+            if name.endswith("rel_embeddings"):  # torch's FLOP counter fails if such a parameter is a module's input
+                module.requires_grad_(False)
         self.has_towers = any(re.search(r"(language|text)_model\.", name) for name, _ in self.model.named_parameters())
         self.has_experts = False
         for module in self.model.modules():

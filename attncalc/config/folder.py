@@ -1,0 +1,125 @@
+"""A folder with a model's files: on disk here, or a repository on the hub (remote.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ..errors import AttncalcError
+from ..units import truncate
+
+POINTER = b"version https://git-lfs"
+"""The first bytes of the pointer that git stores instead of a file which git-lfs has not fetched."""
+
+
+class ByteSource(Protocol):
+    """A file, local or remote, of which ranges of bytes can be read.
+
+    Attributes:
+        name: What errors call the file.
+        size: Bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed.
+    """
+
+    name: str
+    size: int | None
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
+
+
+class Folder(Protocol):
+    """The files of one model."""
+
+    @property
+    def max_headers(self) -> int | None:
+        """Return how many safetensors files may be opened; None if it does not matter."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether a file that belongs to the model and is missing is an error."""
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all files in the folder."""
+
+    def label(self, name: str = "") -> str:
+        """Return what errors call a file, or the folder itself."""
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return a file's content, at most one byte more than `limit`; None if there is no such file.
+
+        Raises AttncalcError if it cannot be read.
+        """
+
+    def open(self, name: str) -> ByteSource | None:
+        """Return a file to read parts of; None if there is no such file. Raises AttncalcError if it cannot be read."""
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Fetch the beginnings of several files that are opened next, all at the same time."""
+
+
+class LocalFile:
+    """A file on disk. See ByteSource."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise AttncalcError if there is no such file."""
+        self.path, self.name = path, truncate(path, 200)
+        try:
+            self.size: int | None = path.stat().st_size
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end). Raises AttncalcError if the file cannot be read."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+
+class LocalFolder(NamedTuple):
+    """A folder on disk.
+
+    Attributes:
+        path: Its path.
+        is_complete: False for a folder of huggingface_hub's cache, which has only the files that were needed.
+        max_headers: None: headers on disk are read quickly.
+    """
+
+    path: Path
+    is_complete: bool = True
+    max_headers: int | None = None
+
+    def names(self) -> frozenset[str]:
+        try:
+            return frozenset(path.name for path in self.path.iterdir())
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+    def label(self, name: str = "") -> str:
+        return truncate(self.path / name, 200)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        file = self.open(name)
+        return file.read(0, limit + 1) if file else None
+
+    def open(self, name: str) -> LocalFile | None:
+        """Return a file; None if there is none, or only a dead link or a pointer of git-lfs."""
+        path = self.path / name
+        if not os.path.lexists(path) or (path.is_symlink() and not path.exists()):
+            return None
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise AttncalcError(f"{truncate(path, 200)}: not a file", "check the path")
+        file = LocalFile(path)
+        return None if file.read(0, len(POINTER)) == POINTER else file
+
+    def prepare(self, names: Iterable[str]) -> None:
+        pass
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> AttncalcError:
+    reason = (getattr(error, "strerror", None) or "cannot be read").lower()
+    return AttncalcError(f"{truncate(path, 200)}: {reason}", "check the path")

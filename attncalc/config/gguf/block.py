@@ -1,0 +1,154 @@
+"""One block of a GGUF file: its tensors, of which readers take those that they know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...errors import AttncalcError
+from ...units import count, truncate
+from .header import GgufTensor
+from .keys import Keys
+
+LayerKeys = dict[str, Any]
+"""The keys of a layer, as in a model file."""
+_MATRICES = frozenset(
+    {
+        *("inp_gate", "proj", "laurel_l", "laurel_r", "altup_router", "altup_correct_coef", "altup_predict_coef"),
+        *("ffn_latent_down", "ffn_latent_up", "attn_output"),
+    }
+)
+"""Tensors that multiply every token and have no key of their own (Gemma 3n, Nemotron-H, the linear layers of Deci)."""
+_VECTORS = re.compile(
+    r"(.+\.(scale|scales|input_scale)|layer_output_scale\.weight|rope_freqs\.weight|rope_factors_(long|short)\.weight"
+    r"|attn_rot_embd\.weight|altup_correct_scale\.weight|ffn_gate_inp_shexp\.weight|ffn_(gate|up|down)(_shexp)?\.bias"
+    r"|ffn_latent_(down|up)\.bias)"
+)
+"""Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some matrices."""
+_NORM = re.compile(r".*norm.*\.(weight|bias)")
+
+
+class BlockFacts(NamedTuple):
+    """What the keys of the file say about one block.
+
+    Attributes:
+        n_heads: query heads.
+        n_kv_heads: KV heads; 0 in a block without attention.
+        window: tokens of its sliding window, or of its chunk; None for full attention.
+        chunked: whether `window` is a chunk.
+        shares_kv: whether it reads the cache of an earlier block.
+        experts_used: experts that a token is routed to.
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    window: int | None
+    chunked: bool
+    shares_kv: bool
+    experts_used: int
+
+
+class Block:
+    """The tensors of one block, from which a reader takes those that it knows.
+
+    Attributes:
+        number: The block's number.
+        keys: The keys of the file.
+        d_model: Width of the model.
+        facts: What the keys say about the block.
+    """
+
+    def __init__(
+        self, number: int, tensors: Mapping[str, GgufTensor], keys: Keys, d_model: int, facts: BlockFacts
+    ) -> None:
+        self.number, self.keys, self.d_model, self.facts = number, keys, d_model, facts
+        self._left = dict(tensors)
+        self.norms = self.norm_biases = 0
+
+    def has(self, *names: str) -> bool:
+        """Return whether the block has one of these tensors, and no reader took it yet."""
+        return any(name in self._left for name in names)
+
+    def take(self, name: str, *dimensions: int | None) -> tuple[int, ...]:
+        """Return the shape of a tensor, which is counted then.
+
+        Args:
+            name: Its name without 'blk.N.'.
+            dimensions: What its dimensions must be; None for any. Dimensions of 1 at the end may be left out.
+
+        Raises AttncalcError if it is missing or has another shape.
+        """
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            raise self.error(f"has no tensor {name}")
+        shape = tensor.shape
+        while len(shape) > len(dimensions) and shape[-1] == 1:
+            shape = shape[:-1]
+        shape += (1,) * (len(dimensions) - len(shape))
+        fits = len(shape) == len(dimensions) and all(
+            expected in (None, size) for size, expected in zip(shape, dimensions, strict=True)
+        )
+        if not fits:
+            expected = " x ".join("any" if size is None else count(size) for size in dimensions)
+            raise self.error(f"has {name} of {' x '.join(map(count, tensor.shape))}, and not of {expected}")
+        return shape
+
+    def elements(self, name: str) -> int:
+        """Return the elements of a tensor, which is counted then; 0 if the block does not have it."""
+        tensor = self._left.pop(name, None)
+        return tensor.elements if tensor else 0
+
+    def error(self, problem: str) -> AttncalcError:
+        """Return an error about the block."""
+        return self.keys.error(f"block {count(self.number)} {problem}")
+
+    def divide(self, width: int, heads: int, what: str) -> int:
+        """Return the width of a head. Raises AttncalcError if the heads do not divide the width."""
+        if heads < 1 or width % heads:
+            raise self.error(f"has {what} of width {count(width)}, which {count(heads)} heads do not divide")
+        return width // heads
+
+    def check_key(self, key: str, width: int) -> None:
+        """Raise AttncalcError if the file has that key with another number."""
+        value = self.keys.number(key)
+        if value not in (None, width):
+            raise self.error(f"has tensors for {key} {count(width)}, but the key says {count(value or 0)}")
+
+    def take_norms(self) -> int:
+        """Take all norms of the model's width that are left; return the elements of norms of another width."""
+        others = 0
+        for name in [name for name in self._left if _NORM.fullmatch(name)]:
+            tensor = self._left.pop(name)
+            if tensor.elements != self.d_model:
+                others += tensor.elements
+            elif name.endswith(".bias"):
+                self.norm_biases += 1
+            else:
+                self.norms += 1
+        return others
+
+    def extra(self) -> dict[str, dict[str, list[int]]]:
+        """Return the keys of all tensors that are left. Raises AttncalcError for one that is not known."""
+        extra: dict[str, dict[str, list[int]]] = {}
+        for name, tensor in self._left.items():
+            if name.removesuffix(".weight") in _MATRICES and len(tensor.shape) == 2:
+                extra.setdefault("extra_matrices", {})[_as_name(name)] = list(tensor.shape)
+            elif _VECTORS.fullmatch(name):
+                extra.setdefault("extra_vectors_per_layer", {})[_as_name(name)] = [tensor.elements]
+            else:
+                raise self.error(
+                    f"has the tensor {truncate(name, 80)}, which is not known for {self.keys.architecture}"
+                )
+        self._left.clear()
+        return extra
+
+
+def _as_name(name: str) -> str:
+    """Return a tensor's name as a key of a model file: 'laurel_l'."""
+    return re.sub(r"[^a-z0-9_]", "_", name.removesuffix(".weight").lower())
+
+
+def without_defaults(keys: LayerKeys) -> LayerKeys:
+    """Return the keys without those that equal their default: null, false, 0 or an empty list."""
+    return {key: value for key, value in keys.items() if value not in (None, False, [], 0)}

@@ -1,0 +1,104 @@
+"""The keys of a GGUF file that describe its model: 'llama.block_count' under its architecture's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import AttncalcError
+from ...units import count, truncate
+from .header import ArrayLength, GgufHeader
+
+LARGEST = 2**40
+"""The largest value that a key of the model may have."""
+_TIP = "convert the model again with a newer convert_hf_to_gguf.py"
+
+
+class Keys:
+    """The keys of one architecture, with checked types.
+
+    Attributes:
+        file: What errors call the file.
+        architecture: The name of the architecture.
+    """
+
+    def __init__(self, header: GgufHeader) -> None:
+        """Raise AttncalcError if the file does not name its architecture."""
+        self.file, self._metadata = header.file, header.metadata
+        name = header.metadata.get("general.architecture")
+        if not isinstance(name, str) or not name:
+            raise AttncalcError(
+                f"{self.file}: general.architecture is missing", "name the first file of the model, or fetch it again"
+            )
+        self.architecture = name
+
+    def error(self, problem: str) -> AttncalcError:
+        """Return an error about the file."""
+        return AttncalcError(f"{self.file}: {problem}", _TIP)
+
+    def _raw(self, key: str) -> Any:
+        return self._metadata.get(f"{self.architecture}.{key}")
+
+    def _name(self, key: str) -> str:
+        return truncate(f"{self.architecture}.{key}", 80)
+
+    def text(self, key: str) -> str:
+        """Return a text that belongs to no architecture, as 'general.name'; '' without one."""
+        value = self._metadata.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str, default: int | None = None) -> int | None:
+        """Return a whole number; the default if the key is missing. Raises AttncalcError for another value."""
+        value = self._raw(key)
+        return default if value is None else self._checked(key, value)
+
+    def required(self, key: str) -> int:
+        """Return a whole number. Raises AttncalcError if it is missing."""
+        value = self.number(key)
+        if value is None:
+            raise self.error(f"the key {self._name(key)} is missing")
+        return value
+
+    def flag(self, key: str) -> bool | None:
+        """Return whether a key is true; None without it."""
+        value = self._raw(key)
+        return None if value is None else bool(value)
+
+    def per_layer(self, key: str, layers: int) -> list[int] | None:
+        """Return one number per layer, from a list or from one number for all; None without the key.
+
+        Raises AttncalcError if a list has another length.
+        """
+        value = self._raw(key)
+        if value is None:
+            return None
+        if isinstance(value, (list, ArrayLength)):
+            return self._listed(key, value, layers)
+        return [self._checked(key, value)] * layers
+
+    def flags_per_layer(self, key: str, layers: int) -> list[bool] | None:
+        """Return one flag per layer, from a list; None if the key is missing or a number."""
+        value = self._raw(key)
+        if not isinstance(value, (list, ArrayLength)):
+            return None
+        return [bool(item) for item in self._listed(key, value, layers)]
+
+    def _listed(self, key: str, value: Sequence[Any] | ArrayLength, layers: int) -> list[int]:
+        if isinstance(value, ArrayLength) or len(value) < layers:
+            length = value.length if isinstance(value, ArrayLength) else len(value)
+            raise self.error(f"the key {self._name(key)} has {count(length)} values for {count(layers)} layers")
+        return [self._checked(key, item) for item in value[:layers]]
+
+    def _checked(self, key: str, value: Any) -> int:
+        if isinstance(value, bool):
+            return int(value)
+        if not isinstance(value, int) or not 0 <= value <= LARGEST:
+            raise self.error(f"the key {self._name(key)} is {truncate(value)}, and not a number from 0 on")
+        return value
+
+    def vocabulary(self) -> int | None:
+        """Return the number of its tokens: of the tokenizer, or the key vocab_size; None if the file has neither."""
+        tokens = self._metadata.get("tokenizer.ggml.tokens")
+        if isinstance(tokens, ArrayLength):
+            return tokens.length
+        return len(tokens) if isinstance(tokens, list) and tokens else self.number("vocab_size")

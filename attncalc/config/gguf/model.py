@@ -1,0 +1,292 @@
+"""The headers of a model's GGUF files become a model file: the keys of every layer, and the tensors outside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
+from ...errors import AttncalcError
+from ...units import BYTES, count, human, truncate
+from ..document import Document
+from ..huggingface.layers import Layer, shortest_pattern
+from ..keys import MAX_LAYERS
+from .architectures import ARCHITECTURES, Architecture, Windows, unsupported_reason
+from .block import Block, BlockFacts
+from .header import GgufHeader, GgufTensor
+from .keys import Keys
+from .layers import read_block
+
+_BLOCK = re.compile(r"blk\.(\d{1,6})\.(.+)")
+_TYPES = {
+    "adapter": "a LoRA adapter, which goes with a model: name the model's own file",
+    "imatrix": "statistics for quantization, and no model",
+}
+"""What general.type says of files that are no models."""
+_OUTSIDE = {
+    "per_layer_token_embd.weight": "layers_embedding",
+    "per_layer_proj_norm.weight": "layers_norm",
+    "rope_freqs.weight": "rope_freqs",
+    "rope_factors_long.weight": "rope_factors_long",
+    "rope_factors_short.weight": "rope_factors_short",
+}
+"""Tensors outside the blocks that multiply nothing, and their keys."""
+_OUTSIDE_MATRICES = {
+    "per_layer_model_proj.weight": "layers_projection",
+    "altup_proj.weight": "altup_in",
+    "altup_unembd_proj.weight": "altup_out",
+}
+"""Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and Gemma 4)."""
+_HEADS = re.compile(r"(cls|cls\.output|cls\.norm|dense_2|dense_3|output)\.(weight|bias)|output\.(scale|input_scale)")
+"""Tensors of heads that are counted without being named."""
+
+
+def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, CheckpointWeights]:
+    """Return the model file that the headers of a model's files describe, and the weights in the files.
+
+    Raises AttncalcError if the architecture is not supported, a key is missing, or keys and tensors contradict.
+    """
+    keys = Keys(headers[0])
+    tensors = _all_tensors(headers, keys)
+    weights = stored_weights(headers)
+    architecture = _architecture(keys, weights)
+    return Document(keys.file, _Reader(keys, architecture, tensors).data(name), {}), weights
+
+
+def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTensor]:
+    """Return {name: tensor} of all files. Raises AttncalcError if a file is missing or does not belong to the model."""
+    tensors: dict[str, GgufTensor] = {}
+    for i, header in enumerate(headers):
+        for tensor in header.tensors:
+            if tensor.name in tensors:
+                raise keys.error(f"the tensor {truncate(tensor.name, 80)} is in {truncate(header.file, 80)} too")
+            tensors[tensor.name] = tensor._replace(file=i)
+    files, total = (headers[0].metadata.get(f"split.{key}") for key in ("count", "tensors.count"))
+    if isinstance(files, int) and files > 1 and files != len(headers):
+        raise AttncalcError(
+            f"{keys.file}: one of {count(files)} files, whose names do not end in -00001-of-{files:05}.gguf",
+            "keep the names that the files were released with",
+        )
+    if len(headers) > 1 and isinstance(total, int) and total != len(tensors):
+        raise keys.error(f"the files have {count(len(tensors))} tensors, and not {count(total)}")
+    return tensors
+
+
+def stored_weights(headers: Sequence[GgufHeader]) -> CheckpointWeights:
+    """Return the weights in the files: bytes and elements of each type, and where each tensor is."""
+    elements: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    stored = []
+    for i, header in enumerate(headers):
+        for tensor in header.tensors:
+            name = tensor.type.name
+            elements[name] = elements.get(name, 0) + tensor.elements
+            sizes[name] = sizes.get(name, 0) + tensor.size
+            row = tensor.shape[0] if tensor.shape else 1
+            stored.append(StoredTensor(tensor.name, name, row, tensor.size, i, header.data_start + tensor.offset))
+    by_dtype = sorted(
+        (StoredDtype(name, n, sizes[name]) for name, n in elements.items()), key=lambda d: (-d.size, d.name)
+    )
+    return CheckpointWeights(
+        len(headers), len(stored), tuple(by_dtype), sum(sizes.values()), kind="GGUF", contents=tuple(stored)
+    )
+
+
+def _architecture(keys: Keys, weights: CheckpointWeights) -> Architecture:
+    kind = keys.text("general.type")
+    if kind in _TYPES:
+        raise AttncalcError(f"{keys.file}: {_TYPES[kind]}", "give a language model's .gguf file")
+    name = keys.architecture
+    if name not in ARCHITECTURES:
+        size = f"its tensors have {human(weights.size, BYTES)}"
+        raise AttncalcError(
+            f"{keys.file}: the architecture {truncate(name)} {unsupported_reason(name)} ({size})",
+            "use the model's config.json, or write a model file: 'attncalc presets show llama2-70b' prints one",
+        )
+    return ARCHITECTURES[name]
+
+
+class _Reader:
+    """Reads the model of one set of files."""
+
+    def __init__(self, keys: Keys, architecture: Architecture, tensors: Mapping[str, GgufTensor]) -> None:
+        self.keys, self.architecture = keys, architecture
+        self.all_layers = keys.required("block_count")
+        if not 1 <= self.all_layers <= MAX_LAYERS:
+            raise keys.error(f"has {count(self.all_layers)} layers, and not 1 to {count(MAX_LAYERS)}")
+        nextn = keys.number("nextn_predict_layers", 0) or 0
+        if nextn >= self.all_layers:
+            raise keys.error("has layers for multi-token prediction only: name the file of the model itself")
+        self.layers = self.all_layers - nextn
+        self.d_model = keys.required("embedding_length")
+        self.left: dict[str, GgufTensor] = {}
+        self.blocks: dict[int, dict[str, GgufTensor]] = {}
+        for name, tensor in tensors.items():
+            match = _BLOCK.fullmatch(name)
+            if match and name not in _OUTSIDE_MATRICES:
+                self.blocks.setdefault(int(match[1]), {})[match[2]] = tensor
+            else:
+                self.left[name] = tensor
+        self.notes: list[str] = []
+
+    def data(self, name: str) -> dict[str, Any]:
+        """Return the keys of the model file. Raises AttncalcError if the file contradicts itself."""
+        layers, norms, norm_biases = self._layers()
+        outer = self._outer()
+        final, first = "output_norm", "token_embd_norm"
+        if self.keys.architecture.startswith("lfm2"):  # a wrong name that files of LFM2 keep
+            final, first = first, final
+        has = {norm: f"{norm}.weight" in self.left for norm in (final, first)}
+        counted = norms + sum(has.values())
+        norm_biases += sum(f"{norm}.bias" in self.left for norm in has)
+        layer_norm = counted > 0 and norm_biases == counted
+        extra = outer["extra_params"]
+        for norm in has:
+            tensor, bias = self.left.pop(f"{norm}.weight", None), self.left.pop(f"{norm}.bias", None)
+            if tensor and tensor.elements != self.d_model:
+                raise self.keys.error(f"{norm}.weight has {count(tensor.elements)} elements")
+            if bias and not layer_norm:
+                extra[f"{norm}_bias"] = [bias.elements]
+        if norm_biases and not layer_norm:
+            in_layers = norm_biases - sum(f"{norm}_bias" in extra for norm in has)
+            if in_layers:
+                extra["norm_biases"] = [in_layers * self.d_model]
+        self._other_tensors(extra)
+        data = {
+            "title": truncate(self.keys.text("general.name"), 100) or name,
+            "sources": [f"its GGUF file, read as llama.cpp's {self.keys.architecture}"],
+            "notes": self.notes,
+            "dtype": "fp16",
+            "d_model": self.d_model,
+            "norm": "layernorm" if layer_norm else "rmsnorm",
+            **({} if has[final] else {"final_norm": False}),
+            **({"embedding_norm": True} if has[first] else {}),
+            **outer,
+            **shortest_pattern(layers),
+            "n_layers": len(layers),
+        }
+        return {key: value for key, value in data.items() if value not in (None, [], {})}
+
+    # Layers
+
+    def _layers(self) -> tuple[list[Layer], int, int]:
+        """Return the layers, the number of their norms, and how many of the norms have a bias."""
+        layers: list[Layer] = []
+        norms = norm_biases = 0
+        for i, facts in enumerate(self._facts()):
+            block = Block(i, self.blocks.pop(i, {}), self.keys, self.d_model, facts)
+            layers += read_block(block)
+            norms += block.norms
+            norm_biases += block.norm_biases
+        return layers, norms, norm_biases
+
+    def _facts(self) -> list[BlockFacts]:
+        n, keys = self.all_layers, self.keys
+        heads = keys.per_layer("attention.head_count", n) or [0] * n
+        kv_heads = keys.per_layer("attention.head_count_kv", n) or heads
+        used = keys.per_layer("expert_used_count", n) or [0] * n
+        window, slides = self._windows()
+        own = self.architecture.own_kv_layers
+        shared = keys.number("attention.shared_kv_layers")
+        if shared is not None:
+            own = self.layers - shared
+        chunked = bool(self.architecture.windows and self.architecture.windows.chunked)
+        return [
+            BlockFacts(
+                n_heads=heads[i],
+                n_kv_heads=kv_heads[i],
+                window=window if slides[i] else None,
+                chunked=chunked,
+                shares_kv=own is not None and i >= own,
+                experts_used=used[i],
+            )
+            for i in range(self.layers)
+        ]
+
+    def _windows(self) -> tuple[int | None, list[bool]]:
+        """Return the tokens of the windows, and which layers have one."""
+        none = None, [False] * self.layers
+        windows, keys = self.architecture.windows, self.keys
+        size = keys.number("attention.sliding_window")
+        if windows is None or (windows.layers is not None and self.layers != windows.layers):
+            if size:
+                self.notes.append(
+                    f"The file has sliding windows of {count(size)} tokens. llama.cpp stores the whole context for "
+                    f"{keys.architecture}."
+                )
+            return none
+        if size == 0 or (size is None and windows.default is None):
+            return none
+        tokens = windows.default if windows.fixed or size is None else size
+        flags = keys.flags_per_layer("attention.sliding_window_pattern", self.layers)
+        if flags is None:
+            flags = self._periodic(windows)
+        return tokens, flags
+
+    def _periodic(self, windows: Windows) -> list[bool]:
+        period = windows.period
+        if period != 0:
+            period = self.keys.number("attention.sliding_window_pattern", period)
+        if period is None:
+            raise self.keys.error(f"the key {self.keys.architecture}.attention.sliding_window_pattern is missing")
+        full = 0 if windows.dense_first else period - 1
+        return [period == 0 or i % period != full for i in range(self.layers)]
+
+    # Tensors outside the layers
+
+    def _outer(self) -> dict[str, Any]:
+        """Return the keys of embedding, head, positions and other tensors outside the blocks."""
+        data: dict[str, Any] = {"max_context": self.keys.number("context_length") or None}
+        embedding = self.left.pop("token_embd.weight", None)
+        if embedding is None or len(embedding.shape) != 2:
+            raise self.keys.error("has no matrix token_embd.weight")
+        width, vocabulary = embedding.shape
+        named = self.keys.vocabulary()
+        if named not in (None, vocabulary):
+            raise self.keys.error(
+                f"token_embd.weight has {count(vocabulary)} rows, and the vocabulary {count(named or 0)} tokens"
+            )
+        data["vocab_size"] = vocabulary
+        if width != self.d_model:
+            data["d_embedding"] = width
+        if types := self.left.pop("token_types.weight", None):
+            data["token_types"] = types.elements // width
+        if positions := self.left.pop("position_embd.weight", None):
+            data["learned_positions"] = positions.elements // self.d_model
+        causal = self.keys.flag("attention.causal")
+        if self.architecture.encoder or causal is False:
+            data["mask"], data["head"] = "bidirectional", "none"
+        else:
+            data |= self._lm_head(width, vocabulary)
+        extra: dict[str, list[int]] = {}
+        matrices: dict[str, list[int]] = {}
+        for tensor_name, key in _OUTSIDE_MATRICES.items():
+            if tensor := self.left.pop(tensor_name, None):
+                matrices[key] = [tensor.shape[0], tensor.elements // tensor.shape[0]]
+        return {**data, "outside_matrices": matrices, "extra_params": extra}
+
+    def _lm_head(self, width: int, vocabulary: int) -> dict[str, Any]:
+        head = self.left.pop("output.weight", None)
+        if head is not None and head.shape != (width, vocabulary):
+            raise self.keys.error(f"output.weight is {' x '.join(map(count, head.shape))}")
+        bias = self.left.pop("output.bias", None)
+        return {"tied_embeddings": head is None, "head_bias": bool(bias)}
+
+    def _other_tensors(self, extra: dict[str, list[int]]) -> None:
+        """Count the tensors that are left. Raises AttncalcError for one that is not known."""
+        for name, tensor in self.left.items():
+            if name not in _OUTSIDE and not _HEADS.fullmatch(name):
+                raise self.keys.error(f"the tensor {truncate(name, 80)} is not known for {self.keys.architecture}")
+            key = _OUTSIDE.get(name, re.sub(r"[^a-z0-9_]", "_", name.removesuffix(".weight")))
+            extra[key] = [tensor.elements]
+        for i, tensors in self.blocks.items():
+            if not self.layers <= i < self.all_layers:
+                raise self.keys.error(f"has a block {count(i)}, but {count(self.all_layers)} layers")
+            extra[f"nextn_{i}"] = [sum(tensor.elements for tensor in tensors.values())]
+        if self.blocks:
+            number = len(self.blocks)
+            self.notes.append(
+                f"Multi-token prediction has {count(number)} layer{'s'[: number != 1]}, which llama.cpp loads only for "
+                "speculation. Their parameters are counted, their cache is not."
+            )

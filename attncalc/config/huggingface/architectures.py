@@ -1,0 +1,42 @@
+"""The model_type of a class that a config names in `architectures`, for a config without a model_type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_TASK = re.compile(
+    r"(For[A-Z]\w*|(With)?LMHead|ModelWithLMHead|DoubleHeads|MT|Encoder|(?<!Encoder)Decoder|_Reasoning_V3)?(Model)?$"
+)
+"""The end of a class's name: 'ForCausalLM' in 'LlamaForCausalLM'."""
+
+_OTHER_NAMES = {
+    "decilm": "nemotron-nas",
+    "eagle3llama": "llama",
+    "eaglellama": "llama",
+    "hunyuandensev1": "hunyuan_v1_dense",
+    "hunyuanmoev1": "hunyuan_v1_moe",
+    "inkling": "inkling_mm_model",
+    "minimaxm3sparse": "minimax_m3_vl",
+    "nemotron35transcribe": "nemo_speechlm",
+    "speech2text": "speech_to_text",
+    "step3p7text": "step3p5",
+}
+"""Classes that are not named as their model_type, without the task."""
+
+
+def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
+    """Return the model_type in `known` that a class of transformers, or of a vendor's own, belongs to, or None.
+
+    A class is named as its model_type: 'Qwen2MoeForCausalLM' belongs to 'qwen2_moe', 'MiniCPM3ForCausalLM' to
+    'minicpm3', and 'Gemma3ForCausalLM' to 'gemma3_text', because 'gemma3' is the model with images.
+    """
+    stem = _letters(_TASK.sub("", class_name))
+    stems = [stem + "text", stem] if class_name.endswith("ForCausalLM") else [stem]
+    by_letters = {_letters(name): name for name in sorted(known, reverse=True)}
+    found = next((by_letters[letters] for letters in stems if stem and letters in by_letters), None)
+    return found or _OTHER_NAMES.get(stem)
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -1,0 +1,141 @@
+"""The sizes of a model, and the names that classes have for them.
+
+A config that has `dim` for a class that reads `hidden_size` must not be answered with the class's default in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import AttncalcError
+from ...units import truncate
+from .fields import Fields
+from .formulas import names_in
+
+_TEXT = Path(__file__).with_name("size_names.txt").read_text(encoding="utf-8")
+NAMES = tuple(frozenset(line.split()) for line in _TEXT.splitlines() if not line.startswith("#"))
+"""The names of each size."""
+
+_REQUIRED = ("d_model", "n_layers", "n_heads")
+"""The keys of a model file whose fields a config must not omit all at once."""
+
+
+def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: bool) -> None:
+    """Raise AttncalcError if the model's sizes would be the class's defaults although the config has other sizes.
+
+    Args:
+        name: The model_type, for the message.
+        rules: The family's rules.
+        fields: The fields of the language model.
+        whole: Whether they are those of the whole config.json. A text_config may rely on its class's defaults:
+            LLaVA-1.5 gives no size of its language model, which is LLaMA 7B.
+    """
+    sizes = [other for other in fields.given if is_name_of_size(other) and _is_size(fields.given[other])]
+    others = [other for other in sizes if not _is_read(other, rules, fields)]
+    required = [names for key in _REQUIRED if (names := _own_names(rules, key, fields))]
+    if whole and not any(name in fields.given for names in required for name in names):
+        inner = [field for field, value in fields.given.items() if isinstance(value, Mapping) and _has_sizes(value)]
+        raise AttncalcError(
+            f"{_and([names[0] for names in required])} are missing{_found(others, inner)}",
+            f"a config.json of model_type {truncate(name)} has these fields; give the model's own file",
+        )
+    for other in others:
+        own = _own_name_of(other, rules, fields)
+        if own and own not in fields.given and fields.given[other] not in (fields[own], _derived(own, fields)):
+            raise AttncalcError(
+                f"{own} is missing, and {truncate(other)} {fields.given[other]} is not a field of {truncate(name)}",
+                f"rename {truncate(other)} to {own} if that is what it means",
+            )
+
+
+def _found(others: list[str], inner: list[str]) -> str:
+    """Return what a config without sizes has instead: sizes of other names, or the fields that contain them."""
+    listed = [truncate(other) for other in (others or inner)[:8]]
+    return f"; the config has {_and(listed)} instead" if listed else ""
+
+
+def _has_sizes(config: Mapping[str, Any]) -> bool:
+    return sum(is_name_of_size(str(name)) and _is_size(value) for name, value in config.items()) > 1
+
+
+def omitted_sizes(fields: Fields) -> list[str]:
+    """Return the sizes that formulas have used, that the config omits, and for which the class has a number."""
+    omitted = sorted(fields.looked_up - fields.given.keys())
+    return [name for name in omitted if is_name_of_size(name) and _is_size(fields[name])]
+
+
+def repeats_own_size(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
+    """Return whether a field repeats the value of the class's own size, as d_model 64 beside hidden_size 64."""
+    own = _own_name_of(name, rules, fields)
+    return own is not None and fields[own] == fields.given[name]
+
+
+def head_dim_of(fields: Fields) -> Any:
+    """Return the width of a head that a config gives, or that follows from its hidden size; None if neither."""
+    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    if fields.is_of_class("head_dim") and fields["head_dim"] is not None:
+        return fields["head_dim"]
+    return hidden // heads if _is_size(hidden) and _is_size(heads) else None
+
+
+def _derived(name: str, fields: Fields) -> Any:
+    """Return the size that classes derive from others if a config omits it, or None."""
+    derived = {
+        "head_dim": head_dim_of(fields),
+        "num_key_value_heads": fields["num_attention_heads"],
+        "n_inner": 4 * fields["hidden_size"] if _is_size(fields["hidden_size"]) else None,
+    }
+    return derived.get(name)
+
+
+def is_name_of_size(name: str) -> bool:
+    """Return whether some class has a size of that name."""
+    return _line(name) is not None
+
+
+def _is_read(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
+    return fields.is_of_class(name) or name in map(fields.own_name, names_in(rules))
+
+
+def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | None:
+    """Return the class's own name of the size that `name` is another name of, or None if it has no such size.
+
+    A name that the config gives goes before one that it omits.
+    """
+    names = {fields.own_name(other) for other in _line(name) or ()} - {name}
+    if fields.is_known_class:
+        own = sorted(filter(fields.is_of_class, names))
+    else:
+        own = sorted(names & set(map(fields.own_name, names_in(_without_unused_kinds(rules)))))
+    given = [n for n in own if n in fields.given]
+    equal = [n for n in given if fields.given[n] == fields.given.get(name)]
+    return next(iter([*equal, *given, *own]), None)
+
+
+def _without_unused_kinds(rules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rules without kinds that a family only inherits: those of experts, for a family without any."""
+    return {key: rule for key, rule in rules.items() if key != "kinds" or "kind" in rules}
+
+
+def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
+    """Return the fields that give a key of the model file, in any kind of layer."""
+    kinds = (rules.get("kinds") or {}).values()
+    names = {fields.own_name(n) for table in (rules, *kinds) for n in names_in((table or {}).get(key))}
+    return sorted(filter(is_name_of_size, names)) or sorted(names)
+
+
+@cache
+def _line(name: str) -> frozenset[str] | None:
+    return next((names for names in NAMES if name in names), None)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _and(words: list[str]) -> str:
+    """Return 'a', 'a and b' or 'a, b and c'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,251 @@
+"""A repository on the hub as a folder, over HTTPS: its small files, and parts of its large ones."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from ..errors import AttncalcError
+from ..units import truncate
+from .download import MAX_BYTES, Answer, DownloadError, Downloads, Request
+from .hub import HUB, MAIN, Repository, token
+from .parse_json import parse_object
+
+MAX_HEADERS = 64
+"""Files whose headers are read. A model in more files is known by the total of its index: one request for all."""
+MAX_NAMES = 100_000
+"""Files that a repository may have; a hub allows fewer."""
+
+_HEAD_BYTES = 1 << 17
+"""Bytes that are read of a safetensors file at first: nearly all headers are shorter."""
+_GGUF_HEAD_BYTES = 1 << 20
+_OR_PATH = "or give the path to its config.json"
+
+
+class RemoteFile:
+    """A file on the hub. See ByteSource.
+
+    Attributes:
+        name: What errors call the file.
+        size: Bytes of the whole file; None if the server does not tell.
+    """
+
+    def __init__(self, folder: RemoteFolder, file: str, first: Answer) -> None:
+        self.name = folder.label(file)
+        self._folder, self._file = folder, file
+        self._head = first.content
+        self.size = _total(first)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
+        end = end if self.size is None else min(end, self.size)
+        known = len(self._head)
+        if end <= known or start >= end:
+            return self._head[start:end]
+        if start > known:
+            return self._part(start, end)
+        if end > MAX_BYTES:
+            raise AttncalcError(
+                f"{self.name}: needs more than {MAX_BYTES >> 20} MiB", "fetch the file, and name its path"
+            )
+        self._head += self._part(known, end)
+        return self._head[start:end]
+
+    def _part(self, start: int, end: int) -> bytes:
+        answer = self._folder.request_part(self._file, start, end)
+        content = answer.content if answer.status == 206 else answer.content[start:end]
+        if self.size is not None and len(content) < end - start:
+            raise AttncalcError(f"{self.name}: the answer ended early", "try again later")
+        return content
+
+
+class RemoteFolder:
+    """The files of a repository at one commit. See Folder.
+
+    Attributes:
+        max_headers: How many safetensors files may be opened.
+        is_complete: True: the hub has all files of a model.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        """List the files. Raises AttncalcError as `folder_of` in hub.py does."""
+        self.max_headers: int | None = MAX_HEADERS
+        self.is_complete = True
+        self._repository = repository
+        self._endpoint, self._secret = _endpoint_and_secret(repository)
+        try:
+            self._downloads = Downloads()
+        except DownloadError as error:
+            raise self._error(error.problem, error.tip) from None
+        self._opened: dict[str, RemoteFile] = {}
+        self._revision, self._names = self._list_files()
+
+    def names(self) -> frozenset[str]:
+        return self._names
+
+    def label(self, name: str = "") -> str:
+        return truncate(f"{self._repository.name}/{name}".rstrip("/"), 200)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        if name not in self._names:
+            return None
+        return self._checked(self._get(self._request(self._address(name), limit)), name).content
+
+    def open(self, name: str) -> RemoteFile | None:
+        if name not in self._names:
+            return None
+        if name not in self._opened:
+            self.prepare([name])
+        return self._opened[name]
+
+    def prepare(self, names: Iterable[str]) -> None:
+        files = [name for name in names if name in self._names and name not in self._opened]
+        requests = [self._request(self._address(name), _head_bytes(name), first=0) for name in files]
+        try:
+            answers = self._downloads.get_all(requests)
+        except DownloadError as error:
+            raise self._error(error.problem, error.tip) from None
+        for name, answer in zip(files, answers, strict=True):
+            self._opened[name] = RemoteFile(self, name, self._checked(answer, name, first=0))
+
+    def request_part(self, name: str, start: int, end: int) -> Answer:
+        """Return the answer with the bytes [start, end), or with all bytes up to `end` if the server ignores ranges.
+
+        Raises AttncalcError if it is neither.
+        """
+        request = self._request(self._address(name), end - start, first=start)
+        answer = self._checked(self._get(request), name, first=start)
+        if answer.status == 206:
+            return answer
+        if end > MAX_BYTES // 4:
+            raise self._error("the server does not send parts of files", f"fetch the file, {_OR_PATH}")
+        return self._checked(self._get(self._request(self._address(name), end, first=0)), name, first=0)
+
+    def _list_files(self) -> tuple[str, frozenset[str]]:
+        """Return the commit, and the names of all files."""
+        revision = self._repository.revision
+        path = f"/api/models/{self._repository.name}/revision/{quote(revision, safe='')}"
+        answer = self._checked(self._get(self._request(path, MAX_BYTES // 4)), "")
+        data = parse_object(answer.content, self.label(), self._not_a_hub().tip)
+        siblings, commit = data.get("siblings"), data.get("sha")
+        if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
+            raise self._not_a_hub()
+        names = (entry.get("rfilename") for entry in siblings if isinstance(entry, Mapping))
+        is_commit = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit)
+        known = frozenset(
+            name for name in names if isinstance(name, str) and 0 < len(name) <= 500 and name.isprintable()
+        )
+        return str(commit) if is_commit else revision, known
+
+    def _address(self, name: str) -> str:
+        return f"/{self._repository.name}/resolve/{quote(self._revision, safe='')}/{quote(name)}"
+
+    def _request(self, path: str, limit: int, first: int | None = None) -> Request:
+        return Request(self._endpoint + path, {}, self._secret, limit, first)
+
+    def _get(self, request: Request) -> Answer:
+        try:
+            return self._downloads.get(request)
+        except DownloadError as error:
+            raise self._error(error.problem, error.tip) from None
+
+    def _checked(self, answer: Answer, name: str, first: int | None = None) -> Answer:
+        """Return the answer if it has the file, or the part of it that starts at `first`, or the listing for ''.
+
+        Raises AttncalcError for any other status, and for another part.
+        """
+        if answer.status == 200 or (answer.status == 206 and first is not None and _range_start(answer) == first):
+            return answer
+        if answer.status == 416:  # nothing is at that place: the file is empty, or ends before
+            return answer._replace(status=206, content=b"")
+        raise self._status_error(answer, name)
+
+    def _status_error(self, answer: Answer, name: str) -> AttncalcError:
+        """Return the error for a failure. The codes are those of huggingface_hub's `hf_raise_for_status`."""
+        status, hub = answer.status, truncate(self._endpoint, 80)
+        code, message = answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
+        page = f"{hub}/{self._repository.name}"
+        terms = f"accept its terms on {page}, and set HF_TOKEN to a token of that account"
+        is_token_refused = status == 401 and (message.startswith("Invalid") or bool(self._secret))
+        cases = (
+            (code == "GatedRepo", "a gated model: its terms are not accepted, or HF_TOKEN is not set", terms),
+            (code == "RevisionNotFound", "the model has no such revision", f"{page}/tree/{MAIN} lists them"),
+            (code == "EntryNotFound", f"the repository has no {truncate(name, 80)}", "check the name of the file"),
+            (
+                code != "RepoNotFound" and is_token_refused,
+                f"{hub} does not accept this token",
+                "renew HF_TOKEN, or 'hf auth login'",
+            ),
+            (
+                code == "RepoNotFound" or status in (401, 404),
+                f"no such model on {hub}, and no such file or folder here",
+                "check the name; a private model needs a token in HF_TOKEN",
+            ),
+            (status == 403, f"{hub} denies access to it", terms),
+            (status == 429, f"{hub} allows no more requests for now", self._tip_for_rate_limit(answer)),
+            (status >= 500, f"{hub} answered {status}", f"try again later, {_OR_PATH}"),
+        )
+        return next((self._error(problem, tip) for applies, problem, tip in cases if applies), self._not_a_hub())
+
+    def _tip_for_rate_limit(self, answer: Answer) -> str:
+        """Return when to try again: after `Retry-After: 30`, or `RateLimit: "api";r=0;t=30`."""
+        told = f"{answer.headers.get('retry-after', '')};{answer.headers.get('ratelimit', '')}"
+        seconds = re.match(r"(\d{1,5});|.*;t=(\d{1,5})(?!\d)", told)
+        wait = f"in {seconds[1] or seconds[2]} s" if seconds else "in some minutes"
+        return f"try again {wait}" + ("" if self._secret else "; with a token in HF_TOKEN the limit is higher")
+
+    def _not_a_hub(self) -> AttncalcError:
+        problem = f"{truncate(self._endpoint, 80)} does not answer like a Hugging Face hub"
+        return self._error(problem, f"check HF_ENDPOINT, {_OR_PATH}")
+
+    def _error(self, problem: str, tip: str) -> AttncalcError:
+        return AttncalcError(f"{truncate(self._repository, 120)}: {problem}", tip)
+
+
+def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:
+    """Return the hub's address, without a password, and the value of the Authorization header; '' for none.
+
+    A user and password in HF_ENDPOINT are sent if there is no token. Raises AttncalcError, without the address, if it
+    is not valid.
+    """
+    try:
+        parts = urlsplit((os.environ.get("HF_ENDPOINT") or HUB).rstrip("/"))
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, has_port = SplitResult("", "", "", "", ""), False
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    is_valid = parts.scheme in ("http", "https") and parts.hostname and has_port and not parts.query
+    if not is_valid or not re.fullmatch(r"[!-~]+", address):
+        raise AttncalcError(
+            f"{repository}: HF_ENDPOINT is not the address of a hub",
+            f"an address looks like {HUB}; or unset HF_ENDPOINT",
+        )
+    secret = token()
+    if secret:
+        return address, f"Bearer {secret}"
+    if not parts.username:
+        return address, ""
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return address, f"Basic {base64.b64encode(user.encode()).decode()}"
+
+
+def _head_bytes(name: str) -> int:
+    return _GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES
+
+
+def _range_start(answer: Answer) -> int | None:
+    """Return the first byte of a part, or None if the server does not tell it."""
+    match = re.fullmatch(r"bytes (\d{1,19})-\d{1,19}/(?:\d{1,19}|\*)", answer.headers.get("content-range", "").strip())
+    return int(match[1]) if match else None
+
+
+def _total(answer: Answer) -> int | None:
+    """Return the size of the whole file, or None if the server does not tell."""
+    if answer.status == 200:
+        length = answer.headers.get("content-length", "")
+        return int(length) if re.fullmatch(r"\d{1,19}", length) else None
+    match = re.search(r"/(\d{1,19})\s*$", answer.headers.get("content-range", ""))
+    return int(match[1]) if match else None

@@ -1,0 +1,120 @@
+"""The bytes of a model file or config.json, and the folder that they are from."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import AttncalcError
+from ..units import truncate
+
+if TYPE_CHECKING:
+    from .folder import ByteSource, Folder
+    from .hub import Repository
+
+LIMIT = 1 << 22
+"""Bytes that a model file may have; the longest config.json has some tens of thousands."""
+
+CONFIG = "config.json"
+PARAMS = "params.json"
+OTHER_LAYOUTS = ("adapter_config.json", "mlc-chat-config.json", "model_index.json", "modules.json")
+"""Files of models that are described elsewhere; the error about their content names that place."""
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+
+
+class Source(NamedTuple):
+    """What a model's name or path leads to, before it is parsed.
+
+    Attributes:
+        name: What the model is called on screens.
+        file: What errors call the file.
+        content: The file's bytes; empty for a preset of a wheel and for GGUF files.
+        preset: The data of a preset of a wheel, which is parsed and checked already.
+        folder: The folder or repository that was named instead of a file, whose weights are read too.
+        beside: The folder that the file is in; None for a preset and standard input.
+        gguf: The parts of a GGUF model; () for other files.
+    """
+
+    name: str
+    file: str
+    content: bytes = b""
+    preset: dict[str, Any] | None = None
+    folder: Folder | None = None
+    beside: Folder | None = None
+    gguf: tuple[ByteSource, ...] = ()
+
+
+def repository_source(repository: Repository) -> Source:
+    """Return the model file of a repository in the cache or on the hub.
+
+    Without a file's name, it is the GGUF file if the repository has no other weights, else config.json or params.json.
+
+    Raises AttncalcError if there is none, or the cache or the hub has no such repository.
+    """
+    from .hub import MAIN, folder_of
+
+    folder = folder_of(repository)
+    name = repository.name.partition("/")[2]
+    if repository.revision != MAIN:
+        is_commit = re.fullmatch(r"[0-9a-f]{40}", repository.revision)
+        name = f"{name}@{repository.revision[:12] if is_commit else repository.revision}"
+    file = _file_of(repository, folder.names())
+    if file.lower().endswith(".gguf"):
+        from .gguf import model_name
+
+        return Source(truncate(model_name(file.rpartition("/")[2]), 120), folder.label(file), gguf=_parts(folder, file))
+    content = folder.read(file, LIMIT)
+    if content is None:
+        raise AttncalcError(f"{repository}: {truncate(file, 80)} cannot be read", "fetch the repository again")
+    is_named = repository.file == file  # as with a path, a file alone has no weights
+    beside = folder if "/" not in file else None
+    return Source(truncate(name, 120), folder.label(file), content, folder=None if is_named else folder, beside=beside)
+
+
+def _file_of(repository: Repository, names: frozenset[str]) -> str:
+    """Return the model file of a repository with these files. Raises AttncalcError if it has none."""
+    from .gguf_files import gguf_file, gguf_models, quantizations
+
+    wanted = repository.file
+    if wanted in names and wanted.endswith((".json", ".gguf")) and not wanted.endswith(".index.json"):
+        return wanted
+    if wanted.endswith((*_WEIGHTS, ".index.json")):  # the address of a page with weights
+        wanted = ""
+    has_weights = any(name.endswith(_WEIGHTS) for name in names)
+    if wanted or (gguf_models(names) and not has_weights):
+        file = gguf_file(names, wanted)
+        if file is not None:
+            return file
+    if wanted:
+        tags = ", ".join(quantizations(names)[:20])
+        raise AttncalcError(
+            f"{truncate(repository, 120)}: the repository has no such file or quantization",
+            f"it has {truncate(tags, 200)}" if tags else f"leave ':{truncate(wanted)}' out",
+        )
+    for file in (CONFIG, PARAMS, *OTHER_LAYOUTS):
+        if file in names:
+            return file
+    listed = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "") if names else "no files"
+    raise AttncalcError(
+        f"{repository}: the repository has no {CONFIG}, {PARAMS} or GGUF file (it has {truncate(listed, 120)})",
+        "write a model file: 'attncalc presets show gpt2' prints one",
+    )
+
+
+def _parts(folder: Folder, file: str) -> tuple[ByteSource, ...]:
+    """Return all parts of the model whose first file is `file`. Raises AttncalcError if one is missing."""
+    from .gguf import shard_names
+
+    place, slash, base = file.rpartition("/")
+    names = [f"{place}{slash}{name}" for name in shard_names(base)]
+    folder.prepare(names)
+    parts = [folder.open(name) for name in names]
+    missing = [name for name, part in zip(names, parts, strict=True) if part is None]
+    if missing:
+        raise AttncalcError(
+            f"{folder.label(file)}: {len(missing)} of its {len(names)} files are missing, such as "
+            f"{truncate(missing[0], 80)}",
+            "each file has a part of the tensors: fetch the rest, or name another quantization",
+        )
+    return tuple(part for part in parts if part is not None)

@@ -1,0 +1,423 @@
+"""Families whose code is the vendor's: their figures against an independent count and the published totals.
+
+tests/data/vendor-configs.json has the fields of real config.json files, without those of generation and of names. The
+counts below follow the vendor's own modelling file, or vLLM's, not the rules of the family.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncalc import ModelSpec, Workload, kv_cache, params
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
+from attncalc.config.schema import check
+from attncalc.errors import AttncalcError
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
+
+
+def read(config: dict[str, Any]) -> ModelSpec:
+    document = convert_config(config, "config.json")
+    check(document)
+    return build_model(document, "config")
+
+
+def total(name: str, **changes: Any) -> int:
+    return int(params(read({**CONFIGS[name], **changes})).total)
+
+
+def cache(name: str, tokens: int = 4096) -> int:
+    """Return the bytes of one sequence's cache in bf16."""
+    return int(kv_cache(read(CONFIGS[name]), Workload.decode(1, tokens, kv_dtype="bf16")).total)
+
+
+def grouped(d_model: int, heads: int, kv_heads: int, d_head: int) -> int:
+    """Return the elements of W_q, W_k, W_v and W_o."""
+    return 2 * d_model * d_head * (heads + kv_heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "not_counted"),
+    [
+        ("nemotron-super-49b", 49.9e9, 0),  # NVIDIA's model card
+        ("mimo-7b", 7.83e9, 210_790_400),  # Hugging Face's count, with the layer of multi-token prediction
+        ("ling-lite", 16.8e9, 0),  # the Ling technical report
+        ("ling-plus", 290e9, 0),
+        ("kimi-k3", 2.8e12, 0),  # Moonshot's announcement
+        ("minimax-m3", 428e9, 0),  # MiniMax's release notes, with the vision tower
+        ("step-3.7-flash", 196e9, 0),  # StepFun's model card, the language model
+        ("deepseek-v4-flash-fp8", 284e9, 0),  # DeepSeek's model card
+        ("minicpm-v-2.6", 8.1e9, 486_411_504),  # Hugging Face's count, with the tower and its resampler
+        ("molmo-7b-d", 8.02e9, 404_000_000),  # Ai2's: with a CLIP ViT-L of 23 layers, pooling and projector
+        ("vila1.5-3b", 2.7e9, 0),  # Sheared LLaMA 2.7B
+    ],
+)
+def test_the_total_is_the_published_one(name: str, published: float, not_counted: int) -> None:
+    assert total(name) + not_counted == pytest.approx(published, rel=0.008)
+
+
+def test_nemotron_nas_counts_each_block_of_its_own_width() -> None:
+    d = 8192
+    # the MLP is 2/3 of ffn_mult * d wide, rounded up to 256: 5.25 -> 28,672, 1.3125 -> 7,168, 1.0 -> 5,632
+    width = {0.5: 2816, 1.0: 5632, 1.3125: 7168, 2.625: 14336, 3.28125: 17920, 5.25: 28672}
+    # 49 layers have attention with 64 / 8 KV heads, and 48 of them the widest MLP
+    assert [b["attention"]["no_op"] for b in CONFIGS["nemotron-super-49b"]["block_configs"]].count(False) == 49
+    mlps = {5.25: 49, 2.625: 6, 1.3125: 10, 1.0: 8, 0.5: 6, 3.28125: 1}
+    layers = 49 * (grouped(d, 64, 8, 128) + d) + sum(n * (3 * d * width[mult] + d) for mult, n in mlps.items())
+    assert total("nemotron-super-49b") == 2 * 128_256 * d + layers + d
+    # 49 layers * K and V of 8 heads * 128 in 2 B
+    assert cache("nemotron-super-49b") == 4096 * 49 * 2 * 8 * 128 * 2
+
+
+def test_nemotron_nas_may_replace_a_part_by_a_matrix_or_by_nothing() -> None:
+    """Llama-3_1-Nemotron-51B has linear attentions and MLPs (DeciLMLinearMLP: width x width, without a bias)."""
+    full = {"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1.5}}
+    linear = {"attention": {"replace_with_linear": True}, "ffn": {"replace_with_linear": True}}
+    nothing = {"attention": {"no_op": True}, "ffn": {"no_op": True}}
+    config = {
+        "model_type": "nemotron-nas",
+        "architectures": ["DeciLMForCausalLM"],
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 3,
+        "vocab_size": 1000,
+        "block_configs": [full, linear, nothing],
+    }
+    # embedding, head and last norm; W_q and W_o 512 x 512, W_k and W_v of 2 heads; MLP of 512; two norms
+    expected = 2 * 1000 * 512 + 512 + grouped(512, 8, 2, 64) + 3 * 512 * 512 + 2 * 512
+    expected += 2 * 512 * 512 + 2 * 512  # the two matrices and their norms; a layer of nothing has neither
+    assert params(read(config)).total == expected
+    windowed = {"attention": {"n_heads_in_group": 4, "window_length": 128}, "ffn": {"ffn_mult": 1.5}}
+    with pytest.raises(AttncalcError, match="block_configs"):
+        read({**config, "block_configs": [windowed, linear, nothing]})
+
+
+def test_mimo_is_qwen2_without_a_window() -> None:
+    d = 4096
+    layer = grouped(d, 32, 8, 128) + (32 + 2 * 8) * 128 + 3 * d * 11008 + 2 * d
+    assert total("mimo-7b") == 36 * layer + 2 * 151_680 * d + d
+
+
+@pytest.mark.parametrize(
+    ("name", "d", "layers", "heads", "kv_heads", "shared", "width"),
+    [("ling-lite", 2048, 28, 16, 4, 2, 1408), ("ling-plus", 5376, 88, 56, 8, 1, 3072)],
+)
+def test_ling_has_experts_in_every_layer(
+    name: str, d: int, layers: int, heads: int, kv_heads: int, shared: int, width: int
+) -> None:
+    experts = (64 + shared) * 3 * d * width + 64 * d
+    layer = grouped(d, heads, kv_heads, d // heads) + experts + 2 * d
+    assert total(name) == layers * layer + 2 * 126_464 * d + d
+
+
+def test_ling_2_has_norms_on_queries_and_keys_and_a_dense_layer() -> None:
+    """Ling-mini-2.0: 16 billion parameters, of which 1.4 are active."""
+    config = {
+        "model_type": "bailing_moe_v2",
+        "architectures": ["BailingMoeV2ForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "moe_intermediate_size": 512,
+        "num_hidden_layers": 20,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 256,
+        "num_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 1,
+        "use_bias": False,
+        "use_qkv_bias": False,
+        "use_qk_norm": True,
+        "vocab_size": 157_184,
+    }
+    d = 2048
+    attention = grouped(d, 16, 4, 128) + 2 * 128 + 2 * d
+    sparse = 257 * 3 * d * 512 + 256 * d
+    expected = 20 * attention + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
+    assert params(read(config)).total == expected == pytest.approx(16.26e9, rel=0.001)
+
+
+def test_kimi_k3_has_full_gates_latent_experts_and_attention_over_residuals() -> None:
+    """vLLM's models/kimi_k3/nvidia: model.py (KimiMoE, KimiDecoderLayer), mla.py, kda.py."""
+    d, heads, width = 7168, 96, 96 * 128
+    mla = d * 1536 + 1536 + 1536 * heads * 192 + d * (512 + 64) + 512 + 512 * heads * 256 + 2 * d * width
+    # q, k, v, gate and o; the decay of rank 128; beta; three convolutions; dt_bias, A_log and the norm of a head
+    kda = 5 * d * width + d * 128 + 128 * width + d * heads + 3 * width * 4 + width + heads + 128
+    latent = 3584
+    experts = 896 * 3 * latent * 3072 + 896 * d + 2 * d * latent + latent + 3 * d * 2 * 3072
+    every_layer = 2 * d + 4 * d  # two norms; a norm and a query for the residuals, twice
+    expected = 24 * mla + 69 * kda + 93 * every_layer + 3 * d * 33_792 + 92 * experts
+    expected += 2 * 163_840 * d + d + 2 * d
+    assert total("kimi-k3") == expected
+    # 24 latents of 512 + 64 per token in 2 B; 69 states of 96 x 128 x 128 in fp32 and 4 columns of the convolutions
+    assert cache("kimi-k3") == 24 * 4096 * 576 * 2 + 69 * (heads * 128 * 128 * 4 + 3 * width * 4 * 2)
+
+
+@pytest.mark.parametrize("name", ["minimax-m3", "minimax-m3-abridged"])
+def test_minimax_m3_has_three_dense_layers_with_full_attention(name: str) -> None:
+    d = 6144
+    attention = grouped(d, 64, 4, 128) + 2 * 128 + 2 * d
+    indexer = d * 4 * 128 + d * 128 + 2 * 128
+    experts = 128 * 3 * d * 3072 + 128 * d + 3 * d * 3072
+    assert total(name) == 60 * attention + 57 * (indexer + experts) + 3 * 3 * d * 12_288 + 2 * 200_064 * d + d
+    # 60 layers of K and V of 4 heads; 57 have an indexer's keys too
+    assert cache(name) == 4096 * 2 * (60 * 2 * 4 * 128 + 57 * 128)
+
+
+def test_minimax_m3_that_lists_no_layers_is_noted() -> None:
+    assert any("sparse attention" in note for note in read(CONFIGS["minimax-m3-abridged"]).notes)
+    assert not any("sparse attention" in note for note in read(CONFIGS["minimax-m3"]).notes)
+
+
+def test_step_may_have_its_text_config_at_the_top_level() -> None:
+    flat = CONFIGS["step-3.7-flash"]
+    text = {key: value for key, value in flat.items() if key not in ("model_type", "architectures")}
+    nested = {"model_type": "step3p7", "architectures": flat["architectures"], "text_config": text}
+    assert params(read(nested)).total == total("step-3.7-flash")
+
+
+def test_the_config_of_sglangs_deepseek_v4_is_that_of_the_class() -> None:
+    renamed = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v4"}
+    assert total("deepseek-v4-flash-fp8") == params(read(renamed)).total
+
+
+def test_a_flat_glm4v_is_the_nested_one() -> None:
+    flat = CONFIGS["glm-4.1v-9b"]
+    text = {key: value for key, value in flat.items() if key not in ("model_type", "architectures", "vision_config")}
+    nested = {**{key: flat[key] for key in ("model_type", "architectures", "vision_config")}, "text_config": text}
+    assert params(read(nested)).total == total("glm-4.1v-9b")
+    assert read(nested).towers == read(flat).towers != ()
+
+
+def test_qwen3_asr_may_have_its_text_config_in_its_thinker() -> None:
+    # Qwen3-0.6B: 28 layers of 16 heads and 8 KV heads of 128, tied
+    layer = grouped(1024, 16, 8, 128) + 2 * 128 + 3 * 1024 * 3072 + 2 * 1024
+    assert total("qwen3-asr-0.6b") == 28 * layer + 151_936 * 1024 + 1024
+
+
+def test_minicpm_v_has_the_language_model_of_its_version() -> None:
+    # 2.6 is Qwen2-7B with 151,666 tokens, 4.0 a MiniCPM 4 without biases
+    qwen = grouped(3584, 28, 4, 128) + (28 + 2 * 4) * 128 + 3 * 3584 * 18_944 + 2 * 3584
+    assert total("minicpm-v-2.6") == 28 * qwen + 2 * 151_666 * 3584 + 3584
+    minicpm = grouped(2560, 32, 2, 128) + 3 * 2560 * 10_240 + 2 * 2560
+    assert total("minicpm-v-4") == 32 * minicpm + 2 * 73_448 * 2560 + 2560
+    assert total("minicpm-v-2.6", version=4.5) == 28 * (qwen - (28 + 2 * 4) * 128 + 2 * 128) + 2 * 151_666 * 3584 + 3584
+    with pytest.raises(AttncalcError, match="version"):
+        read({**CONFIGS["minicpm-v-2.6"], "version": 9.9})
+
+
+def test_minicpm_v_counts_its_tower_among_the_weights() -> None:
+    d, width = 1152, 4304
+    siglip = 27 * (4 * d * d + 4 * d + 2 * d * width + width + d + 4 * d) + (3 * 14 * 14 + 1) * d + 70 * 70 * d + 2 * d
+    resampler = 64 * 3584 + d * 3584 + 4 * 3584 * 3584 + 4 * 3584 + 6 * 3584 + 3584 * 3584
+    (tower,) = read(CONFIGS["minicpm-v-2.6"]).towers
+    assert tower.params == siglip + resampler == 486_411_504
+
+
+def test_molmo_counts_its_mlp_as_gate_and_up() -> None:
+    d = 3584
+    layer = grouped(d, 28, 4, 128) + (28 + 2 * 4) * 128 + 3 * d * 37_888 // 2 + 2 * d
+    assert total("molmo-7b-d") == 28 * layer + 2 * 152_064 * d + 128 * d + d
+
+
+def test_vila_reads_llm_cfg_and_the_first_llava_its_own_fields() -> None:
+    llama = CONFIGS["vila1.5-3b"]["llm_cfg"]
+    flat = {**llama, "model_type": "llava_llama", "architectures": ["LlavaLlamaForCausalLM"]}
+    layer = grouped(2560, 20, 20, 128) + 3 * 2560 * 6912 + 2 * 2560
+    assert total("vila1.5-3b") == params(read(flat)).total == 32 * layer + 2 * 32_000 * 2560 + 2560
+    assert any("vision tower is not counted" in note for note in read(flat).notes)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture"), [("phi3_v", "Phi3VForCausalLM"), ("phi4mm", "Phi4MMForCausalLM")]
+)
+def test_phi_with_vision_is_phi3(model_type: str, architecture: str) -> None:
+    """Phi-3.5-vision's language model is Phi-3-mini, of 3.8 billion; CLIP and a projector make it 4.15."""
+    config = {
+        "model_type": model_type,
+        "architectures": [architecture],
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 32_064,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 262_144,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+    }
+    layer = grouped(3072, 32, 32, 96) + 3 * 3072 * 8192 + 2 * 3072
+    spec = read(config)
+    assert params(spec).total == 32 * layer + 2 * 32_064 * 3072 + 3072 == 3_821_079_552
+    assert any("not counted" in note for note in spec.notes)
+
+
+def test_orion_is_llama_with_layer_norms() -> None:
+    config = {
+        "model_type": "orion",
+        "architectures": ["OrionForCausalLM"],
+        "hidden_size": 5120,
+        "intermediate_size": 15_360,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 40,
+        "vocab_size": 84_608,
+        "tie_word_embeddings": False,
+    }
+    layer = grouped(5120, 40, 40, 128) + 3 * 5120 * 15_360 + 2 * 2 * 5120
+    expected = 40 * layer + 2 * 84_608 * 5120 + 2 * 5120
+    assert params(read(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
+
+
+def yuan(**changes: Any) -> dict[str, Any]:
+    """Return the config of Yuan2-2B."""
+    config = {
+        "model_type": "yuan",
+        "architectures": ["YuanForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "vocab_size": 135_040,
+        "tie_word_embeddings": True,
+    }
+    return {**config, **changes}
+
+
+def test_yuan_filters_the_input_of_queries_and_keys() -> None:
+    d = 2048
+    # two convolutions of 2 x 1 between 2,048 and 1,024 channels with their biases, and a norm
+    filters = 2 * (2 * d * d // 2) + d // 2 + d + d
+    layer = 4 * d * d + filters + 3 * d * 8192 + 2 * d
+    spec = read(yuan())
+    assert params(spec).total == 24 * layer + 135_040 * d + d == pytest.approx(2.1e9, rel=0.01)
+    # K and V of 32 heads * 64, and the last two tokens, in 24 layers of 2 B
+    assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 24 * 2 * (100 * 2 * d + 2 * d)
+
+
+def test_yuan_m32_routes_by_an_attention_between_experts() -> None:
+    """Yuan 2.0-M32 (arXiv:2405.17976): 40 billion parameters, of which 3.7 are active; heads of 256."""
+    moe = {"moe_num_experts": 32, "moe_top_k": 2, "ffn_hidden_size": 8192, "gated_linear_unit": True}
+    sizes = {"num_attention_heads": 16, "attention_projection_size": 4096, "tie_word_embeddings": False}
+    spec = read(yuan(moe_config={**moe, "norm_topk_prob": True}, **sizes))
+    d, width = 2048, 4096
+    attention = 4 * d * width + 2 * d * d + d // 2 + 2 * d
+    layer = attention + 32 * 3 * d * 8192 + 3 * 32 * d + 2 * d
+    assert params(spec).total == 24 * layer + 2 * 135_040 * d + d == pytest.approx(40e9, rel=0.01)
+    assert params(spec).active == pytest.approx(3.7e9, rel=0.12)  # the paper leaves the embeddings out
+
+
+def test_rwkv_5_has_a_state_per_head() -> None:
+    """RWKV/rwkv-5-world-1b5: RwkvSelfAttention, RwkvFeedForward and RwkvBlock of its modeling_rwkv5.py."""
+    config = {
+        "model_type": "rwkv5",
+        "architectures": ["Rwkv5ForCausalLM"],
+        "hidden_size": 2048,
+        "attention_hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "head_size": 64,
+        "vocab_size": 65_536,
+        "tie_word_embeddings": False,
+    }
+    d, ffn = 2048, 7168  # 3.5 * 2,048, rounded down to a multiple of 32
+    time_mixing = 5 * d * d + 4 * d + 2 * d + 2 * d  # and four mixes, decay and first, the group norm
+    channel_mixing = 2 * d * ffn + d * d + 2 * d
+    expected = 24 * (time_mixing + channel_mixing + 2 * 2 * d) + 2 * 65_536 * d + 2 * 2 * d
+    spec = read(config)
+    assert params(spec).total == expected == pytest.approx(1.5e9, rel=0.06)
+    # 32 states of 64 x 64 in fp32 and the last token twice, in 24 layers
+    assert kv_cache(spec, Workload.decode(1, 5000, kv_dtype="bf16")).total == 24 * (32 * 64 * 64 * 4 + 2 * d * 2)
+
+
+def test_falcon_perception_has_norms_without_weights() -> None:
+    """vLLM-Omni's FalconPerceptionBackbone, with the heads for coordinates and sizes; published: 0.6B."""
+    d = 1024
+    layer = grouped(d, 16, 8, 128) + 16 + 3 * d * 3072
+    boxes = 2 * (512 // 2 * 2 + 512 * d + d * 8192 + 8192 * 2048)
+    expected = 28 * layer + d + 2 * 65_536 * d + 3 * 16 * 16 * d + boxes
+    assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
+
+
+# Draft models
+
+DRAFT: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 128_256,
+    "draft_vocab_size": 32_000,
+    "torch_dtype": "float16",
+}
+
+
+def test_an_eagle_3_draft_reads_three_layers_and_has_a_head_of_its_own() -> None:
+    """yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: its file has 850 MB in fp16."""
+    d = 4096
+    # attention reads 8,192 wide; three norms and the last one; fc of three layers; a head of 32,000 tokens
+    layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
+    expected = layer + d + 3 * d * d + 32_000 * d
+    spec = read(DRAFT)
+    assert params(spec).total == expected
+    assert 2 * expected == pytest.approx(850e6, rel=0.002)
+    # K and V of 8 heads * 128 in 2 B
+    assert kv_cache(spec, Workload.decode(1, 1000)).total == 1000 * 2 * 8 * 128 * 2
+    assert any("embedding" in note and "not counted" in note for note in spec.notes)
+
+
+def test_an_eagle_3_draft_may_have_more_layers_and_a_target_of_another_width() -> None:
+    d, target = 4096, 6144
+    first = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
+    second = grouped(d, 32, 8, 128) + 3 * d * 14_336 + 3 * d
+    assert params(read({**DRAFT, "num_hidden_layers": 2})).total == first + second + d + 3 * d * d + 32_000 * d
+    # fc reads the target's width, and the embedding is the draft's own
+    wider = first + d + 3 * target * d + 32_000 * d + 128_256 * d
+    assert params(read({**DRAFT, "target_hidden_size": target})).total == wider
+
+
+@pytest.mark.parametrize(
+    ("sizes", "published"),
+    [
+        ((4096, 14_336, 32, 8), 0.25e9),  # LLaMA3-Instruct 8B
+        ((8192, 28_672, 64, 8), 0.99e9),  # LLaMA3-Instruct 70B
+        ((4096, 11_008, 32, 32), 0.24e9),  # Vicuna 7B
+        ((5120, 13_824, 40, 40), 0.37e9),  # Vicuna 13B
+    ],
+)
+def test_an_eagle_draft_has_the_published_parameters(sizes: tuple[int, int, int, int], published: float) -> None:
+    """The table of EAGLE's README: https://github.com/SafeAILab/EAGLE."""
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    config = {key: value for key, value in DRAFT.items() if key != "draft_vocab_size"}
+    spec = read({**config, "architectures": ["EagleLlamaForCausalLM"], **dict(zip(names, sizes, strict=True))})
+    d, d_ff, heads, kv_heads = sizes
+    # no norm before attention and none at the end
+    assert params(spec).total == 2 * d * d + grouped(d, heads, kv_heads, 128) + 3 * d * d_ff + d
+    assert round(params(spec).total / 1e9, 2) * 1e9 == pytest.approx(published)
+
+
+def test_a_speculators_config_is_that_of_its_layer() -> None:
+    layer = {key: value for key, value in DRAFT.items() if key not in ("architectures", "draft_vocab_size")}
+    config = {
+        "model_type": "speculator_model",
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": 32_000,
+        "transformer_layer_config": layer,
+    }
+    assert params(read(config)).total == params(read(DRAFT)).total
+
+
+def test_a_draft_of_other_layers_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
+        read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
