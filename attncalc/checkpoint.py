@@ -100,6 +100,12 @@ class CheckpointWeights(NamedTuple):
     contents: tuple[StoredTensor, ...] = ()
 
     @property
+    def blocks(self) -> int | None:
+        """Return the blocks of GGUF files, with those of multi-token prediction; None for other files."""
+        numbers = [int(tensor.name.split(".")[1]) for tensor in self.contents if tensor.name.startswith("blk.")]
+        return max(numbers) + 1 if numbers else None
+
+    @property
     def parameters(self) -> int | None:
         """Return the number of parameters, or None if dtypes are unknown or quantised formats pack elements."""
         if self.kind == "GGUF":

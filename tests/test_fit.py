@@ -23,8 +23,9 @@ from attncalc.quantity import quantity, ratio
 from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import reserve_for
+from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.stages import split_into_stages, spread_over_gpus
+from attncalc.serving.stages import split_into_stages
 from attncalc.serving.suggestions import suggestions
 from attncalc.serving.weights import weights
 from attncalc.units import GIB, parse_bytes

@@ -33,9 +33,12 @@ NAMES = [
     "compute_buffer",
     "host_compute_buffer",
     "model_buffer",
+    "max_n_gpu_layers",
+    "min_n_cpu_moe",
     "weights_model",
     "weights_vision_tower",
     "weights_audio_tower",
+    "weights_draft",
     "weights_rope_tables",
     "weights_absorbed_kv_b",
     "weights_absorbed_products",
@@ -55,6 +58,7 @@ NAMES = [
     "decode_flop_per_byte_limit",
 ]
 MORE = [
+    "devices",
     "fits",
     "verdict",
     "summary",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
 from attncalc.config.folder import LocalFile
-from attncalc.config.gguf import gguf_model, read_header, shard_names
+from attncalc.config.gguf import gguf_model, local_gguf, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
 from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
 from attncalc.config.gguf.source import FIRST_READ, LIMIT
@@ -738,6 +739,12 @@ def test_a_config_beside_the_files_goes_first(tmp_path: Path) -> None:
 def test_a_file_without_the_suffix_is_read_too(tmp_path: Path) -> None:
     path = small_llama(tmp_path / "m.gguf").rename(tmp_path / "sha256-0123")
     assert load(path).main.n_layers == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_left_to_other_readers(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+    assert local_gguf(str(tmp_path / "m.gguf")) is None
 
 
 # Commands

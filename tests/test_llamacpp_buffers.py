@@ -21,8 +21,8 @@ from attncalc.engines.runtime import RuntimeMemory
 from attncalc.model import ModelSpec
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.memory_budget import memory_budget
+from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import resolve
-from attncalc.serving.stages import spread_over_gpus
 from attncalc.workload import Workload
 
 DATA = Path(__file__).parent / "data" / "llamacpp"

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config import load
 from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
+from ..serving.gpu_layers import with_auto_gpu_layers
 from ..serving.request import FitRequest
 from ..units import dtype, is_dtype, truncate
 from . import COMMANDS
+from . import fit_llamacpp as lc
 from . import fit_options as f
 from . import fit_users as u
 from . import options as o
@@ -41,6 +44,7 @@ def fit(
     vllm: f.VllmOptions,
     sglang: f.SglangOptions,
     llamacpp: f.LlamacppOptions,
+    offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
     output: u.FitOutputOptions,
@@ -58,9 +62,9 @@ def fit(
     longest = size.context in ("auto", "-1")
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
-    deployment = _deployment(serving, texts, log)
+    deployment = _deployment(serving, texts, log, _default_engine(spec))
     engine_args: dict[str, Any] = {}
-    for group in (engine, vllm, sglang, llamacpp, transformers):
+    for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
     if log:
         deployment["engine"] = log.engine
@@ -68,14 +72,19 @@ def fit(
         if log.engine == "llamacpp" and deployment["gpu"] and log.devices > 1:  # it distributes layers over all
             deployment["gpus"] = log.devices
         engine_args |= dict.fromkeys(log.flags, True)
+    draft_name = engine_args.pop("speculative_model", None)
+    draft = load(draft_name) if draft_name else None
     request = FitRequest(
         model=spec,
+        draft=draft,
+        served_draft=_served_model(draft_name, draft).get("served_model") if draft else None,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         **({"served_model": log.served} if log else _served_model(model.name(), spec)),
         traffic=traffic,
         **deployment,
     )
+    request = with_auto_gpu_layers(request)
     if longest:
         request = with_longest_context(request)
     if screen.roofline and request.gpu is None:
@@ -92,10 +101,18 @@ def _dtypes(given: f.FitDtypeOptions, spec: ModelSpec, log: StartupLog | None) -
     return f.FitDtypeOptions(dtype=None if own else given.dtype, kv_dtype=cache)  # own: weights are as released
 
 
-def _deployment(serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None) -> dict[str, Any]:
-    """Return where the model runs, as fields of FitRequest."""
-    deployment = serving.with_defaults(texts).parsed()
+def _default_engine(spec: ModelSpec) -> str:
+    return "llamacpp" if spec.stored and spec.stored.kind == "GGUF" else "vllm"
+
+
+def _deployment(
+    serving: f.ServingOptions, texts: dict[str, str], log: StartupLog | None, engine: str
+) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest; `engine` is the default."""
+    deployment = {"engine": engine, **serving.with_defaults(texts).parsed()}
     deployment.pop("log", None)
+    if texts.get("enable_expert_parallel"):
+        deployment["enable_expert_parallel"] = True
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if serving.gpu is not None:

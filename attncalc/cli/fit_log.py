@@ -50,7 +50,7 @@ def read_log_option(serving: f.ServingOptions) -> StartupLog | None:
     from ..engines.log import read_log
 
     log = read_log(_content(path), str(path))
-    if serving.engine not in (f.ServingOptions.engine, log.engine):
+    if serving.engine not in (None, log.engine):
         raise AttncalcError(
             f"--engine {truncate(serving.engine)} cannot be combined with a log of {engine_defaults(log.engine).title}",
             "leave --engine out: the log names the engine",

@@ -47,7 +47,14 @@ def yes_or_no(value: bool | str, name: str) -> bool:
 class ServingOptions(Options):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
-    engine: Annotated[str, option("--engine", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or all.")] = "vllm"
+    engine: Annotated[
+        Text,
+        option(
+            "--engine",
+            metavar="ENGINE",
+            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
+        ),
+    ] = None
     gpu: Annotated[
         Text,
         option("--gpu", metavar="GPU", help="As h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file."),
@@ -235,6 +242,10 @@ class EngineOptions(Options):
 class VllmOptions(Options):
     """Arguments of vLLM alone."""
 
+    speculative_model: Annotated[
+        Text,
+        option("--speculative-model", metavar="MODEL", help="vLLM: the draft model, as an EAGLE head's config.json."),
+    ] = None
     max_num_batched_tokens: Annotated[
         Text,
         option("--max-num-batched-tokens", metavar="N", help="vLLM: tokens per step. Default: by the GPU."),

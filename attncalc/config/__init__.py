@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
     from .folder import Folder
 
-QUANTIZATION_FILE = "hf_quant_config.json"
-"""The file in which NVIDIA's modelopt describes the quantization, beside the config.json."""
+QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
@@ -176,21 +176,22 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
 
 def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> dict[str, Any]:
-    """Return the config with the quantization of modelopt's hf_quant_config.json, if only that file has it.
+    """Return the config with the quantization of a file beside it, if only that file has it.
 
-    vLLM and SGLang read it too. Raises AttncalcError if it is not a JSON object.
+    vLLM and SGLang read these files too. Raises AttncalcError if one is not a JSON object.
     """
-    if folder is None or "quantization_config" in config:
+    if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
-    content, label = folder.read(QUANTIZATION_FILE, LIMIT), folder.label(QUANTIZATION_FILE)
-    if content is None:
-        return config
-    if len(content) > LIMIT:
-        raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
-    from .parse_json import parse_object
+    for name, method in QUANTIZATION_FILES.items():
+        content, label = folder.read(name, LIMIT), folder.label(name)
+        if content is None:
+            continue
+        if len(content) > LIMIT:
+            raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
+        from .parse_json import parse_object
 
-    data = parse_object(content, label, _JSON_TIP)
-    return {**config, "quantization_config": {"quant_method": "modelopt", **data}}
+        return {**config, "quantization_config": {"quant_method": method, **parse_object(content, label, _JSON_TIP)}}
+    return config
 
 
 def _locate(model: str) -> Source:

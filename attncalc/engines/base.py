@@ -19,10 +19,25 @@ from typing import Literal, NamedTuple, Protocol
 from ..errors import AttncalcError
 from ..quantity import Quantity, Ratio, symbol
 from ..units import DType
+from .pipeline import LayerCacheSpec
 
 Bound = Literal["lower", "reserved"]
 """Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
 NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that grows with the context")
+
+
+class DraftModel(NamedTuple):
+    """A draft model on one device: an EAGLE head, or a smaller model.
+
+    Attributes:
+        title: its name.
+        weights: bytes of its weights.
+        layers: what its layers cache.
+    """
+
+    title: str
+    weights: int
+    layers: tuple[LayerCacheSpec, ...]
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,7 @@ class EngineArgs:
         max_running_requests: concurrent requests (SGLang).
         speculative_tokens: tokens that a drafter proposes per step.
         speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
+        speculative_model: the draft model on one device (vLLM).
         prefix_caching: whether prefixes are cached (SGLang: the radix cache).
         disable_hybrid_kv_cache_manager: store sliding windows like full attention (vLLM).
         disable_hybrid_swa_memory: store sliding windows like full attention (SGLang).
@@ -59,6 +75,10 @@ class EngineArgs:
         swa_full: store sliding windows like full attention (llama.cpp's --swa-full).
         flash_attn: flash attention of llama.cpp: on, off or auto (-fa).
         n_outputs_max: rows of logits that llama.cpp computes in a pass.
+        n_gpu_layers: layers on GPUs, the output layer included (llama.cpp's -ngl); None for all.
+        n_cpu_moe: layers from the first on whose routed experts are on the host (llama.cpp's --n-cpu-moe).
+        tensor_split: the share of the layers on each GPU (llama.cpp's -ts); () for equal ones.
+        no_kv_offload: all caches are on the host (llama.cpp's -nkvo).
         cache_implementation: dynamic, static or quantized (transformers).
         residual_length: tokens after which a quantized cache quantizes its newest tokens (transformers).
         source: source tokens of the encoder.
@@ -70,6 +90,7 @@ class EngineArgs:
         gpus: identical GPUs over which llama.cpp distributes whole layers.
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
+        blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
         vision_params: parameters of the model's vision tower.
     """
 
@@ -91,6 +112,7 @@ class EngineArgs:
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0
+    speculative_model: DraftModel | None = None
     prefix_caching: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
     disable_hybrid_swa_memory: bool = False
@@ -102,6 +124,10 @@ class EngineArgs:
     swa_full: bool = False
     flash_attn: str | None = None
     n_outputs_max: int | None = None
+    n_gpu_layers: int | None = None
+    n_cpu_moe: int = 0
+    tensor_split: tuple[float, ...] = ()
+    no_kv_offload: bool = False
     cache_implementation: str | None = None
     residual_length: int | None = None
     source: int | None = None
@@ -113,6 +139,7 @@ class EngineArgs:
     gpus: int = 1
     model_type: str | None = None
     attentions: frozenset[str] = frozenset()
+    blocks: int | None = None
     vision_params: int = 0
 
     @property
@@ -135,7 +162,7 @@ class EngineArgs:
 _NOT_OPTIONS = frozenset(
     {
         *("tp", "source", "max_model_len", "device_memory", "device"),
-        *("n_kv_heads", "model_type", "attentions", "vision_params"),
+        *("n_kv_heads", "model_type", "attentions", "blocks", "vision_params"),
     }
 )
 """Fields that describe the model and the device; they are no engine's options, so every engine accepts them."""

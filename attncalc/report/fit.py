@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..cost.common import cache_dtype
+from ..engines.base import NO_LIMIT
 from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
+from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
@@ -19,6 +21,7 @@ from ..serving.users import users
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
+from .devices import devices_facts, devices_table, host_notes, is_divided
 from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
@@ -31,6 +34,7 @@ WEIGHT_PARTS = {
     "weights_model": "language model",
     "weights_vision_tower": "vision tower",
     "weights_audio_tower": "audio tower",
+    "weights_draft": "draft model",
     "weights_rope_tables": "rope tables",
     "weights_absorbed_kv_b": "absorbed kv_b",
     "weights_absorbed_products": "products of MLA's matrices",
@@ -67,6 +71,8 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     per_user = users_section([resolved])
     notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
     tables = [*answer_tables(result, (*figures, *per_user.figures), changes)]
+    if full or is_divided(resolved):
+        tables += devices_table(result)
     if full:
         tables.append(lines_table(model_heading(result)))
         tables += aligned(budget_table(result, figures), pool_table(result, figures, details))
@@ -248,10 +254,11 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "refusal": None,
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
+        "devices": devices_facts(result),
         "totals": {
             "concurrency": float(result.pool.concurrency) * resolved.replicas,
             "max_batch": None if result.max_batch is None else int(result.max_batch) * resolved.replicas,
-            "kv_tokens": int(result.pool.tokens) * resolved.replicas,
+            "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * resolved.replicas,
         },
     }
 
@@ -270,6 +277,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
     runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
     batch, context = plural(workload.batch, "request"), count(workload.context)
+    most_layers, fewest_experts = _offload_limits(result.resolved)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
         ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),
@@ -288,7 +296,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
         ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
         ("kv_blocks", "blocks", pool.blocks, NO_UNIT, source),
-        ("kv_tokens", "tokens", pool.tokens, TOKENS, source),
+        ("kv_tokens", "tokens", None if pool.tokens == NO_LIMIT else pool.tokens, TOKENS, source),
         ("concurrency", "concurrent requests", pool.concurrency, NO_UNIT, source),
         ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
         ("max_batch", f"maximum requests of {context} tokens", result.max_batch, NO_UNIT, source),
@@ -296,9 +304,19 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
         ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
         ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
         ("model_buffer", "model buffer", buffers.get("model_buffer"), BYTES, source),
+        ("max_n_gpu_layers", "most layers on GPUs (-ngl)", most_layers, NO_UNIT, source),
+        ("min_n_cpu_moe", "fewest layers with experts on the host", fewest_experts, NO_UNIT, source),
     ]
     rows += _weight_parts(weights, result.resolved.defaults.title)
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
+
+
+def _offload_limits(resolved: ResolvedRequest) -> tuple[Quantity | None, Quantity | None]:
+    """Return llama.cpp's largest -ngl and smallest --n-cpu-moe that fit; None for other engines, and if none does."""
+    if not resolved.whole_layers or resolved.share is None:
+        return None, None
+    layers, experts = most_gpu_layers(resolved.request), fewest_cpu_moe(resolved.request)
+    return None if layers is None else Quantity(layers), None if experts is None else Quantity(experts)
 
 
 def _weight_parts(weights: Weights | None, engine: str) -> list[tuple[str, str, Quantity | Ratio | None, str, str]]:
@@ -418,7 +436,7 @@ def capacity_table(result: FitResult, figures: tuple[Figure, ...]) -> Table:
     average, worst = by_name["concurrent_average"], by_name["concurrent_worst"]
     rows = [
         (f"concurrent requests of {context} tokens", limit(batch), _total(batch, replicas)),
-        ("tokens in the cache", tokens.human, _total(tokens, replicas)),
+        ("tokens in the cache", limit(tokens), _total(tokens, replicas)),
     ]
     if traffic:
         rows += [
@@ -671,8 +689,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
             f"The cache is in {args.kv_dtype.name}, {title}'s default for every model; "
             f"--kv-dtype {args.dtype.name} is the model's own dtype."
         )
-    if resolved.whole_layers:
-        notes.append("The embedding stays in host memory: no GPU's figures include it.")
+    notes += host_notes(resolved)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."

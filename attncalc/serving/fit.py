@@ -15,8 +15,9 @@ from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
 from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
+from .offload import spread_over_gpus
 from .request import FitRequest, ResolvedRequest, resolve
-from .stages import split_into_stages, spread_over_gpus
+from .stages import split_into_stages
 
 __all__ = [
     "FitRequest",
@@ -92,7 +93,7 @@ class MostSequences(NamedTuple):
     needed: Quantity | None
 
 
-class _Device(NamedTuple):
+class Device(NamedTuple):
     """A GPU, or a memory that an engine reported.
 
     Attributes:
@@ -120,7 +121,7 @@ class _Device(NamedTuple):
         needed = self.layout.needed(batch, context)
         return max(needed, self.start.needed(1, context)) if self.start else needed
 
-    def kv_memory(self, batch: int, context: int, main: _Device) -> Quantity:
+    def kv_memory(self, batch: int, context: int, main: Device) -> Quantity:
         """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
         name, meaning = "kv_memory", "bytes for the cache"
         if self.name != main.name:
@@ -149,7 +150,7 @@ def fit(request: FitRequest) -> FitResult:
     resolved = resolve(request)
     refusal = resolved.refusal
     batch, context = resolved.workload.batch, resolved.workload.context
-    devices = _devices(resolved)
+    devices = devices_of(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
     layouts = _layout_per_device(whole, len(devices))
     pools = [
@@ -172,7 +173,7 @@ def fit(request: FitRequest) -> FitResult:
     )
 
 
-def _needed(resolved: ResolvedRequest, device: _Device, symbolic: CacheLayout) -> Quantity:
+def _needed(resolved: ResolvedRequest, device: Device, symbolic: CacheLayout) -> Quantity:
     """Return the bytes that the requested batch needs on a device, with their formula."""
     batch, context = resolved.workload.batch, resolved.workload.context
     sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
@@ -193,7 +194,7 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
     most the model's maximum.
     """
-    devices, batch, context = _devices(resolved), resolved.workload.batch, resolved.workload.context
+    devices, batch, context = devices_of(resolved), resolved.workload.batch, resolved.workload.context
     longest = _largest(lambda tokens: _all_have_room(devices, batch, tokens, "low"))
     maximum = resolved.request.model.max_context
     if maximum and (longest is None or longest > maximum):
@@ -215,7 +216,7 @@ def most_sequences(
 
     Raises AttncalcError as `fit` does.
     """
-    devices = _devices(resolved)
+    devices = devices_of(resolved)
     layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []
     sharing = [device._replace(layout=shared) for device, shared in zip(devices, layouts, strict=False) if shared]
     if sharing:
@@ -241,25 +242,25 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _possible_devices(request: FitRequest) -> list[_Device] | None:
+def _possible_devices(request: FitRequest) -> list[Device] | None:
     """Return the devices of a request; None if it is not possible, or the engine refuses it."""
     try:
         resolved = resolve(request)
-        return None if resolved.refusal else _devices(resolved)
+        return None if resolved.refusal else devices_of(resolved)
     except AttncalcError:
         return None
 
 
-def _devices(resolved: ResolvedRequest) -> list[_Device]:
+def devices_of(resolved: ResolvedRequest) -> list[Device]:
     """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
-        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus)
+        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
     elif resolved.gpu and pp > 1:
         kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
     else:
-        return [_Device(resolved, model, memory_budget(resolved), whole)]
+        return [Device(resolved, model, memory_budget(resolved), whole)]
     # equal parts in the middle have equal budgets
     places = [(part, i == 0, i == len(parts) - 1) for i, part in enumerate(parts)]
     budgets = {
@@ -268,7 +269,7 @@ def _devices(resolved: ResolvedRequest) -> list[_Device]:
     layouts = _layout_per_device(whole, len(parts))
     start = _layout_to_start(resolved) if kind == "stage" else None
     return [
-        _Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
+        Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
         for i, (place, part_layout) in enumerate(zip(places, layouts, strict=True), start=1)
     ]
 
@@ -281,7 +282,7 @@ def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
     return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
 
 
-def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, context: int) -> int:
+def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, context: int) -> int:
     """Return the index of the device with room for the fewest sequences."""
     if len(devices) == 1:
         return 0
@@ -296,10 +297,10 @@ def _tightest(devices: Sequence[_Device], pools: Sequence[Pool], batch: int, con
 
 def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
     """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
-    return whole.parts if devices > 1 and whole.parts else (whole,) * devices
+    return whole.parts if len(whole.parts) == devices else (whole,) * devices
 
 
-def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[_Device]) -> Pool:
+def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[Device]) -> Pool:
     """Return the tightest device's pool, with the tokens of the device that has the fewest."""
     fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
     pool = pools[tightest]
@@ -310,20 +311,20 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
     return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
 
 
-def _verdict(devices: Sequence[_Device], batch: int, context: int) -> Verdict:
+def _verdict(devices: Sequence[Device], batch: int, context: int) -> Verdict:
     """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
     if _all_have_room(devices, batch, context, "low"):
         return "fits"
     return "may_not_fit" if _all_have_room(devices, batch, context, "high") else "does_not_fit"
 
 
-def _all_have_room(devices: Sequence[_Device], batch: int, context: int, end: End = "expected") -> bool:
+def _all_have_room(devices: Sequence[Device], batch: int, context: int, end: End = "expected") -> bool:
     """Return whether every device has room for the sequences, and the engine can run that many."""
     limit = devices[0].layout.max_sequences
     return (limit is None or batch <= limit) and all(device.slack(batch, context, end) >= 0 for device in devices)
 
 
-def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quantity | None:
+def _max_context(devices: Sequence[Device], main: Device, batch: int) -> Quantity | None:
     """Return the longest context of `batch` sequences; None without a limit."""
     context = _largest(lambda tokens: _all_have_room(devices, batch, tokens))
     if not context:
@@ -333,7 +334,7 @@ def _max_context(devices: Sequence[_Device], main: _Device, batch: int) -> Quant
     return most("T", context, "tokens of each sequence", needed, limiting.kv_memory(batch, context, main))
 
 
-def _max_batch(devices: Sequence[_Device], main: _Device, context: int) -> Quantity | None:
+def _max_batch(devices: Sequence[Device], main: Device, context: int) -> Quantity | None:
     """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit."""
     batch = _largest(lambda sequences: _all_have_room(devices, sequences, context))
     if not batch:

@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from .offload import held_layers
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
-from .weights import Weights, multiplied_as, weights
+from .weights import Weights, multiplied_as, weights, with_draft
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
@@ -87,12 +88,14 @@ def memory_budget(
     weights_on_gpu = weights(
         resolved.model,
         pp=resolved.args.pp,
-        part=part,
+        part=part and held_layers(part, resolved.args),
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
         args=resolved.args,
     )
+    if resolved.args.speculative_model and last:
+        weights_on_gpu = with_draft(weights_on_gpu, resolved.args.speculative_model)
     facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)

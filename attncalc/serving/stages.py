@@ -1,4 +1,4 @@
-"""The layers on each pipeline stage, or on each GPU, as models of their own."""
+"""The layers on each pipeline stage, as models of their own."""
 
 from __future__ import annotations
 
@@ -30,28 +30,25 @@ def split_into_stages(
         raise AttncalcError(
             f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages", "leave --pp out; --tp splits it"
         )
-    return _parts(model, sizes(model.main.n_layers, pp), embedding_first=True)
+    return parts_of(model, sizes(model.main.n_layers, pp), embedding_first=True)
 
 
-def spread_over_gpus(model: ModelSpec, gpus: int) -> list[ModelSpec]:
-    """Return the model that each of `gpus` equal GPUs has in llama.cpp.
+def parts_of(
+    model: ModelSpec, sizes: Sequence[int], *, embedding_first: bool, numbered: bool = False
+) -> list[ModelSpec]:
+    """Return the model cut into consecutive parts of those sizes, of which the last has the head.
 
-    The embedding and other tables stay in host memory. The last GPU has the head; a tied one is a copy there.
-    Source: load_tensors (src/llama-model.cpp), dev_input and dev_output.
+    Args:
+        model: One tensor-parallel device's share.
+        sizes: The layers of each part.
+        embedding_first: Whether the first part has the embedding and other tables.
+        numbered: Whether the order and the numbers of the layers must stay known.
     """
-    from ..engines.llamacpp import layers_per_gpu
-
-    models = _parts(model, layers_per_gpu(model.main.n_layers, gpus), embedding_first=False)
-    models[-1] = dataclasses.replace(models[-1], extra=tuple(matrix for matrix in model.extra if matrix.applied_to))
-    return models
-
-
-def _parts(model: ModelSpec, sizes: Sequence[int], *, embedding_first: bool) -> list[ModelSpec]:
-    """Return the model cut into consecutive parts of those sizes; the first has the embedding if `embedding_first`."""
+    numbered = numbered or model.quantization is not None
     models, start = [], model.first_layer
     for i, layers in enumerate(_cut(model, sizes)):
-        part = _part(model, layers, first=embedding_first and i == 0, last=i == len(sizes) - 1)
-        models.append(dataclasses.replace(part, first_layer=start if model.quantization else 0))
+        part = _part(model, layers, first=embedding_first and i == 0, last=i == len(sizes) - 1, numbered=numbered)
+        models.append(dataclasses.replace(part, first_layer=start if numbered else 0))
         start += len(layers)
     return models
 
@@ -61,11 +58,11 @@ def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[Sequence[Layers]]:
     return cut([dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)], sizes)
 
 
-def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool) -> ModelSpec:
+def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool, numbered: bool) -> ModelSpec:
     """Return the model with these layers; `first` has the embedding and other tables, `last` norm and head."""
     stack = dataclasses.replace(model.main, layers=tuple(layers))
     # A quantization may leave out single layers, whose order must stay known.
-    gathered = stack.layers if model.quantization else stack.distinct()
+    gathered = stack.layers if numbered else stack.distinct()
     stack = dataclasses.replace(stack, layers=gathered, final_norm=last and stack.final_norm)
     head = model.head if last else None
     if not first:

@@ -1,18 +1,23 @@
-"""Strategies for damaged inputs of every kind: arguments, model files, config.json, safetensors, logs, GPU files."""
+"""Strategies for damaged inputs of every kind: arguments, model files, config.json, weights, logs, GPU files."""
 
 from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gguf
 import yaml
+from gguf_files import SmallModel, write_gguf
 from hypothesis import strategies as st
 from typer.main import get_command
+
+from attncalc.config.gguf.architectures import ARCHITECTURES
 
 from .case import STREAM, Case
 
@@ -143,6 +148,11 @@ _FIT = {
     "--roofline": _FLAG,
     "--enable-expert-parallel": _FLAG,
     "--enforce-eager": _FLAG,
+    "-ngl": WORDS | st.integers(0, 100).map(str) | st.sampled_from(["auto", "all"]),
+    "--n-cpu-moe": _SMALL,
+    "--cpu-moe": _FLAG,
+    "--tensor-split": st.sampled_from(["1", "1,1", "3,1", "0", "0,0", "1,,2", "x", "9" * 40, ""]),
+    "--no-kv-offload": _FLAG,
 }
 COMMANDS = ("kv", "params", "flops", "memory", "compare", "fit")
 
@@ -241,6 +251,39 @@ def _gpu_files(draw: st.DrawFn) -> Case:
     return Case(draw(command_lines("llama2-70b", ("fit",), ("--gpu", "gpu.yaml"))), {"gpu.yaml": content})
 
 
+@st.composite
+def _gguf(draw: st.DrawFn) -> Case:
+    """Return a small file of an architecture with up to three keys and shapes changed, then up to three slices."""
+    small = SmallModel(draw(st.sampled_from(sorted(gguf_architectures()))))
+    keys, shapes = small.keys(), small.shapes()
+    numbers = st.sampled_from([0, 1, 2, 3, 7, 96, 2**31, 2**32 - 1]) | st.integers(0, 300)
+    lists = st.lists(st.integers(0, 300) | st.just(2**31 - 1), min_size=1, max_size=5)
+    values = numbers | BOOLEANS | st.text(max_size=8) | lists | st.floats(width=32)
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.sampled_from(sorted(keys)))
+        if draw(BOOLEANS):
+            keys[name] = draw(values)
+        else:
+            keys.pop(name)
+    for _ in range(draw(st.integers(0, 2))):
+        name = draw(st.sampled_from(sorted(shapes)))
+        if draw(BOOLEANS):
+            shapes.pop(name)
+        else:
+            shapes[name] = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=3)))
+    with tempfile.TemporaryDirectory() as folder:
+        content = write_gguf(Path(folder, "m.gguf"), small.name, keys, shapes).read_bytes()
+    header, data = content[:20_000], content[20_000:]
+    file = draw(damaged_bytes(header)) + data
+    return Case(draw(command_lines("m.gguf")), {"m.gguf": file})
+
+
+@cache
+def gguf_architectures() -> tuple[str, ...]:
+    """Return the architectures that attncalc and the gguf package know."""
+    return tuple(name for name in ARCHITECTURES if name in gguf.MODEL_ARCH_NAMES.values())
+
+
 TARGETS: dict[str, st.SearchStrategy[Case]] = {
     "arguments": _arguments(),
     "model_files": _model_files(),
@@ -248,5 +291,6 @@ TARGETS: dict[str, st.SearchStrategy[Case]] = {
     "safetensors": _safetensors(),
     "logs": _logs(),
     "gpu_files": _gpu_files(),
+    "gguf": _gguf(),
 }
 """Every kind of input by name."""

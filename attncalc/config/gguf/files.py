@@ -45,10 +45,10 @@ def local_gguf(model: str) -> Path | None:
     try:
         if not model or not path.exists():
             return None
-        if not path.is_dir():
+        if path.is_file():  # not a pipe, of which the first bytes can be read only once
             with path.open("rb") as file:
                 return path if file.read(4) == b"GGUF" or model.lower().endswith(".gguf") else None
-        names = sorted(file.name for file in path.iterdir())
+        names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     except (OSError, ValueError):  # the caller's own error says more
         return None
     if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):

@@ -32,9 +32,10 @@ from ...quantity import (
 from ...search import first_true
 from ...units import BYTES, NO_UNIT, DType, count, dtype, truncate
 from ..base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
-from ..pipeline import LayerCacheSpec, cut, layer_by_layer, merge_equal, sum_over_layers
+from ..pipeline import LayerCacheSpec, layer_by_layer, merge_equal, sum_over_layers
 from .cells import PADDING, padded, window_cells
 from .limits import DEFAULT_BATCH, DEFAULT_UBATCH, MAX_SEQUENCES
+from .placement import HOST, Placement, place_layers, placement_of
 from .versions import VERSION, LlamaCppVersion, llamacpp_version
 
 NAME = "llamacpp"
@@ -58,6 +59,10 @@ _OPTIONS = frozenset(
         "n_outputs_max",
         "speculative_tokens",
         "gpus",
+        "n_gpu_layers",
+        "n_cpu_moe",
+        "tensor_split",
+        "no_kv_offload",
     }
 )
 _USE_IDEAL = "use --engine ideal for a lower bound"
@@ -119,6 +124,7 @@ class LlamaCppLayout:
         layers: layers of the model.
         release: the version, and what depends on it.
         gpu_buffers: the buffers of each GPU, whose sizes the log has; () without a known GPU.
+        host: the layout of the layers whose cache is on the host; None without such layers.
         notes: see CacheLayout, also for bound, source and max_sequences.
         parts: the layout of each GPU, if there are several.
         whole: if this is the layout of one of several GPUs, the layout of all.
@@ -139,6 +145,7 @@ class LlamaCppLayout:
     parts: tuple[LlamaCppLayout, ...] = ()
     whole: LlamaCppLayout | None = None
     gpu_buffers: tuple[tuple[Buffer, ...], ...] = ()
+    host: LlamaCppLayout | None = None
     max_sequences: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
@@ -304,11 +311,15 @@ class LlamaCppLayout:
             )
 
     def _kv_buffer_lines(self, name: str, cells: int) -> Iterator[str]:
-        """Yield the line about that buffer of each GPU that has a part of it."""
-        for i, buffers in enumerate(self.gpu_buffers):
+        """Yield the line about that buffer of each device that has a part of it, the host first."""
+        devices = [(f"CUDA{i}", buffers) for i, buffers in enumerate(self.gpu_buffers)]
+        if self.host:
+            devices.insert(0, ("CPU", self.host.buffers))
+        for device, buffers in devices:
             for buffer in buffers:
                 if buffer.name == name:
-                    yield f"llama_kv_cache:      CUDA{i} KV buffer size = {mib(cells * int(buffer.cell), width=8)} MiB"
+                    size = mib(cells * int(buffer.cell), width=8)
+                    yield f"llama_kv_cache: {device:>10} KV buffer size = {size} MiB"
 
     def _fork_log_lines(self, cells: int, k_type: str, v_type: str) -> Iterator[str]:
         for buffer in self.buffers:
@@ -353,32 +364,62 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         release=release,
         notes=(*notes, *_notes(cache_specs, args, window, release)),
     )
-    if args.gpus == 1:
-        return dataclasses.replace(whole, gpu_buffers=(whole.buffers,)) if args.device_memory else whole
     layers = layer_by_layer(specs)
-    per_gpu = [merge_equal(part) for part in cut(layers, layers_per_gpu(len(layers), args.gpus))]
-    gpu_buffers = tuple(tuple(_buffers(part, types, window)) for part in per_gpu)
-    whole = dataclasses.replace(whole, gpu_buffers=gpu_buffers)
-    parts = tuple(
-        dataclasses.replace(whole, buffers=buffers, states=_state_rows(part), whole=whole)
-        for part, buffers in zip(per_gpu, gpu_buffers, strict=True)
+    placed = placement_of(len(layers), args)
+    if args.device_memory is None and args.gpus == 1:
+        _check_without_gpu(args)
+        return whole
+    if args.gpus == 1 and not placed.is_partial and not args.no_kv_offload:
+        return dataclasses.replace(whole, gpu_buffers=(whole.buffers,))
+    return _divided(whole, layers, placed, types, no_kv_offload=args.no_kv_offload)
+
+
+def _divided(
+    whole: LlamaCppLayout,
+    layers: Sequence[LayerCacheSpec],
+    placed: Placement,
+    types: tuple[DType, DType],
+    *,
+    no_kv_offload: bool,
+) -> LlamaCppLayout:
+    """Return the layout of all devices, with the part of each GPU and of the host."""
+
+    def on(device: int) -> tuple[LayerCacheSpec, ...]:
+        return merge_equal(
+            [
+                layer
+                for layer, place in zip(layers, placed.layers, strict=True)
+                if device == (HOST if no_kv_offload else place)
+            ]
+        )
+
+    def part(specs: tuple[LayerCacheSpec, ...]) -> LlamaCppLayout:
+        return dataclasses.replace(
+            whole, buffers=tuple(_buffers(specs, types, whole.window)), states=_state_rows(specs), whole=whole
+        )
+
+    on_host = on(HOST)
+    gpus = tuple(part(on(device)) for device in range(placed.gpus))
+    whole = dataclasses.replace(
+        whole, gpu_buffers=tuple(gpu.buffers for gpu in gpus), host=part(on_host) if on_host else None
     )
-    return dataclasses.replace(whole, parts=parts)
+    return dataclasses.replace(whole, parts=tuple(dataclasses.replace(gpu, whole=whole) for gpu in gpus))
+
+
+def _check_without_gpu(args: EngineArgs) -> None:
+    """Raise AttncalcError for an option that divides the model between GPUs and host."""
+    for name in ("n_gpu_layers", "n_cpu_moe", "tensor_split", "no_kv_offload"):
+        if getattr(args, name) not in (None, 0, (), False) or (name == "n_gpu_layers" and args.n_gpu_layers == 0):
+            raise AttncalcError(f"--{name.replace('_', '-')} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:
     """Return how many of `layers` each of `gpus` identical GPUs has, in order, with all layers offloaded.
 
-    Layer i goes to the first GPU whose share of all GPUs ends after i / (layers + 1). The + 1 is the output layer,
-    which goes to the last GPU; so 4 layers on 2 GPUs are 3 and 1, and the last GPU may even have none.
-
-    Source: load_tensors (src/llama-model.cpp), --split-mode layer without --tensor-split, on GPUs with equal free
-    memory.
+    The output layer counts as one and goes to the last GPU; so 4 layers on 2 GPUs are 3 and 1, and the last GPU may
+    even have none.
     """
-    counts = [0] * gpus
-    for i in range(layers):
-        counts[i * gpus // (layers + 1)] += 1
-    return tuple(counts)
+    return place_layers(layers, gpus).counts()[1:]
 
 
 def _notes(
@@ -393,9 +434,10 @@ def _notes(
     if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
         yield "Without flash attention llama.cpp stores every V as wide as the widest; that is not counted."
     if args.gpus > 1:
+        how = "by --tensor-split" if args.tensor_split else "as evenly as possible (no -ts)"
         yield (
-            "llama.cpp puts whole layers on each GPU, as evenly as possible (-ngl all, -sm layer, no -ts). The figures "
-            "are those of the GPU with room for the fewest sequences; the log lines are those of all GPUs."
+            f"llama.cpp puts whole layers on each GPU, {how} (-sm layer). The figures are those of the GPU with room "
+            "for the fewest sequences; the log lines are those of all GPUs."
         )
     elif args.device_memory is None:
         yield "llama.cpp distributes whole layers over the GPUs; the bytes are those of all GPUs together."

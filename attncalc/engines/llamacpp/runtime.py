@@ -15,7 +15,9 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .cells import padded, window_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .layout import mib, model_window
-from .limits import DEFAULT_UBATCH
+from .limits import DEFAULT_UBATCH, MIN_OFFLOADED_ROWS
+from .placement import placement_of
+from .tensors import largest_on_host, model_buffers
 from .versions import LlamaCppVersion, llamacpp_version
 
 _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
@@ -78,6 +80,7 @@ def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
     if window is not None:
         tokens = window * (slots if unified else 1)
         windows = full if args.swa_full else int(window_cells(full, tokens, args.ubatch or DEFAULT_UBATCH))
+    placed = placement_of(facts.whole.main.n_layers, args)
     k, v = args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
     sampled = slots * (1 + args.speculative_tokens) if release.sampled_logits else ubatch
     return Graph(
@@ -93,7 +96,17 @@ def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
         gpus=args.gpus,
         first=facts.first,
         last=facts.last,
+        pipelined=not (placed.is_partial or args.n_cpu_moe or args.no_kv_offload),
+        **(_copied_from_host(facts, rows=min(ubatch, args.n_outputs_max or sampled)) if facts.first else {}),
     )
+
+
+def _copied_from_host(facts: RuntimeFacts, *, rows: int) -> dict[str, int]:
+    """Return the bytes of matrices on the host that the first GPU copies, if they multiply enough tokens."""
+    head, layer = (
+        largest_on_host(facts.whole, facts.args, facts.weights_dtype, of_head=of_head) for of_head in (True, False)
+    )
+    return {"from_host": layer, "head_from_host": head if rows >= MIN_OFFLOADED_ROWS else 0}
 
 
 def _flash(option: str | None, release: LlamaCppVersion, *, quantized_v: bool) -> bool:
@@ -123,16 +136,28 @@ def _notes(graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
         yield "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a wide range."
     if release.between:
         yield f"Build {release.name} may or may not have the smaller compute buffer of June 2026; the range has both."
-    if graph.gpus > 1:
+    if graph.from_host or graph.head_from_host:
+        yield (
+            "For a pass over 32 tokens or more the first GPU copies matrices from the host, one at a time. The compute "
+            "buffer has room for the largest."
+        )
+    if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
     yield _FIT_NOTE
 
 
 def _log_lines(facts: RuntimeFacts, buffer: ComputeBuffer) -> Iterator[str]:
-    """Yield the log's lines on the buffers of this GPU, if its index is known, and of the host."""
-    if not facts.first and not facts.last:
-        return
-    index = 0 if facts.first else facts.args.gpus - 1
-    yield f"load_tensors:        CUDA{index} model buffer size = {mib(facts.weights, width=8)} MiB"
-    yield f"sched_reserve:      CUDA{index} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
-    yield f"sched_reserve:  CUDA_Host compute buffer size = {mib(int(buffer.host), width=8)} MiB"
+    """Yield the log's lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
+    args, blocks = facts.args, facts.args.blocks or facts.whole.main.n_layers
+    on_gpus = placement_of(facts.whole.main.n_layers, args).on_gpus
+    yield f"load_tensors: offloaded {on_gpus}/{blocks + 1} layers to GPU"
+    sizes = model_buffers(facts.whole, args)
+    index = 0 if facts.first else args.gpus - 1
+    is_known = facts.first or facts.last
+    if not sizes and is_known:
+        sizes = {f"CUDA{index}": facts.weights}
+    for name, size in sizes.items():
+        yield f"load_tensors: {name:>12} model buffer size = {mib(size, width=8)} MiB"
+    if is_known:
+        yield f"sched_reserve: {f'CUDA{index}':>10} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
+        yield f"sched_reserve: {'CUDA_Host':>10} compute buffer size = {mib(int(buffer.host), width=8)} MiB"

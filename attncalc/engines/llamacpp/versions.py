@@ -23,6 +23,8 @@ _OLD_GRAPH, _NEW_GRAPH = 9371, 9500
 merged pull requests, up to b9371 and from b9442 to b9500)."""
 _TWO_HOST_COPIES = 7600
 """A build of January 2026. Logs of 2025 have the token embeddings once in CUDA_Host, those of 2026 twice."""
+_OUTPUT_FIRST = 7480
+"""A build of the days after 18 December 2025, when -ngl began to count from the output layer (#18148)."""
 
 
 class LlamaCppVersion(NamedTuple):
@@ -36,6 +38,7 @@ class LlamaCppVersion(NamedTuple):
         f16_cache_copy: flash attention on CUDA reserves an f16 copy of a quantized cache.
         between: whether the build is one of those that may have some of these changes.
         flash_attention: whether flash attention is on by default.
+        output_first: whether the output layer is the first to go to a GPU; before, it was the last.
         host_embeddings: how often the token embeddings are in the buffer of the host.
     """
 
@@ -47,6 +50,7 @@ class LlamaCppVersion(NamedTuple):
     between: bool
     flash_attention: bool
     host_embeddings: int
+    output_first: bool
 
 
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
@@ -69,4 +73,5 @@ def llamacpp_version(text: str | None) -> LlamaCppVersion:
         between=_OLD_GRAPH < number < _NEW_GRAPH,
         flash_attention=fork or number >= _FLASH_ATTENTION,  # for the fork -fa is assumed
         host_embeddings=2 if number >= _TWO_HOST_COPIES else 1,
+        output_first=number >= _OUTPUT_FIRST,
     )

@@ -1,0 +1,121 @@
+"""Which device holds which layers and caches: GPUs, or the host's memory.
+
+llama.cpp numbers the layers, and the output layer after them. The last `-ngl` of these are on the GPUs, in order, and
+the others on the host; token embeddings are always on the host. With `--n-cpu-moe N` the routed experts of the first N
+layers are on the host too. Each layer's cache is on the layer's device, or all are on the host (`--no-kv-offload`).
+
+Example: 32 layers and the output with -ngl 25 are 33 - 25 = 8 layers on the host, and 24 layers and the output on the
+GPU.
+
+Builds until December 2025 offload the output layer last: there -ngl 25 is 25 layers on the GPU, and the output on the
+host.
+
+Source: load_tensors (src/llama-model.cpp) of llama.cpp, and #18148.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import AttncalcError
+from ...units import count
+from .versions import llamacpp_version
+
+if TYPE_CHECKING:
+    from ..base import EngineArgs
+
+HOST = -1
+"""The number of the host among the devices; GPUs are numbered from 0."""
+
+
+class Placement(NamedTuple):
+    """The device of each layer.
+
+    Attributes:
+        layers: the device of each layer, in order.
+        output: the device of the output layer.
+        gpus: how many GPUs there are.
+        on_gpus: layers on GPUs, the output layer included.
+    """
+
+    layers: tuple[int, ...]
+    output: int
+    gpus: int
+    on_gpus: int
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some layers are on the host."""
+        return HOST in self.layers or self.output == HOST
+
+    def counts(self) -> tuple[int, ...]:
+        """Return how many layers the host has, and then each GPU."""
+        return tuple(self.layers.count(device) for device in range(HOST, self.gpus))
+
+
+def place_layers(
+    layers: int,
+    gpus: int,
+    n_gpu_layers: int | None = None,
+    tensor_split: Sequence[float] = (),
+    *,
+    output_first: bool = True,
+) -> Placement:
+    """Return the device of each of `layers`.
+
+    The layers on GPUs are divided by `tensor_split`, or evenly, as for GPUs with equal free memory: layer i of them
+    goes to the first GPU whose share of all shares ends after i / (their number). The shares are 32-bit floats.
+
+    Args:
+        layers: Layers of the model, without the output layer.
+        gpus: GPUs.
+        n_gpu_layers: Layers on GPUs, the output layer included; None for all.
+        tensor_split: The share of each GPU; () for equal ones.
+        output_first: Whether the output layer is the first on a GPU; in builds of 2025 it is the last, so that
+            -ngl 25 puts 25 layers there and no output.
+    """
+    offloaded = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
+    first = max(0, layers + int(output_first) - offloaded)
+    shares = list(accumulate(map(_float, tensor_split or [1] * gpus), lambda a, b: _float(a + b)))
+    ends = [_float(share / shares[-1]) for share in shares]
+
+    def device(i: int) -> int:
+        return HOST if not first <= i < first + offloaded else bisect_right(ends, _float((i - first) / offloaded))
+
+    return Placement(tuple(map(device, range(layers))), device(layers), gpus, offloaded)
+
+
+def _float(value: float) -> float:
+    """Return a number rounded to 32 bits."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def placement_of(layers: int, args: EngineArgs) -> Placement:
+    """Return the device of each of the model's layers.
+
+    llama.cpp's layers may be others: a block of Falcon-H1 is two layers here, and those of multi-token prediction are
+    none. `args.blocks` is the number of llama.cpp's, if a GGUF file was read.
+
+    Raises AttncalcError if --tensor-split does not name the GPUs.
+    """
+    split = args.tensor_split
+    if split and (len(split) != args.gpus or not any(split)):
+        raise AttncalcError(
+            f"--tensor-split has {count(len(split))} shares for {count(args.gpus)} GPU{'s'[: args.gpus != 1]}",
+            "give one share per GPU, as --gpus 2 --tensor-split 3,1",
+        )
+    blocks = args.blocks or layers
+    placed = place_blocks(blocks, args)
+    per_block = 2 if layers == 2 * blocks else 1
+    return placed._replace(layers=tuple(placed.layers[i // per_block] for i in range(layers)))
+
+
+def place_blocks(blocks: int, args: EngineArgs) -> Placement:
+    """Return the device of each of llama.cpp's own layers."""
+    release = llamacpp_version(args.engine_version)
+    return place_layers(blocks, args.gpus, args.n_gpu_layers, args.tensor_split, output_first=release.output_first)

@@ -1,0 +1,144 @@
+"""The tensors of a GGUF file on each device, and their bytes in llama.cpp's buffers.
+
+Source: create_tensor (src/llama-model-loader.cpp), load_tensors (src/llama-model.cpp), LLM_TENSOR_INFOS
+(src/llama-arch.cpp), LLM_FFN_EXPS_REGEX (common/common.h), ggml_backend_cuda_buffer_type_get_alloc_size
+(ggml/src/ggml-cuda/ggml-cuda.cu) and ggml_backend_sched_split_graph (ggml/src/ggml-backend.cpp) of llama.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...ggml import TYPES_BY_NAME
+from ...units import dtype
+from .placement import HOST, place_blocks, placement_of
+
+if TYPE_CHECKING:
+    from ...checkpoint import StoredTensor
+    from ...model import ModelSpec
+    from ..base import EngineArgs
+
+_BLOCK = re.compile(r"blk\.(\d{1,6})\.")
+_EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
+_INPUT = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
+"""Tensors of the input, which are always on the host."""
+_OUTPUT = re.compile(r"(output|output_norm|cls|cls\..+|dense_\d|altup_proj|altup_unembd_proj)\.(weight|bias|scale)")
+"""Tensors of the output layer. Other tensors outside the layers are with the first layer."""
+_ALIGNMENT, _ROW = 128, 512
+"""CUDA aligns tensors to so many bytes, and pads a quantized tensor whose rows are no multiple of so many elements."""
+
+
+def tensors_by_device(
+    contents: Sequence[StoredTensor], args: EngineArgs, layers: int, *, has_head: bool = True
+) -> dict[int, list[StoredTensor]]:
+    """Return the tensors of a GGUF file on the host and on each GPU.
+
+    A tied output is a copy of the token embeddings on the output layer's GPU. The layers of multi-token prediction are
+    not loaded.
+
+    Args:
+        contents: The tensors of the file.
+        args: The arguments, with the number of blocks.
+        layers: Layers of the model; more blocks are those of multi-token prediction.
+        has_head: Whether the model has an lm head.
+    """
+    blocks = args.blocks or layers
+    placed = place_blocks(blocks, args)
+    used = {*placed.layers, placed.output}
+    devices: dict[int, list[StoredTensor]] = {device: [] for device in range(HOST, args.gpus)}
+    tied = has_head and all(tensor.name != "output.weight" for tensor in contents)
+    for tensor in contents:
+        match = _BLOCK.match(tensor.name)
+        if match:
+            block = int(match[1])
+            if block < layers:
+                on_host = block < args.n_cpu_moe and _EXPERTS.search(tensor.name)
+                devices[HOST if on_host else placed.layers[block]].append(tensor)
+        elif tensor.name in _INPUT:
+            devices[HOST].append(tensor)
+            if tied and tensor.name == "token_embd.weight" and placed.output != HOST:
+                devices[placed.output].append(tensor)
+        elif _OUTPUT.fullmatch(tensor.name):
+            devices[placed.output].append(tensor)
+        elif tensor.name.startswith("rope_f"):  # every device with layers has a copy
+            for device in sorted(used):
+                devices[device].append(tensor)
+        else:
+            devices[placed.layers[0]].append(tensor)
+    return devices
+
+
+def cuda_bytes(tensors: Iterable[StoredTensor]) -> int:
+    """Return the bytes of tensors in a CUDA buffer, each padded and aligned."""
+    return sum(-(-_padded(tensor) // _ALIGNMENT) * _ALIGNMENT for tensor in tensors)
+
+
+def _padded(tensor: StoredTensor) -> int:
+    ggml_type = TYPES_BY_NAME[tensor.dtype]
+    if not ggml_type.is_quantized or tensor.row % _ROW == 0:
+        return tensor.size
+    return tensor.size + (_ROW - tensor.row % _ROW) // ggml_type.block * ggml_type.size
+
+
+def mapped_bytes(tensors: Sequence[StoredTensor]) -> int:
+    """Return the bytes of the host's buffer, which maps each file from the first to the last of its tensors.
+
+    The tensors between them are mapped too, wherever they are loaded. The system need not keep them in memory.
+    """
+    total = 0
+    for file in {tensor.file for tensor in tensors}:
+        places = [(tensor.start, tensor.start + tensor.size) for tensor in tensors if tensor.file == file]
+        total += max(end for _, end in places) - min(start for start, _ in places)
+    return total
+
+
+def largest_on_host(model: ModelSpec, args: EngineArgs, weights_dtype: str, *, of_head: bool = False) -> int:
+    """Return the bytes of the largest matrix of a layer on the host, or of the lm head if that is there; 0 without one.
+
+    Without a GGUF file all matrices are in `weights_dtype`.
+    """
+    layers = model.main.n_layers
+    placed = placement_of(layers, args)
+    if of_head and placed.output != HOST:
+        return 0
+    if model.stored and model.stored.contents:
+        tensors = tensors_of(model, args)[HOST]
+        sizes = {tensor.name: tensor.size for tensor in tensors}
+        if of_head:
+            return sizes.get("output.weight") or sizes.get("token_embd.weight", 0)
+        return max((size for name, size in sizes.items() if _BLOCK.match(name)), default=0)
+    matrix_dtype = dtype(weights_dtype)
+    if of_head:
+        return (model.vocab_size or 0) * matrix_dtype.row_bytes(model.table_width)
+    largest = number = 0
+    for group in model.main.layers:
+        on_host = placed.layers[number] == HOST
+        if on_host or number < args.n_cpu_moe:
+            for role, copies, matrix in group.matrices_by_role(model.main.d_model, model.d_source):
+                if on_host or role == "experts":
+                    largest = max(largest, copies * matrix.cols * matrix_dtype.row_bytes(matrix.rows))
+        number += group.count
+    return largest
+
+
+def model_buffers(model: ModelSpec, args: EngineArgs) -> dict[str, int]:
+    """Return the bytes of each device's model buffer by its name in the log, the host first; {} without a GGUF file."""
+    if not model.stored or not model.stored.contents:
+        return {}
+    devices = tensors_of(model, args)
+    sizes = {
+        "CPU_Mapped": mapped_bytes(devices[HOST]),
+        **{f"CUDA{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def tensors_of(model: ModelSpec, args: EngineArgs) -> dict[int, list[StoredTensor]]:
+    """Return the tensors of the model's GGUF file on the host and on each GPU."""
+    contents = model.stored.contents if model.stored else ()
+    layers = model.main.n_layers
+    per_block = 2 if args.blocks and layers == 2 * args.blocks else 1
+    has_head = model.head is not None and model.head.kind == "lm"
+    return tensors_by_device(contents, args, layers // per_block, has_head=has_head)

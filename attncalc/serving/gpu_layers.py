@@ -1,0 +1,70 @@
+"""The most layers on GPUs that fit in llama.cpp, and the fewest layers whose experts must be on the host."""
+
+from __future__ import annotations
+
+from ..search import first_true
+from .expert_parallel import has_experts
+from .fit import FitRequest, possible_verdict
+
+AUTO = "auto"
+"""The value of n_gpu_layers that stands for the most layers that fit."""
+
+
+def with_auto_gpu_layers(request: FitRequest) -> FitRequest:
+    """Return the request with a number of layers for 'auto': the most that fit for sure, or all if none do."""
+    if request.engine_args.get("n_gpu_layers") != AUTO:
+        return request
+    request = request.with_engine_args(n_gpu_layers=None)
+    return with_layers_on_host(request) or request
+
+
+def most_gpu_layers(request: FitRequest) -> int | None:
+    """Return the most layers on GPUs that fit for sure, the output layer included; None if not even none does."""
+    total = _layers(request) + 1
+    if _fits(_with_gpu_layers(request, total)):  # with all layers there, no GPU copies matrices from the host
+        return total
+    if not _fits(_with_gpu_layers(request, 0)):
+        return None
+    return first_true(lambda n: not _fits(_with_gpu_layers(request, n)), 0, total) - 1
+
+
+def fewest_cpu_moe(request: FitRequest) -> int | None:
+    """Return the fewest layers, from the first on, whose experts are on the host so that it fits for sure.
+
+    None for a model without experts, and if it does not fit with the experts of all layers on the host.
+    """
+    if not has_experts(request.model):
+        return None
+    total = _layers(request)
+    if _fits(_with_cpu_moe(request, 0)) or not _fits(_with_cpu_moe(request, total)):
+        return 0 if _fits(_with_cpu_moe(request, 0)) else None
+    return first_true(lambda n: _fits(_with_cpu_moe(request, n)), 0, total)
+
+
+def with_experts_on_host(request: FitRequest) -> FitRequest | None:
+    """Return the request with the experts of as few layers on the host as fit; None if none need be, or all do not."""
+    layers = fewest_cpu_moe(request)
+    return _with_cpu_moe(request, layers) if layers else None
+
+
+def with_layers_on_host(request: FitRequest) -> FitRequest | None:
+    """Return the request with as many layers on GPUs as fit; None if all are, or none fits."""
+    layers = most_gpu_layers(request)
+    return None if layers is None or layers > _layers(request) else _with_gpu_layers(request, layers)
+
+
+def _layers(request: FitRequest) -> int:
+    stored = request.model.stored
+    return (stored.blocks if stored else None) or request.model.main.n_layers
+
+
+def _fits(request: FitRequest) -> bool:
+    return possible_verdict(request) == "fits"
+
+
+def _with_gpu_layers(request: FitRequest, layers: int) -> FitRequest:
+    return request.with_engine_args(n_gpu_layers=layers)
+
+
+def _with_cpu_moe(request: FitRequest, layers: int) -> FitRequest:
+    return request.with_engine_args(n_cpu_moe=layers)

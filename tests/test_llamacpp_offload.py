@@ -1,0 +1,387 @@
+"""llama.cpp with a part of the model in host memory: layers, tensors and caches on each device, and what fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from asking import Ask, results
+from gguf_files import Shapes, write_gguf
+from hypothesis import given
+from hypothesis import strategies as st
+from test_gguf import RELEASED, dense, keys_of, outer, released
+
+from attncalc import AttncalcError, load
+from attncalc.config.gpus import gpu
+from attncalc.engines.llamacpp.placement import HOST, place_layers
+from attncalc.engines.llamacpp.tensors import tensors_by_device
+from attncalc.model import ModelSpec
+from attncalc.serving.devices import device_memory
+from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
+from attncalc.serving.launch import launch_command
+from attncalc.serving.offload import spread_over_gpus
+from attncalc.serving.request import resolve
+from attncalc.units import GIB
+from attncalc.workload import Workload
+
+FACTS = json.loads((Path(__file__).parent / "data" / "llamacpp" / "offload-logs.json").read_text())
+MIB = 2**20
+Type = gguf.GGMLQuantizationType
+pytestmark = pytest.mark.usefixtures("headers_only")
+
+MODELS = {
+    **RELEASED,
+    "mistral-7b": released(
+        "llama", keys_of(4096, 32768, 32, 8), outer(4096, 32000), 32 * [dense(4096, 4096, 1024, 14336)]
+    ),
+    "bge-small": released(
+        "bert",
+        {"embedding_length": 384, "context_length": 512, "attention.head_count": 12},
+        {
+            "token_embd": (384, 30522),
+            "position_embd": (384, 512),
+            "token_types": (384, 2),
+            "token_embd_norm": (384,),
+            "token_embd_norm.bias": (384,),
+        },
+        12
+        * [
+            {
+                **{f"attn_{letter}": (384, 384) for letter in "qkv"},
+                **{f"attn_{letter}.bias": (384,) for letter in "qkv"},
+                "attn_output": (384, 384),
+                "attn_output.bias": (384,),
+                "ffn_up": (384, 1536),
+                "ffn_up.bias": (1536,),
+                "ffn_down": (1536, 384),
+                "ffn_down.bias": (384,),
+                **{f"{name}_norm{part}": (384,) for name in ("attn_output", "layer_output") for part in ("", ".bias")},
+            }
+        ],
+    ),
+}
+
+
+def more_bits(layer: int, layers: int) -> bool:
+    """Whether Q4_K_M stores V and the MLP's down projection of a layer in Q6_K (use_more_bits in llama-quant.cpp)."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def types_of(shapes: Shapes, mix: str, layers: int) -> dict[str, Type]:
+    """Return the type of each tensor as llama-quantize chooses it."""
+    types = {}
+    for name, shape in shapes.items():
+        block = int(name.split(".")[1]) if name.startswith("blk.") else 0
+        better = "attn_v" in name or "ffn_down" in name
+        if len(shape) == 1 or "gate_inp" in name or name.endswith(".bias") or name in F32:
+            kind = "F32"
+        elif mix == "MXFP4":
+            kind = "MXFP4" if "_exps" in name else "Q8_0"
+        elif mix in ("Q4_0", "Q4_K_M") and name == "output.weight":
+            kind = "Q6_K"
+        elif mix == "Q4_K_M":
+            kind = "Q6_K" if better and more_bits(block, layers) else "Q4_K"
+        else:
+            kind = mix
+        types[name] = getattr(Type, kind)
+    return types
+
+
+F32 = ("position_embd.weight", "token_types.weight")
+"""Tables that convert_hf_to_gguf.py leaves in f32."""
+
+
+def file_of(folder: Path, name: str, mix: str) -> Path:
+    architecture, keys, shapes = MODELS[name]
+    last = {tensor: shape for tensor, shape in shapes.items() if tensor.startswith("output")}
+    shapes = {**{tensor: shape for tensor, shape in shapes.items() if tensor not in last}, **last}
+    types = types_of(shapes, mix, keys["block_count"])
+    return write_gguf(folder / f"{name}-{mix}.gguf", architecture, keys, shapes, types, data=False)
+
+
+def request(model: ModelSpec, memory: str = "b300", context: int = 4096, gpus: int = 1, **args: Any) -> FitRequest:
+    kv_dtype = args.pop("kv", "f16")
+    workload = Workload.decode(1, context, kv_dtype=kv_dtype)
+    return FitRequest(model, workload, engine="llamacpp", gpu=gpu(memory), gpus=gpus, engine_args=args)
+
+
+# Posted logs
+
+
+@pytest.mark.parametrize(
+    "log",
+    [log for log in FACTS["logs"] if log["model"] != "bge-small"],
+    ids=lambda log: f"{log['model']}-{log['types']}-{log['args']}",
+)
+def test_model_buffers_are_those_of_posted_logs(tmp_path: Path, log: dict[str, Any]) -> None:
+    model = load(file_of(tmp_path, log["model"], log["types"]))
+    asked = request(model, context=log.get("context", 512), engine_version=log["version"], **log["args"])
+    rows = device_memory(resolve(asked))
+    gpu_buffer, host_buffer = rows[0].model, rows[-1].model
+    # 0.03: Vulkan aligns tensors to 64 bytes and CUDA to 128
+    assert gpu_buffer / MIB == pytest.approx(log["CUDA0"], abs=0.03)
+    if "CPU_Mapped" in log:
+        assert host_buffer / MIB == pytest.approx(log["CPU_Mapped"], abs=0.006)
+    if "compute" in log:
+        assert (rows[0].compute or 0) / MIB == pytest.approx(log["compute"], abs=0.01)
+
+
+def test_tables_of_an_encoder_are_on_the_host(tmp_path: Path) -> None:
+    log = next(log for log in FACTS["logs"] if log["model"] == "bge-small")
+    model = load(file_of(tmp_path, "bge-small", "F16"))
+    (part,) = spread_over_gpus(model, 1)
+    assert part.stored
+    assert part.stored.size / MIB == pytest.approx(log["CUDA0"], abs=0.01)
+    assert model.stored
+    tables = [tensor for tensor in model.stored.contents if tensor.name in ("token_embd.weight", *F32)]
+    assert sum(tensor.size for tensor in tables) / MIB == pytest.approx(log["CPU_Mapped"], abs=0.006)
+
+
+def test_experts_on_the_host_are_those_of_a_posted_log(tmp_path: Path) -> None:
+    fact = FACTS["differences"][0]
+    model = load(file_of(tmp_path, fact["model"], fact["types"]))
+    all_args: list[dict[str, Any]] = [{}, fact["args"]]
+    sizes = [device_memory(resolve(request(model, **args)))[0].model for args in all_args]
+    # 21 layers of 3 x 32 experts of 2880 x 2880 in MXFP4, 17 B per 32, and their biases. CUDA pads rows of 2,880
+    # elements by 192, which are 102 B, and aligns to 128 B.
+    tensors = 21 * 3 * 32 * (2880 * 2880 // 32 * 17 + 2880 * 4)
+    assert 0 < sizes[0] - sizes[1] - tensors < 21 * 3 * (102 + 128)
+    assert (sizes[0] - sizes[1]) / MIB == pytest.approx(fact["more_on_gpu_without"], abs=0.01)
+
+
+@pytest.mark.parametrize("fact", FACTS["caches"], ids=lambda fact: fact["source"])
+def test_caches_are_with_their_layers(fact: dict[str, Any]) -> None:
+    new = int(fact["version"][1:]) > 7480
+    placed = place_layers(fact["layers"], 1, fact["n_gpu_layers"], output_first=new)
+    every = fact["full_attention_every"]
+    full = [place for i, place in enumerate(placed.layers) if i % every == every - 1]
+    for name, device in (("CPU", HOST), ("GPU", 0)):
+        assert full.count(device) * fact["kv_MiB_per_layer"] == fact["kv"][name]
+    if "recurrent" in fact:
+        others = [place for i, place in enumerate(placed.layers) if i % every != every - 1]
+        per_layer = sum(fact["recurrent"].values()) / len(others)
+        for name, device in (("CPU", HOST), ("GPU", 0)):
+            assert others.count(device) * per_layer == pytest.approx(fact["recurrent"][name], abs=0.02)
+
+
+# Placement
+
+
+def test_the_output_counts_as_a_layer_and_goes_first() -> None:
+    assert place_layers(32, 1, 25).counts() == (8, 24)
+    assert place_layers(32, 1, 25).output == 0
+    assert place_layers(32, 1, 1).counts() == (32, 0)
+    assert place_layers(32, 1, 0).output == HOST
+    assert place_layers(32, 1, 99) == place_layers(32, 1)
+
+
+def test_builds_of_2025_offload_the_output_last() -> None:
+    assert place_layers(32, 1, 25, output_first=False).counts() == (7, 25)
+    assert place_layers(32, 1, 32, output_first=False).output == HOST
+    assert place_layers(32, 1, 33, output_first=False).output == 0
+
+
+def test_tensor_split_gives_each_gpu_its_share() -> None:
+    # 33 with the output: 3/4 of them is up to layer 24.75, so layers 0 to 24
+    assert place_layers(32, 2, None, (3, 1)).counts() == (0, 25, 7)
+    assert place_layers(32, 2, None, (1, 0)).counts() == (0, 32, 0)
+    assert place_layers(32, 2, None, (1, 0)).output == 0
+    # with -ngl 17 the 16 layers and the output are divided, not all 33
+    assert place_layers(32, 2, 17, (1, 1)).counts() == (16, 9, 7)
+
+
+@given(st.integers(1, 120), st.integers(1, 8), st.integers(0, 130))
+def test_layers_are_in_order_and_complete(layers: int, gpus: int, n_gpu_layers: int) -> None:
+    placed = place_layers(layers, gpus, n_gpu_layers)
+    assert list(placed.layers) == sorted(placed.layers)
+    assert sum(placed.counts()) == layers
+    assert layers + 1 - placed.layers.count(HOST) - (placed.output == HOST) == min(n_gpu_layers, layers + 1)
+
+
+def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
+    model = load(file_of(tmp_path, "mixtral-8x7b", "Q4_K_M"))
+    assert model.stored
+    args = resolve(request(model, gpus=3, n_gpu_layers=20, n_cpu_moe=25, tensor_split=(2.0, 1.0, 1.0))).args
+    devices = tensors_by_device(model.stored.contents, args, 32)
+    names = [tensor.name for tensors in devices.values() for tensor in tensors]
+    assert sorted(names) == sorted(tensor.name for tensor in model.stored.contents)
+    # 33 - 20 = 13 layers are on the host, and the experts of 25
+    on_host = {tensor.name for tensor in devices[HOST]}
+    assert "token_embd.weight" in on_host
+    assert {"blk.12.attn_q.weight", "blk.24.ffn_up_exps.weight"} <= on_host
+    assert not {"blk.13.attn_q.weight", "blk.13.ffn_gate_inp.weight", "blk.25.ffn_up_exps.weight"} & on_host
+    assert "output.weight" in {tensor.name for tensor in devices[2]}
+
+
+def test_a_tied_head_is_copied_to_the_gpu(tmp_path: Path) -> None:
+    model = load(file_of(tmp_path, "gemma3-27b", "Q8_0"))
+    table = 5376 * 262208 // 32 * 34
+    rows = device_memory(resolve(request(model)))
+    assert rows[-1].model == table
+    assert rows[0].model > table
+    host = device_memory(resolve(request(model, n_gpu_layers=0)))[-1]
+    assert model.stored
+    assert model.stored.size <= host.model < model.stored.size + 10_000  # nothing twice
+
+
+# Without a file
+
+
+def test_a_preset_has_the_same_layers_on_each_device() -> None:
+    # half of 32 layers and the output: K and V of a layer are 2 x 4096 x 1024 elements of 2 B
+    rows = device_memory(resolve(request(load("llama3-8b"), n_gpu_layers=17)))
+    assert [row.layers for row in rows] == [16, 16]
+    assert [row.cache for row in rows] == 2 * [16 * 4096 * 2 * 1024 * 2]
+    # the head and the last norm are on the GPU, the embedding on the host
+    assert rows[0].model - rows[1].model == 2 * 4096
+
+
+def test_experts_of_a_preset_are_on_the_host() -> None:
+    model = load("mixtral-8x7b")
+    without, with_all = (device_memory(resolve(request(model, n_cpu_moe=n))) for n in (0, 32))
+    experts = 32 * 8 * 3 * 4096 * 14336 * 2
+    assert without[0].model - with_all[0].model == experts
+    assert with_all[-1].model - without[-1].model == experts
+
+
+def test_the_cache_is_on_the_host_without_kv_offload() -> None:
+    rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
+    assert [row.cache for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
+
+
+# What fits
+
+
+@pytest.mark.parametrize("name", ["llama3-70b", "mixtral-8x7b", "gemma3-27b"])
+def test_one_layer_more_does_not_fit(name: str) -> None:
+    asked = request(load(name), "rtx-4090")
+    layers = most_gpu_layers(asked)
+    assert layers is not None
+    assert 0 < layers <= load(name).main.n_layers
+    assert fit(asked.with_engine_args(n_gpu_layers=layers)).verdict == "fits"
+    assert fit(asked.with_engine_args(n_gpu_layers=layers + 1)).verdict != "fits"
+    assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] == layers
+
+
+def test_one_layer_of_experts_more_does_not_fit() -> None:
+    asked = request(load("mixtral-8x7b"), "rtx-4090")
+    layers = fewest_cpu_moe(asked)
+    assert layers
+    assert fit(asked.with_engine_args(n_cpu_moe=layers)).verdict == "fits"
+    assert fit(asked.with_engine_args(n_cpu_moe=layers - 1)).verdict != "fits"
+
+
+def test_a_model_that_fits_needs_nothing_on_the_host() -> None:
+    asked = request(load("mixtral-8x7b"), "b300")
+    assert (most_gpu_layers(asked), fewest_cpu_moe(asked)) == (33, 0)
+    assert fewest_cpu_moe(request(load("llama3-8b"))) is None
+    assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
+
+
+@given(st.integers(0, 33))
+def test_a_layer_more_on_the_gpu_never_needs_less_of_it(layers: int) -> None:
+    model = load("mixtral-8x7b")
+    sizes = [device_memory(resolve(request(model, n_gpu_layers=n)))[0] for n in (layers, layers + 1)]
+    assert sizes[0].model + sizes[0].cache <= sizes[1].model + sizes[1].cache
+
+
+def test_experts_on_the_host_end_the_copies_of_several_gpus() -> None:
+    # pipeline parallelism, and with it the four copies of each input, needs everything on the GPUs
+    model = load("mixtral-8x7b")
+    all_there, partly = (device_memory(resolve(request(model, gpus=2, n_cpu_moe=n))) for n in (0, 1))
+    assert (all_there[-1].compute or 0) > 2 * (partly[-1].compute or 0)
+
+
+# The command
+
+
+def test_fit_takes_llama_cpp_for_a_gguf_file(ask: Ask, tmp_path: Path) -> None:
+    path = file_of(tmp_path, "llama3-8b", "Q4_K_M")
+    answer = ask("fit", str(path), "--gpu", "rtx-4090", "-c", "8192", "--json")
+    document = json.loads(answer.out)
+    assert document["engine"] == "llamacpp"
+    assert results(answer)["model_buffer"] / MIB == pytest.approx(4403.49, abs=0.01)
+    assert document["launch_command"] == f"llama-server -m {path} -c 8192 -np 1 -ngl 999"
+    lines = document["log_lines"]
+    assert "load_tensors: offloaded 33/33 layers to GPU" in lines
+    assert "load_tensors:        CUDA0 model buffer size =  4403.49 MiB" in lines
+    assert "load_tensors:   CPU_Mapped model buffer size =   281.81 MiB" in lines
+    assert [row["name"] for row in document["devices"]] == ["CUDA0", "host"]
+
+
+def test_fit_suggests_layers_and_experts_for_the_host(ask: Ask, tmp_path: Path) -> None:
+    path = file_of(tmp_path, "mixtral-8x7b", "Q4_K_M")
+    answer = ask("fit", str(path), "--gpu", "rtx-4090", "-c", "8192", "--json")
+    assert answer.code == 1
+    found, suggestions = results(answer), json.loads(answer.out)["suggestions"]
+    flags = {suggestion["flag"]: suggestion["launch_command"] for suggestion in suggestions}
+    layers, experts = found["max_n_gpu_layers"], found["min_n_cpu_moe"]
+    assert flags[f"--n-gpu-layers {layers}"].endswith(f"-ngl {layers}")
+    assert flags[f"--n-cpu-moe {experts}"].endswith(f"-ngl 999 --n-cpu-moe {experts}")
+    assert not any("--weights-dtype" in flag for flag in flags)  # another file has other weights
+    for flag in (f"--n-gpu-layers {layers}", f"--n-cpu-moe {experts}"):
+        assert ask("fit", str(path), "--gpu", "rtx-4090", "-c", "8192", *flag.split()).code == 0
+
+
+def test_the_screen_has_a_row_per_device(ask: Ask) -> None:
+    answer = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--gpus", "2", "-ngl", "20")
+    rows = [line.split()[0] for line in answer.out.splitlines() if line.startswith(("  CUDA", "  host"))]
+    assert rows == ["CUDA0", "CUDA1", "host"]
+    assert len(answer.out.splitlines()) <= 30
+
+
+def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
+    common = ("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "h100-80gb", "-c", "8192", "--json")
+    layers = results(ask(*common))["max_n_gpu_layers"]
+    assert f"-ngl {layers}" in json.loads(ask(*common, "-ngl", "auto").out)["launch_command"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-ngl", "many"), "--n-gpu-layers: 'many' is not a number of layers"),
+        (("-ngl", "-1"), "is not a number of layers"),
+        (("--tensor-split", "1,1"), "--tensor-split has 2 shares for 1 GPU"),
+        (("--tensor-split", "0"), "--tensor-split: all shares are 0"),
+        (("--tensor-split", "a"), "--tensor-split: 'a' is not a number"),
+        (("--cpu-moe", "--n-cpu-moe", "3"), "--cpu-moe cannot be combined with --n-cpu-moe"),
+    ],
+)
+def test_options_that_say_nothing_are_errors(ask: Ask, options: tuple[str, ...], message: str) -> None:
+    answer = ask("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "rtx-4090", *options)
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_the_options_need_llama_cpp_and_a_gpu(ask: Ask) -> None:
+    answer = ask("fit", "llama3-8b", "--gpu", "rtx-4090", "-ngl", "20")
+    assert answer.code == 2
+    assert "--n-gpu-layers has no effect on engine vllm" in answer.err
+    answer = ask("fit", "llama3-8b", "--engine", "llamacpp", "--kv-memory", "4GiB", "-ngl", "20")
+    assert answer.code == 2
+    assert "--n-gpu-layers needs --gpu" in answer.err
+
+
+def test_the_launch_command_has_the_options() -> None:
+    args: dict[str, Any] = {"n_gpu_layers": 20, "n_cpu_moe": 4, "tensor_split": (3.0, 1.5), "no_kv_offload": True}
+    command = launch_command(resolve(request(load("mixtral-8x7b"), gpus=2, **args)))
+    assert command is not None
+    assert command.endswith("-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo")
+    command = launch_command(resolve(request(load("mixtral-8x7b"), n_cpu_moe=10**6)))
+    assert command is not None
+    assert command.endswith("-ngl 999 --cpu-moe")
+
+
+def test_shares_must_name_every_gpu() -> None:
+    with pytest.raises(AttncalcError, match="--tensor-split has 3 shares for 2 GPUs"):
+        fit(request(load("llama3-8b"), gpus=2, tensor_split=(1.0, 1.0, 1.0)))
+
+
+def test_a_given_reserve_leaves_out_the_buffers() -> None:
+    asked = dataclasses.replace(request(load("llama3-8b"), n_gpu_layers=20), reserve=GIB)
+    assert [row.compute for row in device_memory(resolve(asked))] == [None, None]
