@@ -24,6 +24,7 @@ from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
+GROUP: dict[str, Any] = {"targets": 5, "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
 
 
 def read(config: dict[str, Any]) -> ModelSpec:
@@ -402,6 +403,18 @@ def test_falcon_perception_has_norms_without_weights() -> None:
     boxes = 2 * (512 // 2 * 2 + 512 * d + d * 8192 + 8192 * 2048)
     expected = 28 * layer + d + 2 * 65_536 * d + 3 * 16 * 16 * d + boxes
     assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("minicpm-v-4", {"rope_scaling": {"rope_type": [1], "factor": 2}}),
+        ("mimo-7b", {"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": "4096"}}),
+        ("mimo-7b", {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": GROUP}}}),
+    ],
+)
+def test_fields_of_another_type_are_no_bug(name: str, changes: dict[str, Any]) -> None:
+    assert total(name, **changes) == total(name)
 
 
 # Draft models
