@@ -18,6 +18,7 @@ from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
+from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
 from attncalc.serving.fit import fit
 from attncalc.serving.launch import launch_command
@@ -562,3 +563,11 @@ def test_a_draft_model_is_part_of_vllms_command() -> None:
 def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(AttncalcError, match=message):
         fit_with_draft(**changes)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
+    document = convert_config(CONFIGS[name], "config.json", title=name)
+    written = parse_document(to_yaml(document.data, name).encode(), f"{name}.yaml")
+    check(written)
+    assert build_model(written, name) == build_model(document, name)
