@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .serving.fit import fit
     from .serving.request import FitRequest
     from .serving.roofline import roofline
+    from .serving.traffic import Traffic
+    from .serving.users import users
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -50,6 +52,8 @@ _HOMES = {
     "serving.fit": ("fit",),
     "serving.request": ("FitRequest",),
     "serving.roofline": ("roofline",),
+    "serving.traffic": ("Traffic",),
+    "serving.users": ("users",),
     "errors": ("AttncalcError",),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
@@ -78,6 +82,7 @@ __all__ = [
     "Ratio",
     "Sliding",
     "Stack",
+    "Traffic",
     "Workload",
     "activations",
     "crossover",
@@ -93,6 +98,7 @@ __all__ = [
     "params",
     "preset_names",
     "roofline",
+    "users",
 ]
 
 

@@ -60,7 +60,7 @@ class Layers:
     def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
         """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
 
-        Routers, norms and biases are not among them. The encoder's output is `d_source` wide.
+        Norms and biases are not among them. The encoder's output is `d_source` wide.
         """
         yield from (("attention", 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
         if self.cross:
@@ -74,6 +74,7 @@ class Layers:
         if self.mlp.n_shared_experts:
             yield from (("shared_experts", self.mlp.n_shared_experts, m) for m in self.mlp.expert(d_model))
         yield from (("shared_experts", 1, m) for m in self.mlp.shared(d_model))
+        yield from (("router", 1, m) for m in self.mlp.router(d_model))
 
     def with_variant(self, variant: Variant) -> Layers:
         """Return the layers with another kind of attention. Raises AttncalcError if the heads do not allow it."""

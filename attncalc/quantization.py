@@ -13,11 +13,13 @@ from typing import Literal, NamedTuple
 
 from .quantity import ceil_div, symbol_like
 
-Role = Literal["attention", "cross", "mlp", "experts", "shared_experts"]
-"""The part of a layer that a matrix belongs to. Routers, norms and tables are not quantized."""
+Role = Literal["attention", "cross", "mlp", "experts", "shared_experts", "router", "embedding", "head"]
+"""The part of a model that a matrix belongs to. Norms, biases and convolutions are not quantized."""
+OUTSIDE: tuple[Role, ...] = ("router", "embedding", "head")
+"""The roles that 'Linear' does not stand for: a scheme covers them only if one of its targets names them."""
 
 LINEAR = "Linear"
-"""The target that stands for every linear layer."""
+"""The target that stands for every matrix of attention and MLPs."""
 
 _NOT_TEXT = ("visual", "vision", "audio", "projector", "embed_vision", "embed_audio", "mtp")
 """Parts of the names of modules outside the language model."""
@@ -30,13 +32,25 @@ _PARENTS: dict[Role, tuple[str, ...]] = {
         *("mlp.shared_experts", "mlp.shared_expert", "feed_forward.shared_expert", "ffn.shared_experts"),
         *("shared_mlp", "block_sparse_moe.shared_experts"),
     ),
+    "router": (
+        *("mlp.gate", "block_sparse_moe.gate", "mlp.router", "feed_forward.router", "ffn.gate", "router"),
+        *("feed_forward.gate", "moe.gate"),
+    ),
 }
 """The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for all experts."""
 _PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
     # The dense MLP beside the experts is attncalc's shared expert.
     "gemma4": {"experts": ("experts.0", "moe.experts.0"), "shared_experts": ("mlp",)},
+    "nemotron_h": {
+        "mlp": ("mixer",),
+        "experts": ("mixer.experts.0",),
+        "shared_experts": ("mixer.shared_experts",),
+        "router": ("mixer.gate",),
+    },
 }
 """{model_type: the names that differ in its class from _PARENTS, where two parts of a layer share a name}."""
+_PARENTS_IN_MLX: dict[Role, tuple[str, ...]] = {"experts": ("mlp.switch_mlp", "block_sparse_moe.switch_mlp")}
+"""The names that differ in mlx-lm, where one module has all experts of a layer."""
 _LEAVES: dict[str, tuple[str, ...]] = {
     "W_q": ("q_proj", "in_proj_qkv", "in_proj_qkvz"),
     "W_k": ("k_proj", "in_proj_qkv", "in_proj_qkvz"),
@@ -59,8 +73,13 @@ _LEAVES: dict[str, tuple[str, ...]] = {
     "W_out": ("out_proj",),
 }
 """{name of a matrix in attncalc: its names in checkpoints}."""
-_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
-"""What may stand before 'layers' in the name of a module."""
+_NAMES_OUTSIDE: dict[Role, tuple[str, ...]] = {
+    "embedding": ("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"),
+    "head": ("lm_head", "embed_out", "output_layer", "output", "head", "transformer.ff_out"),
+}
+"""The names of the token embedding and the lm head."""
+_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
+"""What may stand before 'layers', or before the embedding and the head, in the name of a module."""
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)")
 
 
@@ -69,7 +88,8 @@ class Scheme(NamedTuple):
 
     Attributes:
         dtype: The dtype of their elements, in attncalc's words: 'int4'.
-        bits: Bits of one element.
+        bits: Bits of `per` elements.
+        per: Elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits.
         group: Inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block 0).
         block: Outputs that share a scale: 1, 128 for DeepSeek's blocks, 0 for all.
         scale_bits: Bits of one scale.
@@ -77,6 +97,8 @@ class Scheme(NamedTuple):
         row_bits: Further bits per input (GPTQ's g_idx).
         fixed: Further bytes per matrix: its shape, scales of the whole matrix.
         targets: Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'.
+        words: Its size in words, where the other fields do not say it: '4.65 bits per weight on average'.
+        weight_only: Whether activations are not quantized, so that products run in the model's dtype (W8A16).
     """
 
     dtype: str
@@ -88,11 +110,15 @@ class Scheme(NamedTuple):
     row_bits: int = 0
     fixed: int = 0
     targets: tuple[str, ...] = (LINEAR,)
+    per: int = 1
+    words: str = ""
+    weight_only: bool = False
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
         """Return the bytes of a matrix with `rows` inputs and `cols` outputs, scales and zero points included."""
-        bits = symbol_like(cols, "bits", self.bits, f"bits of an element in {self.dtype}")
-        size = ceil_div(rows * cols * bits, 8)
+        elements = "an element" if self.per == 1 else f"{self.per} elements"
+        bits = symbol_like(cols, "bits", self.bits, f"bits of {elements} in {self.name}")
+        size = ceil_div(rows * cols * bits, 8 * self.per)
         scale = self.scale_bits + self.zero_bits
         if scale:
             groups = (
@@ -112,13 +138,25 @@ class Scheme(NamedTuple):
         return size + self.fixed if self.fixed else size
 
     @property
+    def element_bits(self) -> int:
+        """Return the bits of one element, rounded up."""
+        return -(-self.bits // self.per)
+
+    @property
+    def name(self) -> str:
+        """Return the dtype of its elements with their own bits: 'int3', which attncalc multiplies as int4."""
+        return f"int{self.bits}" if self.dtype in ("int4", "int8") and self.per == 1 else self.dtype
+
+    @property
     def note(self) -> str:
         """Return its size in words: '4-bit elements, 16 bits of scale per 128'."""
+        if self.words:
+            return self.words
         scale = f"{self.scale_bits} bits of scale" + (f" and {self.zero_bits} of zero point" if self.zero_bits else "")
         if self.group and self.block > 1:
             return f"{self.bits}-bit elements, {scale} per block of {self.block} x {self.group}"
         per = f"per {self.group}" if self.group else "per output channel" if self.block else "per matrix"
-        return f"{self.bits}-bit elements, {scale} {per}"
+        return f"{self.bits / self.per:g}-bit elements, {scale} {per}"
 
 
 class Quantization(NamedTuple):
@@ -126,7 +164,8 @@ class Quantization(NamedTuple):
 
     Attributes:
         method: Its name in the config: 'compressed-tensors'.
-        schemes: The schemes; one that names a module goes before one that targets every linear layer.
+        schemes: The schemes; one that names a module goes before one that targets every linear layer. () if they
+            cannot be read.
         ignored: Modules that are not quantized, as in `Scheme.targets`.
         names: The model_type whose class names the modules.
     """
@@ -142,13 +181,17 @@ class Quantization(NamedTuple):
 
 
 @cache
-def module_names(layer: int, role: Role, matrix: str, model_type: str = "") -> tuple[str, ...]:
+def module_names(layer: int, role: Role, matrix: str, model_type: str = "", method: str = "") -> tuple[str, ...]:
     """Return the names that a matrix may have in checkpoints, from 'layers' on: 'layers.3.self_attn.q_proj'.
 
-    A matrix whose name is not known has only the names of its part of the layer: 'layers.3.self_attn'.
+    A matrix whose name is not known has only the names of its part of the layer: 'layers.3.self_attn'. The embedding
+    and the head are in no layer: 'lm_head'.
     """
+    if role in _NAMES_OUTSIDE:
+        return _NAMES_OUTSIDE[role]
     leaves = _LEAVES.get(matrix, ())
-    parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **_PARENTS_OF.get(model_type, {})}[role]]
+    own_parents = _PARENTS_IN_MLX if method == "mlx" else _PARENTS_OF.get(model_type, {})
+    parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **own_parents}[role]]
     return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
 
 
@@ -172,8 +215,8 @@ class _Modules(NamedTuple):
         pieces = name.split(".")
         if any(".".join(pieces[:n]) in self.exact for n in range(2, len(pieces) + 1)):
             return True
-        dotted = f".{name}."
-        if any(f".{part}." in dotted for part in self.parts):
+        full_names = [f".{prefix}{name}." for prefix in _PREFIXES]
+        if any(f".{part}." in full for part in self.parts for full in full_names):
             return True
         expressions = (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
         return any(expression.match(f"{prefix}{name}") for expression in expressions for prefix in _PREFIXES)
@@ -206,7 +249,7 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
 
 @cache
 def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
-    names = module_names(layer, role, matrix, quantization.names)
+    names = module_names(layer, role, matrix, quantization.names, quantization.method)
     ignored = _modules(quantization.ignored)
     if any(ignored.cover(layer, name) for name in names):
         return None
@@ -214,4 +257,6 @@ def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) 
         named = tuple(target for target in scheme.targets if target != LINEAR)
         if named and any(_modules(named).cover(layer, name) for name in names):
             return scheme
+    if role in OUTSIDE:
+        return None
     return next((scheme for scheme in quantization.schemes if LINEAR in scheme.targets), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 from typing import Any
@@ -79,3 +80,15 @@ def test_fit_without_a_memory_is_an_error() -> None:
         fit(FitRequest(load("gpt2"), Workload.decode(1, 100)))
     with pytest.raises(AttncalcError, match="--reserve cannot be combined with --kv-memory"):
         fit(FitRequest(load("gpt2"), Workload.decode(1, 100), kv_memory=2**30, reserve=2**20))
+
+
+def test_users_of_a_request_with_traffic() -> None:
+    import attncalc
+
+    # vLLM has 10,240 blocks of 16 tokens, one never used: (10,239 - 128) / (288 - 128) = 63.2
+    traffic = attncalc.Traffic(4096, 1024, 2048)
+    request = FitRequest(load("llama3-8b"), Workload.decode(1, 8192), kv_memory=20 * 2**30, traffic=traffic)
+    together = attncalc.users(fit(request).resolved)
+    assert together is not None
+    assert together.average == (20 * 1024 // 2 - 1 - 2048 // 16) // ((4096 + 512) // 16 - 2048 // 16)
+    assert attncalc.users(fit(dataclasses.replace(request, traffic=None)).resolved) is None

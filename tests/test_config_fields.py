@@ -44,6 +44,30 @@ MEASURED: dict[str, dict[str, Any]] = {
 }
 
 
+RELEASES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "releases.json").read_text())
+"""Released configs, without fields that change nothing, and the parameters of their classes.
+
+`params` is what transformers 5.23's class has on the meta device. For Qwen-14B, CodeFuse (Qwen-7B), nomic-embed-text,
+Falcon-40B, Phi-2 and MiniMax-Text-01, whose classes are the vendor's, it is the published number. The fields below made
+each an error, or would have been ignored.
+"""
+NOTES = {
+    "Qwen3-Coder-480B-A35B-Instruct": "Fields that transformers' qwen3_moe does not have are ignored: use_qk_norm.",
+    "Llama-4-Maverick-17B-128E": None,  # its use_qk_norm is the class's own, but this norm has no weights
+    "MiMo-V2-Flash": "Fields that transformers' mimo_v2_flash does not have are ignored: attention_chunk_size.",
+    "GLM-5.2-NVFP4": None,  # its layer_types have an older name
+    "EXAONE-4.5-33B": "text_config.model_type exaone4_5_text is read as exaone4.",
+    "MiniCPM3-4B": "The config names no model_type; MiniCPM3ForCausalLM is read as minicpm3.",
+    "Qwen-14B-Chat": "The context is seq_length 2048, not max_position_embeddings 8192.",
+    "nomic-embed-text-v1.5": None,  # the vendor's class has GPT-2's names of sizes
+    "bloom": None,  # vLLM takes seq_length as the context
+    "falcon-40b": None,  # this and the next two are the first releases, with the vendors' code and model_types
+    "phi-2": None,
+    "MiniMax-Text-01": None,
+    "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
+}
+
+
 def spec_of(config: dict[str, Any]) -> ModelSpec:
     document = convert_config(config, "config.json")
     check(document)
@@ -59,6 +83,42 @@ def error_of(config: dict[str, Any]) -> AttncalcError:
     with pytest.raises(AttncalcError) as caught:
         spec_of(config)
     return caught.value
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_release_with_an_unusual_field_is_read(name: str) -> None:
+    spec = spec_of(RELEASES[name]["config"])
+    assert params(spec).total == RELEASES[name]["params"]
+    expected = NOTES[name]
+    assert expected in spec.notes if expected else not any("ignored" in note for note in spec.notes)
+
+
+def test_a_model_that_is_not_causal_has_no_cache() -> None:
+    """Embedding models: transformers' masks and vLLM's layers read is_causal whatever the class."""
+    causal, bidirectional = (spec_of({**LLAMA, "model_type": "qwen2", "is_causal": value}) for value in (True, False))
+    assert (causal.main.has_cache, bidirectional.main.has_cache) == (True, False)
+    assert params(causal).total == params(bidirectional).total
+
+
+def test_vendors_lists_of_layers_must_agree_with_the_class() -> None:
+    """vLLM and SGLang read MiMo-V2's own lists; transformers' class derives both."""
+    mimo = RELEASES["MiMo-V2-Flash"]["config"]
+    for field in ("moe_layer_freq", "hybrid_layer_pattern"):
+        assert f"{field} [" in error_of({**mimo, field: [1, *mimo[field][1:]]}).message
+
+
+def test_the_context_is_the_shorter_of_two_as_vllm_takes_it() -> None:
+    qwen = RELEASES["Qwen-14B-Chat"]["config"]
+    assert spec_of(qwen).max_context == 2048
+    assert spec_of({**qwen, "seq_length": 8192}).max_context == 8192
+    assert not any("seq_length" in note for note in spec_of({**qwen, "seq_length": 8192}).notes)
+
+
+def test_a_mistral_with_kinds_of_layers_is_read_as_ministral() -> None:
+    """transformers' AutoConfig changes the model_type of such a config."""
+    windows = {**LLAMA, "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+    mistral, ministral = (spec_of({**windows, "model_type": name}) for name in ("mistral", "ministral"))
+    assert [layers.attention for layers in mistral.main.layers] == [a.attention for a in ministral.main.layers]
 
 
 # Fields that the class does not have
@@ -85,6 +145,7 @@ def test_a_field_that_only_other_classes_have_is_ignored_with_a_note(name: str, 
         {"head_dim": 8},
         {"sliding_window": None},
         {"sliding_window": 256},
+        {"attention_chunk_size": 256},
         {"sliding_window": 64, "use_sliding_window": False},
         {"layer_types": ["full_attention"] * 3},
         {"tokenizer_class": "LlamaTokenizer"},
@@ -144,6 +205,18 @@ def test_a_missing_size_is_an_error_if_the_config_has_another_name_for_it() -> N
     error = error_of({**{k: v for k, v in LLAMA.items() if k != "num_hidden_layers"}, "num_layers": 3})
     assert error.message.endswith("num_hidden_layers is missing, and num_layers 3 is not a field of llama")
     assert "rename num_layers to num_hidden_layers" in error.tip
+
+
+def test_a_size_that_the_class_derives_may_have_another_name() -> None:
+    """Without num_key_value_heads, LLaMA has as many KV heads as query heads: 8."""
+    assert params(read(num_key_value_heads=..., n_kv_heads=8)).total == params(read(num_key_value_heads=8)).total
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    assert "num_key_value_heads is missing, and n_kv_heads 2" in error_of({**config, "n_kv_heads": 2}).message
+
+
+def test_an_omitted_size_is_noted_if_only_a_layer_of_its_own_uses_it() -> None:
+    spec = read(num_hidden_layers=1, per_layer_config={"0": {"num_key_value_heads": 1}}, intermediate_size=...)
+    assert "The config omits intermediate_size; the defaults of transformers' llama are used." in spec.notes
 
 
 def test_the_language_model_inside_a_wrapper_may_rely_on_defaults() -> None:
@@ -270,8 +343,8 @@ def test_a_config_without_a_model_type_is_read_by_its_class_with_a_note() -> Non
         ("Mistral", "mistral"),
         ("mixtrall", "mixtral"),
         ("gemma2_text", None),
-        ("bailing_moe_", None),
-        ("mimo_", None),
+        ("bailing_moe_v9", None),
+        ("mimosa", None),
         ("minimax_m9", None),
         ("llama5", None),
         ("an_invention", None),
@@ -308,6 +381,10 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
     for config in ({"model_type": "an_invention"}, {**unknown, "num_key_value_heads": 3}):
         assert "--assume-grouped" not in tip_of(config)
         assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(config)).code == 2
+    unnamed = {**{k: v for k, v in LLAMA.items() if k != "model_type"}, "architectures": ["NobodyForCausalLM"]}
+    assert "--assume-grouped" in tip_of(unnamed)
+    screen = ask("kv", "-", "--assume-grouped", stdin=json.dumps(unnamed)).out
+    assert "ASSUMED: a config without a model_type read as plain grouped attention." in screen
     inside = {"model_type": "llava", "text_config": unknown}
     assert "--assume-grouped" not in tip_of(inside)
     assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(inside)).code == 2

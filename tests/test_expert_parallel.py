@@ -154,6 +154,10 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
     assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text
+    # it is on the default screen, since it may change a decision
+    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT).out.split())
+    assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
+    assert "would give" not in ask(*FIT, "--dp", "8", "--enable-expert-parallel").out
 
 
 def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
@@ -231,6 +235,14 @@ def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
     assert (document["replicas"], document["gpus"]) == (2, 2)
     weights = next(result["value"] for result in document["results"] if result["name"] == "weights_model")
     assert weights == 2 * int(params(MIXTRAL).total)
+
+
+def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> None:
+    """One H200 cannot hold DeepSeek-V3, but 8 can with --dp 8 --tp 8 --enable-dp-attention."""
+    command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8")
+    flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
+    assert flags[0] == "--tp 8 --enable-dp-attention"
+    assert ask(*command, *flags[0].split()).code == 0
 
 
 @pytest.mark.parametrize(

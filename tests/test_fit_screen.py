@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Workload, load, preset_names
+from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.gpus import gpu
 from attncalc.engines import ENGINES
 from attncalc.report import markdown, terminal, text
@@ -31,17 +32,17 @@ ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START")
 
 
 def reports(name: str) -> Iterator[Report]:
-    """Yield the report of every engine that supports the model, on each of GPUS, then that of all engines."""
+    """Yield vLLM's report on each of GPUS; of the presets of the catalogue, that of every engine and of all engines."""
     model = load(name)
     source = (model.encoder.max_context or 512) if model.encoder else None
     workload = Workload.decode(1, model.max_context or 512, source=source)
     for device in map(gpu, GPUS):
-        for engine in ENGINES:
+        for engine in ENGINES if name in CATALOGUE else ("vllm",):
             try:
                 yield fit_report(FitRequest(model, workload, engine, gpu=device))
             except AttncalcError:  # this engine does not support this model
                 continue
-        if model.main.has_cache:
+        if model.main.has_cache and name in CATALOGUE:
             yield fit_all_report(FitRequest(model, workload, gpu=device))
 
 

@@ -331,3 +331,14 @@ def test_gemma3s_preset_has_its_published_tower() -> None:
     model = load("gemma3-27b")
     (tower,) = model.towers
     assert int(params(model).total) + tower.params == 27_432_406_640
+
+
+def test_gemmas_with_inputs_per_layer_have_a_buffer_for_a_step() -> None:
+    """It has max_num_batched_tokens x layers x width of the inputs: for E2B 35 x 256."""
+    file = Path(__file__).parent / "data" / "startups" / "models" / "gemma-4-e2b.json"
+    model = load(str(file))
+    label = "buffer of per-layer inputs"
+    assert extra(held(model))[label] == 8192 * 35 * 256 * 2
+    assert extra(held(model, on="rtx-4090"))[label] == 2048 * 35 * 256 * 2
+    assert label not in extra(held(dataclasses.replace(model, towers=())))
+    assert label not in extra(held(load("gemma3-27b")))

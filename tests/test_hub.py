@@ -21,9 +21,10 @@ from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
 from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
-from attncalc.config import download, remote
+from attncalc.config import download, load_with_config, remote
 from attncalc.config.gguf_files import gguf_file, quantizations
 from attncalc.config.hub import Repository, is_repo, parse_repository, with_revision
+from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX
 
 SECRET = "hf_a_token_that_may"
@@ -133,6 +134,9 @@ def test_names_that_are_not_repositories(text: str) -> None:
         ("https://huggingface.co/org/name/blob/main/config.json", Repository("org/name", "main", "config.json")),
         ("https://huggingface.co/o/n/resolve/main/UD/m.gguf?download=true", Repository("o/n", "main", "UD/m.gguf")),
         ("hf://org/name", Repository("org/name")),
+        ("huggingface.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
+        ("HTTPS://HuggingFace.co/Qwen/Qwen3-32B", Repository("Qwen/Qwen3-32B")),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
         ("unsloth/Qwen3-8B-GGUF:Q4_K_M", Repository("unsloth/Qwen3-8B-GGUF", "main", "Q4_K_M")),
         ("org/name@v2:model-Q8_0.gguf", Repository("org/name", "v2", "model-Q8_0.gguf")),
     ],
@@ -245,6 +249,31 @@ def test_a_cache_without_all_weights_has_those_of_the_index(tmp_path: Path) -> N
     assert (stored.size, stored.by_dtype) == (77, ())
 
 
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B", "https://hf.co/Qwen/Qwen3-8B/tree/main"]
+)
+def test_a_model_that_is_built_in_needs_no_network(ask: Ask, hub: LocalHub, name: str) -> None:
+    assert load(name).name == "qwen3-8b"
+    assert "vllm serve Qwen/Qwen3-8B " in " ".join(ask("fit", name, "--gpu", "h100-80gb", "-c", "512").out.split())
+    assert hub.requests == []
+
+
+def test_a_comparison_with_transformers_reads_the_config_of_a_model_that_is_built_in(tmp_path: Path) -> None:
+    fill_cache(tmp_path / "home", "Qwen/Qwen3-8B")
+    model, config = load_with_config("Qwen/Qwen3-8B")
+    assert (model.main.n_layers, config) == (3, CONFIG)
+
+
+def test_another_revision_of_a_model_that_is_built_in_is_fetched(hub: LocalHub) -> None:
+    hub.add("Qwen/Qwen3-8B", **{"config.json": CONFIG})
+    assert load("Qwen/Qwen3-8B@v2").main.n_layers == 3
+
+
+def test_the_first_repository_of_a_preset_is_that_preset() -> None:
+    for preset in presets():
+        assert all(preset_of(repository) == preset.name for repository in preset.repositories[:1])
+
+
 def test_a_folder_of_the_same_name_is_preferred_to_the_hub(ask: Ask, tmp_path: Path, hub: LocalHub) -> None:
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
@@ -278,6 +307,12 @@ def test_fit_names_the_repository_in_its_command(ask: Ask, hub: LocalHub) -> Non
     for name in ("org/name", f"{hub.url}/org/name"):
         answer = ask("fit", name, "--gpu", "h100-80gb", "-c", "512")
         assert "vllm serve org/name " in " ".join(answer.out.split())
+
+
+def test_the_launch_command_has_the_revision(ask: Ask, hub: LocalHub) -> None:
+    for engine, option in (("vllm", "vllm serve org/name"), ("sglang", "--model-path org/name")):
+        screen = ask("fit", "org/name@v2", "--gpu", "h100-80gb", "-c", "512", "--engine", engine).out
+        assert f"{option} --revision v2 " in " ".join(screen.split())
 
 
 def test_the_header_of_one_file_gives_its_weights(hub: LocalHub) -> None:
@@ -786,6 +821,31 @@ def test_the_parts_of_a_gguf_model_on_the_hub_are_one_model(hub: LocalHub, tmp_p
     assert "1 of its 3 files are missing, such as BF16/m-00002-of-00003.gguf" in failure("org/gguf").message
 
 
+def test_a_params_json_on_the_hub_is_read_with_its_weights(hub: LocalHub) -> None:
+    sizes = {"dim": 4096, "n_layers": 2, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8}
+    hub.add("org/raw", **{"params.json": {**sizes, "vocab_size": 32000}, "consolidated.safetensors": weights({"a": 5})})
+    model = load("org/raw")
+    assert (model.model_type, model.sources[0][:16]) == ("mistral", "its params.json,")
+    assert model.stored is not None
+    assert model.stored.size == 10
+
+
+def test_an_adapter_on_the_hub_names_its_base(hub: LocalHub) -> None:
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-8B"}
+    hub.add("org/lora", **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})})
+    error = failure("org/lora")
+    assert "org/lora/adapter_config.json: a LoRA adapter" in error.message
+    assert error.tip == "give the base model: attncalc kv Qwen/Qwen3-8B"
+
+
+def test_an_index_that_is_larger_than_all_answers_may_be_is_not_read(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", 1 << 20)
+    hub.files["org/name"][INDEX] = b"{" + bytes(2 << 20)
+    assert "answers with more than 1,0" in failure("org/name").message
+
+
 def test_weights_in_safetensors_go_before_gguf_files(hub: LocalHub) -> None:
     hub.files["org/name"] |= {"m-Q4_K_M.gguf": b"GGUF"}
     assert load("org/name").main.n_layers == 3
@@ -811,3 +871,23 @@ def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(ask: Ask, hub: Loc
     text = ask("presets", "add", "org/gguf").out
     as_yaml, as_gguf = ask("kv", "-", "--json", stdin=text), ask("kv", "org/gguf", "--json")
     assert results(as_yaml)["kv_cache"] == results(as_gguf)["kv_cache"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("org/gguf", "-hf org/gguf "),
+        ("org/gguf:Q8_0", "-hf org/gguf:Q8_0 "),
+        ("org/gguf:m-Q8_0.gguf", "-hf org/gguf -hff m-Q8_0.gguf "),
+        ("{folder}", "-m {folder}/m.gguf "),
+        ("{folder}/m.gguf", "-m {folder}/m.gguf "),
+    ],
+)
+def test_llama_cpp_loads_the_gguf_file_that_was_read(
+    ask: Ask, hub: LocalHub, tmp_path: Path, name: str, options: str
+) -> None:
+    content = small_llama(tmp_path / "m.gguf").read_bytes()
+    hub.add("org/gguf", **{"m-Q8_0.gguf": content})
+    name, options = name.format(folder=tmp_path), options.format(folder=tmp_path)
+    answer = ask("fit", name, "--engine", "llamacpp", "--kv-memory", "1GiB", "-c", "64", "--json")
+    assert f"llama-server {options}" in json.loads(answer.out)["launch_command"]

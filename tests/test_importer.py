@@ -126,7 +126,7 @@ def test_a_tower_is_noted(vision: str, note: str) -> None:
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4"),
-        ({"quant_method": "gptq", "bits": 5}, None),
+        ({"quant_method": "gptq", "bits": 9}, None),
         ({"quant_method": "compressed-tensors"}, None),
         ({"quant_method": "hqq"}, None),
     ],

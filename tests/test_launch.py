@@ -96,3 +96,52 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         assert f"'{folder}'" in answer["launch_command"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
         assert (command("vllm", preset) or "").split()[2] == repository
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "args", "flags"),
+    [
+        ("vllm", "deepseek-v3", {"speculative_layers": 1, "speculative_tokens": 2}, {"method": "mtp"}),
+        ("vllm", "qwen3-8b", {"speculative_layers": 1, "speculative_tokens": 2}, {"model": "DRAFT_MODEL"}),
+        ("vllm", "qwen3-8b", {"speculative_tokens": 2}, {"method": "ngram"}),
+    ],
+)
+def test_a_drafter_of_vllm_is_in_its_speculative_config(
+    engine: str, model: str, args: dict[str, int], flags: dict[str, str]
+) -> None:
+    words = shlex.split(command(engine, model, engine_args=args, gpus=8) or "")
+    config = json.loads(words[words.index("--speculative-config") + 1])
+    assert config == {**flags, "num_speculative_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "flags"),
+    [
+        # server_args: with one candidate per step there are as many drafts as steps, and the token of the target
+        (
+            "deepseek-v3",
+            {"speculative_layers": 1, "speculative_tokens": 4},
+            "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
+            "--speculative-num-draft-tokens 4",
+        ),
+        (
+            "qwen3-8b",
+            {"speculative_layers": 1},
+            "--speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT_MODEL",
+        ),
+        ("qwen3-8b", {"speculative_tokens": 4}, "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4"),
+    ],
+)
+def test_a_drafter_of_sglang_has_its_own_options(model: str, args: dict[str, int], flags: str) -> None:
+    assert (command("sglang", model, engine_args=args, gpus=8) or "").endswith(flags)
+
+
+def test_without_drafts_there_is_no_speculation() -> None:
+    for engine in ("vllm", "sglang"):
+        assert "speculative" not in (command(engine) or "")
+
+
+@pytest.mark.parametrize("value", ["on", "off", "auto"])
+def test_flash_attention_of_llamacpp_is_as_given(value: str) -> None:
+    assert f" --flash-attn {value}" in (command("llamacpp", engine_args={"flash_attn": value}) or "")
+    assert "flash-attn" not in (command("llamacpp") or "")

@@ -84,6 +84,68 @@ def test_a_log_of_sglang_agrees(ask: Ask, tmp_path: Path) -> None:
     assert kv_memory["inside"]
 
 
+STARTUPS = Path(__file__).parent / "data" / "startups" / "models"
+
+# Qwen3.5-9B on 2 RTX 4090: 0.8 * 22.93 - 8.85 = 9.49 GiB. Slots of 24 layers x (16 heads x 128 x 128 x 4 B + ...)
+# and 8 layers x 2 heads x 256 x 4 B per token. The pool of states gets 9 / 19 of it, in whole slots.
+HYBRID = """\
+[2026-04-14 16:08:20] server_args=ServerArgs(model_path='Qwen/Qwen3.5-9B', dtype='auto', kv_cache_dtype='auto', \
+mem_fraction_static=0.8, max_running_requests=None, tp_size=2, context_length=262144)
+[2026-04-14 16:08:44 TP0] Load weight begin. avail mem=22.93 GB
+[2026-04-14 16:08:49 TP0] Load weight end. elapsed=5.54 s, type=Qwen3_5ForConditionalGeneration, avail mem=14.08 GB, \
+mem usage=8.85 GB.
+[2026-04-14 16:08:49 TP0] Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, \
+ssm_state size: 4.38GB
+[2026-04-14 16:08:49 TP0] KV Cache is allocated. #tokens: 327310, K size: 2.50 GB, V size: 2.50 GB
+[2026-04-14 16:09:08 TP0] max_total_num_tokens=327310, chunked_prefill_size=2048, max_running_requests=62, \
+context_len=262144, available_gpu_mem=3.79 GB
+"""
+
+# DeepSeek-V3 with DP attention on 8 H200 (sgl-project/sglang#6017): 161,488 tokens x 61 layers x 576 x 2 B = 10.57 GiB
+RANKS = """\
+[2025-05-09 14:58:20] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', dtype='auto', \
+kv_cache_dtype='auto', mem_fraction_static=0.845, tp_size=8, dp_size=8, ep_size=8, enable_dp_attention=True, \
+context_length=8192)
+[2025-05-09 14:58:49 DP0 TP0] Load weight begin. avail mem=137.55 GB
+[2025-05-09 15:00:14 DP2 TP2] Load weight end. type=DeepseekV3ForCausalLM, dtype=torch.bfloat16, avail mem=31.87 GB, \
+mem usage=105.59 GB.
+[2025-05-09 15:00:16 DP1 TP1] KV Cache is allocated. #tokens: 161488, KV size: 10.57 GB
+"""
+
+
+def test_slots_and_tokens_of_a_hybrid_model_agree(ask: Ask, tmp_path: Path) -> None:
+    """More memory may hold fewer tokens, since a slot takes all its bytes at once: 186 slots decide which memory."""
+    result = answer_to(ask, tmp_path, HYBRID, str(STARTUPS / "qwen3.5-9b.json"))
+    assert result["agrees"]
+    assert {check["name"] for check in result["checks"]} >= {"state_slots", "ssm_state_size", "k_size"}
+
+
+def test_the_number_of_requests_that_sglang_concludes_is_no_argument() -> None:
+    """max_running_requests=None is in ServerArgs, and 62 in a later line."""
+    log = read_log(HYBRID.encode(), "log")
+    assert "max_running_requests" not in log.settings
+    given = read_log(HYBRID.replace("requests=None", "requests=40").encode(), "log")
+    assert given.settings["max_running_requests"] == "40"
+
+
+def test_ranks_of_attention_are_read_from_a_log_of_sglang(ask: Ask, tmp_path: Path) -> None:
+    result = answer_to(ask, tmp_path, RANKS)
+    assert (result["tp"], result["dp"], result["attn_dp"], result["expert_parallel"]) == (8, 1, 8, True)
+    assert result["agrees"]
+    newer = RANKS.replace("dp_size=8, ", "attn_dp_size=8, ", 1).replace("enable_dp_attention=True, ", "")
+    assert answer_to(ask, tmp_path, newer)["attn_dp"] == 8
+    replicas = RANKS.replace("enable_dp_attention=True", "enable_dp_attention=False")
+    assert answer_to(ask, tmp_path, replicas)["attn_dp"] == 1
+
+
+def test_weights_that_an_old_sglang_does_not_print_are_the_difference(ask: Ask, tmp_path: Path) -> None:
+    """avail mem=22.76 before, and 8.37 after the weights: 14.39 GiB."""
+    old = SGLANG.replace(", mem usage=14.39 GB", "")
+    result = answer_to(ask, tmp_path, old, str(MODELS / "qwen2.5-7b.json"))
+    weights = next(estimate for estimate in result["estimates"] if estimate["name"] == "weights")
+    assert weights["logged"] == pytest.approx(14.39 * 2**30, abs=2**20)
+
+
 def test_an_edited_log_of_sglang_disagrees(ask: Ask, tmp_path: Path) -> None:
     result = answer_to(ask, tmp_path, SGLANG.replace("K size: 2.82", "K size: 2.84"), str(MODELS / "qwen2.5-7b.json"))
     assert not result["agrees"]

@@ -188,3 +188,16 @@ def test_a_terminal_gets_the_lines_of_plain_text_with_emphasis(ask: Ask) -> None
 def test_no_color_and_dumb_terminals_get_no_colour() -> None:
     assert "\x1b[3" not in on_a_terminal("kv gpt2 -c 4096", NO_COLOR="1")
     assert "\x1b" not in on_a_terminal("kv gpt2", TERM="dumb")
+
+
+@pytest.mark.parametrize("command", [("kv", "gpt2"), ("fit", "gpt2", "--gpu", "t4"), ("presets", "show", "gpt2")])
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_a_name_with_a_slash_at_its_end_is_no_file(
+    ask: Ask, tmp_path: Path, command: tuple[str, ...], option: str
+) -> None:
+    """A path drops the slash, so that x.json/ was written as x.json."""
+    answer = ask(*command, option, f"{tmp_path}/x.json/")
+    assert answer.code == 2
+    assert "a folder, not a file that can be written" in answer.err
+    assert "tip: " in answer.err
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 
 from attncalc import ModelSpec, Workload, load
 from attncalc.config.build import build_model
+from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
+from attncalc.config.huggingface.quantized import released
+from attncalc.config.huggingface.quantized.released import _METHODS
 from attncalc.cost.params import params
 from attncalc.quantization import Quantization, Scheme
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.stages import split_into_stages
-from attncalc.serving.weights import bytes_read, released_dtype, weights
+from attncalc.serving.weights import bytes_read, multiplied_as, released_dtype, weights
+from attncalc.units import dtype
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -48,8 +54,8 @@ def size(model: ModelSpec) -> int:
     return int(weights(model, weights_dtype=released_dtype(model)).total)
 
 
-def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
-    group = {"targets": ["Linear"], "weights": weights}
+def compressed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"], **others}
 
 
@@ -59,8 +65,8 @@ def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
         # one bf16 scale per output
         (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), LINEAR + 2 * OUTPUTS),
         (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), LINEAR + 2 * OUTPUTS),
-        # one fp32 scale per matrix
-        (compressed({"num_bits": 8, "type": "float", "strategy": "tensor"}), LINEAR + 7 * 4),
+        # one bf16 scale per matrix
+        (compressed({"num_bits": 8, "type": "float", "strategy": "tensor"}), LINEAR + 7 * 2),
         # 4 bits and a bf16 scale per 128 inputs; the shape of the packed matrix, two int64
         (
             compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, format="pack-quantized"),
@@ -75,10 +81,10 @@ def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
             compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}),
             LINEAR + 2 * LINEAR // 128**2,
         ),
-        # NVFP4: an fp8 scale per 16, and two fp32 scales per matrix
+        # NVFP4 without quantized activations: an fp8 scale per 16, and one fp32 scale per matrix
         (
             compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
-            LINEAR * 9 // 16 + 56,
+            LINEAR * 9 // 16 + 28,
         ),
         # DeepSeek's blocks have fp32 scales
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, LINEAR + 4 * LINEAR // 128**2),
@@ -91,14 +97,48 @@ def compressed(weights: dict[str, Any], **others: Any) -> dict[str, Any]:
         ({"quant_method": "gptq", "bits": 8, "group_size": 32}, LINEAR + LINEAR // 32 * 3 + 4 * INPUTS),
         ({"quant_method": "gptq", "bits": 3, "group_size": -1}, LINEAR * 3 // 8 + OUTPUTS * 19 // 8 + 4 * INPUTS),
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, LINEAR // 2 + LINEAR // 128 * 20 // 8),
-        # NF4: an fp32 scale per 64, or 8 bits with double quantization; a table of 16 or 16 + 256 fp32 per matrix
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, LINEAR // 2 + LINEAR // 16 + 7 * 64),
+        # Marlin has neither zero points nor g_idx
+        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, LINEAR // 2 + LINEAR // 64),
+        # AutoRound: GPTQ without g_idx
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, LINEAR // 2 + LINEAR // 128 * 20 // 8),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp", "group_size": 32}, LINEAR * 17 // 32),
+        # NF4: an fp32 scale per 64, a table of 16 fp32 and 80 bytes of JSON per matrix
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, LINEAR // 2 + LINEAR // 16 + 7 * 144),
+        # with double quantization: 8 bits per 64, an fp32 scale per 256 of these, 272 fp32 and 168 bytes of JSON
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
-            LINEAR // 2 + LINEAR // 64 + 7 * 1088,
+            LINEAR // 2 + LINEAR // 64 + LINEAR // 4096 + 7 * 1256,
         ),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, LINEAR + 4 * OUTPUTS),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, LINEAR + 4 * OUTPUTS + 7),
         ({"quant_method": "fbgemm_fp8"}, LINEAR + 4 * OUTPUTS),
+        ({"quant_method": "eetq"}, LINEAR + 2 * OUTPUTS),
+        # BitNet: 2 bits, and a bf16 scale per matrix
+        ({"quant_method": "bitnet"}, LINEAR // 4 + 7 * 2),
+        # HQQ: 16 bits of scale and of zero point per 64; ten elements of 3 bits in 32 bits
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4}}}, LINEAR * 9 // 16 + 7 * 68),
+        (
+            {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 3, "group_size": 32}}},
+            LINEAR // 8 + 2 * ceil(4096**2 * 0.4) + 2 * ceil(4096 * 1024 * 0.4) + 3 * ceil(4096 * 14336 * 0.4) + 7 * 68,
+        ),
+        ({"quant_method": "mxfp8"}, LINEAR * 33 // 32),
+        ({"quant_method": "nvfp4"}, LINEAR * 9 // 16 + 56),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, LINEAR // 2 + LINEAR // 32),
+        (
+            {"quant_method": "torchao", "quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 32}},
+            LINEAR // 2 + LINEAR // 8,
+        ),
+        ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, LINEAR + 5 * OUTPUTS),
+        # Quark: MXFP4 for experts alone has a pattern of its own
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}},
+                "layer_quant_config": {
+                    "*down_proj": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+                },
+            },
+            LINEAR - 4096 * 14336 * 15 // 32 + 6 * 4,
+        ),
     ],
 )
 def test_matrices_have_the_bytes_of_their_scheme(scheme: dict[str, Any], per_layer: int) -> None:
@@ -178,6 +218,115 @@ def test_only_experts_may_be_quantized() -> None:
     assert eight - single == experts * 6 // 8 * 9 // 16
 
 
+TABLE = 128256 * 4096
+"""Elements of the embedding, and of the lm head."""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "saved"),
+    [
+        # compressed-tensors covers every linear layer that it does not ignore: 2 bytes become 1, and 2 of scale
+        ({**compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), "ignore": []}, TABLE - 2 * 128256),
+        (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), 0),
+        # GPTQ: 4 bits, and 20 of scale and zero point per 128; g_idx
+        (
+            {"quant_method": "gptq", "bits": 4, "lm_head": True},
+            2 * TABLE - TABLE // 2 - TABLE // 128 * 20 // 8 - 4 * 4096,
+        ),
+        ({"quant_method": "gptq", "bits": 4}, 0),
+        # bitsandbytes skips the lm head, unless it is told what to skip
+        (
+            {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": ["visual"]},
+            TABLE - 4 * 128256 - 1,
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": ["lm_head"]}, 0),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 0),
+        ({"quant_method": "fp8"}, 0),
+        # EXL2 has bits for the head
+        ({"quant_method": "exl2", "bits": 4.0, "head_bits": 6}, TABLE * 10 // 8),
+        ({"quant_method": "exl2", "bits": 4.0}, 0),
+    ],
+)
+def test_the_lm_head_is_quantized_where_the_writer_quantizes_it(scheme: dict[str, Any], saved: int) -> None:
+    model = from_config(**LLAMA, quantization_config=scheme)
+    tied = from_config(**{**LLAMA, "tie_word_embeddings": True}, quantization_config=scheme)
+    assert size(model) - size(tied) == 2 * TABLE - saved
+    # a step reads the head as it is stored
+    step = Workload.decode(1, 100)
+    dtype = released_dtype(model)
+    assert bytes_read(model, step, weights_dtype=dtype) - bytes_read(tied, step, weights_dtype=dtype) == -saved
+    # on the last of two pipeline stages too
+    stages = [int(weights(stage, weights_dtype=dtype).total) for stage in split_into_stages(model, 2)]
+    assert sum(stages) == size(model)
+
+
+def test_mlx_quantizes_the_embedding_too() -> None:
+    """16 bits of scale and of bias per 64; a tied head reads the quantized embedding."""
+    mlx = {"bits": 4, "group_size": 64}
+    model = from_config(**{**LLAMA, "tie_word_embeddings": True}, quantization=mlx, quantization_config=mlx)
+    assert size(model) == (32 * LINEAR + TABLE) * 9 // 16 + 2 * 65 * 4096
+    assert bytes_read(model, Workload.decode(1, 100), weights_dtype="int4") == size(model)
+    # a module's own entry goes before
+    own = {**mlx, "model.embed_tokens": {"bits": 8, "group_size": 64}, "model.layers.0.mlp.down_proj": False}
+    changed = from_config(**{**LLAMA, "tie_word_embeddings": True}, quantization=own)
+    assert size(changed) - size(model) == TABLE // 2 + 4096 * 14336 * 23 // 16
+
+
+def test_a_router_is_quantized_only_by_mlx() -> None:
+    mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    gates = {f"model.layers.{n}.block_sparse_moe.gate": {"bits": 8} for n in range(32)}
+    router, matrices = 8 * 4096, 2 * 4096**2 + 2 * 4096 * 1024 + 8 * 3 * 4096 * 14336
+    plain, named = (from_config(**mixtral, quantization={"bits": 4, **entries}) for entries in ({}, gates))
+    assert size(plain) == (32 * (matrices + router) + 2 * TABLE) * 9 // 16 + 2 * 65 * 4096
+    assert size(named) - size(plain) == 32 * router // 2
+    fp8 = from_config(**mixtral, quantization_config={"quant_method": "mxfp8"})
+    assert size(fp8) == 32 * (matrices * 33 // 32 + 2 * router) + 2 * OTHERS
+    # DeepSeek's router is a bare tensor in mlx-lm
+    deepseek = {**LLAMA, "model_type": "deepseek_v3", "quantization": {"bits": 4}}
+    schemes = from_config(**deepseek).quantization
+    assert schemes
+    assert not schemes.scheme_of(5, "router", "router")
+
+
+def test_gptqmodels_rules_change_or_leave_out_modules() -> None:
+    rules = {"-:.*q_proj": {}, "+:.*down_proj": {"bits": 8, "group_size": 64}}
+    model = from_config(**LLAMA, quantization_config={"quant_method": "gptq", "bits": 4, "dynamic": rules})
+    q, down = 4096**2, 4096 * 14336
+    rest = LINEAR - q - down
+    per_layer = (
+        2 * q + down + down // 64 * 3 + 4 * 14336 + rest // 2 + rest // 128 * 20 // 8 + 4 * (INPUTS - 4096 - 14336)
+    )
+    assert size(model) == 32 * per_layer + 2 * OTHERS
+
+
+def test_autorounds_extra_config_has_other_bits_for_single_modules() -> None:
+    extra = {"model.layers.3.mlp.down_proj": {"bits": 8}, "model.layers.4.self_attn.q_proj": {"bits": 16}}
+    scheme = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": extra}
+    q, down = 4096**2, 4096 * 14336
+    other = from_config(**LLAMA, quantization_config={**scheme, "extra_config": {}})
+    model = from_config(**LLAMA, quantization_config=scheme)
+    # 8 bits and 24 of scale and zero point per 128, instead of 4 and 20; 16 bits instead of 4 and 20
+    assert size(model) - size(other) == down // 2 + down // 256 + 2 * q - q // 2 - q // 128 * 20 // 8
+
+
+@pytest.mark.parametrize(
+    ("layers", "changed"),
+    [
+        ({"model.layers.0.mlp": "FP8"}, 1),
+        ({f"model.layers.{n}.mlp": "FP8" for n in range(32)}, 32),
+    ],
+)
+def test_modelopts_mixed_precision_names_every_module(layers: dict[str, str], changed: int) -> None:
+    mixed = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {name: {"quant_algo": algorithm} for name, algorithm in layers.items()},
+    }
+    model = from_config(**LLAMA, quantization_config=mixed)
+    mlp = 3 * 4096 * 14336
+    assert size(model) == 2 * (32 * LINEAR + OTHERS) - changed * (mlp - 3 * 8)
+
+
 def test_tensor_parallel_devices_have_a_share_of_each_matrix() -> None:
     model = from_config(**LLAMA, quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
     norms = 65 * 4096 * 2
@@ -193,10 +342,22 @@ def test_a_model_file_keeps_the_scheme() -> None:
 # What is not read
 
 UNREAD: dict[str, Any] = {
-    "a method that is not known": {"quant_method": "hqq"},
+    "a method that is not known": {"quant_method": "ternary_weights"},
+    **{f"{name}, whose codebooks vary": {"quant_method": name} for name in ("aqlm", "higgs", "vptq", "spqr")},
+    "quanto": {"quant_method": "quanto", "weights": "int8"},
+    "GGUF in a folder": {"quant_method": "gguf"},
     "no method": {"bits": 4},
     "no object": "int4",
-    "bits that are not known": {"quant_method": "gptq", "bits": 5},
+    "bits that are not known": {"quant_method": "gptq", "bits": 9},
+    "a packing that is not known": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"},
+    "modelopt's AWQ": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"},
+    "a type of torchao that is not known": {"quant_method": "torchao", "quant_type": "uintx_weight_only"},
+    "Quark's integers": {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": {"dtype": "uint4", "qscheme": "per_group"}},
+    },
+    "HQQ without bits": {"quant_method": "hqq"},
+    "average bits of letters": {"quant_method": "exl2", "bits": "4.0"},
     "bits that are no number": {"quant_method": "gptq", "bits": "4"},
     "sparse weights": compressed(
         {"num_bits": 8, "type": "int", "strategy": "channel"}, sparsity_config={"format": "sparse-24-bitmask"}
@@ -212,6 +373,69 @@ UNREAD: dict[str, Any] = {
     "too many names": {"quant_method": "fp8", "modules_to_not_convert": [str(n) for n in range(60_000)]},
     "names that are no list": {"quant_method": "fp8", "modules_to_not_convert": 7},
 }
+
+
+METHODS = sorted({*_METHODS, "mxfp4", "aqlm", ""})
+FIELDS = [
+    *("bits", "nbits", "group_size", "w_bit", "q_group_size", "quant_config", "weight_quant_params", "skip_modules"),
+    *("quant_type", "_type", "_data", "default", "fqn_to_config", "modules_to_not_convert", "ignored_layers", "ignore"),
+    *("exclude", "exclude_modules", "quant_algo", "quantized_layers", "quantization", "config_groups", "weights"),
+    *("num_bits", "type", "strategy", "block_structure", "targets", "format", "dynamic", "extra_config", "lm_head"),
+    *("modules_in_block_to_quantize", "packing_format", "data_type", "head_bits", "mode", "global_quant_config"),
+    *("layer_quant_config", "weight", "dtype", "qscheme", "weight_block_size", "moe_quant_algo", "expert_dtype"),
+    *("llm_int8_skip_modules", "load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant", "kv_cache_scheme"),
+    *("kv_cache_quant_algo", "sparsity_config", "input_activations", "checkpoint_format", "model.layers.0.mlp"),
+]
+VALUES = st.sampled_from(
+    [
+        *(
+            None,
+            True,
+            False,
+            0,
+            1,
+            3,
+            4,
+            8,
+            16,
+            -1,
+            10**9,
+            2.5,
+            float("nan"),
+            "",
+            "int",
+            "float",
+            "Linear",
+            "re:(",
+            "*",
+        ),
+        *(
+            "re:(",
+            "group",
+            "FP8",
+            "MIXED_PRECISION",
+            "fp8_e4m3",
+            "per_tensor",
+            "affine",
+            "Int4WeightOnlyConfig",
+            "marlin",
+        ),
+    ]
+)
+JSON = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6)
+)
+
+
+@given(st.sampled_from(METHODS), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=12))
+def test_any_quantization_config_is_read_or_named_as_unread(method: str, config: dict[str, Any]) -> None:
+    found = released({**LLAMA, "quantization_config": {**config, "quant_method": method}}, {})
+    assert found
+    if found.unread:
+        assert (found.weights_dtype, found.experts_dtype) == (None, None)
+    elif found.quantization:
+        model = from_config(**LLAMA, quantization_config={**config, "quant_method": method})
+        assert 0 < size(model) < 3 * int(params(model).total)
 
 
 @pytest.mark.parametrize("scheme", UNREAD.values(), ids=UNREAD)
@@ -236,6 +460,57 @@ def test_kv_and_fit_have_the_same_weights(ask: Ask, tmp_path: Path) -> None:
     assert kv["weights"] == fit["weights"] == 32 * (LINEAR // 2 + LINEAR // 64 * 20 // 8) + 2 * OTHERS
 
 
+@pytest.mark.parametrize(
+    ("scheme", "dtype_of_products"),
+    [
+        ({"quant_method": "gptq", "bits": 8}, "bf16"),
+        ({"quant_method": "gptq", "bits": 4}, "int4"),  # whose roofline converts them
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), "bf16"),
+        (
+            compressed(
+                {"num_bits": 8, "type": "float", "strategy": "channel"}, inputs={"num_bits": 8, "dynamic": True}
+            ),
+            "fp8",
+        ),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, "bf16"),
+        ({"quant_method": "torchao", "quant_type": "float8_weight_only"}, "bf16"),
+    ],
+)
+def test_products_run_in_the_models_dtype_if_only_weights_are_quantized(
+    scheme: dict[str, Any], dtype_of_products: str
+) -> None:
+    model = from_config(**LLAMA, quantization_config=scheme)
+    assert multiplied_as(model, dtype("bf16"), released_dtype(model)).name == dtype_of_products
+    assert multiplied_as(model, dtype("bf16"), "int8" if model.weights_dtype != "int8" else "fp8").name != "bf16"
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama-3.1-8B-Instruct-NVFP4", "llama_8b_awq", "NVIDIA-Nemotron-3.5-Lightning-8B-of-Llama-quantized.w4a16"]
+)
+def test_a_name_that_tells_a_quantization_without_its_config_is_an_error(name: str, ask: Ask, tmp_path: Path) -> None:
+    """As nvidia's older releases, whose quantization is in hf_quant_config.json alone."""
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(LLAMA))
+    answer = ask("fit", str(file), "--gpu", "h100")
+    assert answer.code == 2
+    assert "and the config.json has no quantization_config" in answer.err
+    assert "hf_quant_config.json" in answer.err.splitlines()[1]
+    assert ask("fit", str(file), "--gpu", "h100", "--weights-dtype", "bf16").code == 0
+    assert "Sizes assume the dtype shown" in ask("params", str(file)).out.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama-3.1-8B", "Nemotron-3-Ultra-550B-BF16", "gemma-3-qat-int4-unquantized", "fp8ish"]
+)
+def test_other_names_tell_no_quantization(name: str, ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(LLAMA))
+    assert ask("fit", str(file), "--gpu", "h100").code == 0
+
+
 def test_modelopts_own_file_is_read_beside_the_config(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     plain = load(str(tmp_path / "config.json"))
@@ -245,6 +520,10 @@ def test_modelopts_own_file_is_read_beside_the_config(ask: Ask, tmp_path: Path) 
         model = load(str(path))
         assert (model.weights_dtype, model.kv_dtype) == ("fp8", "fp8")
         assert size(model) < size(plain)
+    (tmp_path / "hf_quant_config.json").unlink()
+    (tmp_path / "quantize_config.json").write_text(json.dumps({"bits": 4, "group_size": 128, "desc_act": False}))
+    gptq = load(str(tmp_path))
+    assert size(gptq) == 32 * (LINEAR // 2 + LINEAR // 128 * 20 // 8 + 4 * INPUTS) + 2 * OTHERS
     (tmp_path / "hf_quant_config.json").write_text("[]")
     answer = ask("kv", str(tmp_path))
     assert answer.code == 2
@@ -265,3 +544,93 @@ def test_layers_are_found_by_their_own_number() -> None:
     wide, narrow = (Quantization("modelopt", scheme, (name,)) for name in ("model.layers.1*", "model.layers.1.*"))
     covered = [[n for n in range(30) if not q.scheme_of(n, "mlp", "W_up")] for q in (wide, narrow)]
     assert covered == [[1, *range(10, 20)], [1]]
+
+
+# The dtype of the cache
+
+SCHEME_8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+INT8 = compressed({"num_bits": 8, "type": "int", "strategy": "channel"})
+CACHES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
+    # {engine: (the first version that follows the checkpoint, the one before)}
+    "compressed-tensors": (
+        {**INT8, "kv_cache_scheme": SCHEME_8},
+        {"vllm": ("0.15.0", "0.14.1"), "sglang": ("0.5.20", "0.5.16")},
+    ),
+    "modelopt": (
+        {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},
+        {"vllm": ("0.14.1", "0.13.0"), "sglang": ("0.5.3", "0.5.2")},
+    ),
+    "modelopt's kv_cache_scheme": (
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": SCHEME_8},
+        {"vllm": ("0.14.1", "0.13.0"), "sglang": ("0.5.3", "0.5.2")},
+    ),
+    "an NVFP4 cache": (
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "NVFP4"},
+        {"vllm": ("0.20.2", "0.19.1")},
+    ),
+}
+
+
+def cache_of(model: ModelSpec, engine: str, version: str | None = None, **given: Any) -> str:
+    request = FitRequest(
+        model,
+        Workload.decode(1, 100, **given),
+        gpu=gpu("h100-80gb"),
+        engine=engine,
+        engine_args={"engine_version": version},
+    )
+    return resolve(request).args.kv_dtype.name
+
+
+@pytest.mark.parametrize(("scheme", "versions"), CACHES.values(), ids=CACHES)
+def test_the_checkpoint_decides_the_dtype_of_the_cache_as_in_the_engine(
+    scheme: dict[str, Any], versions: dict[str, tuple[str, str]]
+) -> None:
+    model = from_config(**LLAMA, quantization_config=scheme)
+    asked = "fp4" if scheme.get("kv_cache_quant_algo") == "NVFP4" else "fp8"
+    for engine in ("vllm", "sglang"):
+        first, before = versions.get(engine, (None, None))
+        assert cache_of(model, engine, first) == (asked if first else "bf16")
+        assert cache_of(model, engine, before) == "bf16"
+        assert cache_of(model, engine, kv_dtype="bf16") == "bf16"
+    assert cache_of(model, "ideal") == "bf16"
+
+
+def test_no_cache_dtype_without_a_scheme_for_it() -> None:
+    for scheme in (INT8, {**INT8, "kv_cache_scheme": None}, {"quant_method": "modelopt", "quant_algo": "FP8"}):
+        assert cache_of(from_config(**LLAMA, quantization_config=scheme), "vllm") == "bf16"
+    dynamic = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {**SCHEME_8, "dynamic": True}}
+    assert cache_of(from_config(**LLAMA, quantization_config=dynamic), "vllm") == "bf16"
+
+
+def test_weights_that_are_not_read_keep_the_dtype_of_the_cache() -> None:
+    scheme = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "kv_cache_quant_algo": "FP8"}
+    model = from_config(**LLAMA, quantization_config=scheme)
+    assert model.unread_quantization == "modelopt: quant_algo W4A16_AWQ"
+    request = FitRequest(model, Workload.decode(1, 100), gpu=gpu("h100-80gb"), weights_dtype="int4")
+    assert resolve(request).args.kv_dtype.name == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "engine", "version", "loaded"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "vllm", "0.27.1", True),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "vllm", None, False),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "sglang", None, True),
+        ({"quant_method": "exl2", "bits": 4.0}, "vllm", None, False),
+        ({"quant_method": "exl2", "bits": 4.0}, "ideal", None, True),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "vllm", None, True),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "sglang", None, False),
+        (INT8, "vllm", None, True),
+    ],
+)
+def test_a_format_that_the_engine_does_not_load_is_a_warning(
+    scheme: dict[str, Any], engine: str, version: str | None, loaded: bool, ask: Ask, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps({**LLAMA, "quantization_config": scheme}))
+    given = ["--gpu", "h100-80gb", "--engine", engine, *(["--engine-version", version] if version else [])]
+    warned = "does not load" in ask("fit", str(file), *given).out
+    assert warned != loaded
+    # with a dtype of one's own the checkpoint is another one
+    assert "does not load" not in ask("fit", str(file), *given, "--weights-dtype", "bf16").out

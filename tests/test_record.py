@@ -221,7 +221,7 @@ def test_a_step_that_does_not_fit_in_the_time_is_not_started(tmp_path: Path, mon
 
 
 def test_a_shorter_step_after_one_that_is_too_long_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "predicted_seconds", lambda model, request, *_, **__: float(request.context))
+    monkeypatch.setattr(recorder, "predicted_steps", lambda model, request, *_, **__: [float(request.context)])
     *_, last = recorded(tiny(tmp_path), contexts(10, 1000, 20), monkeypatch, taking(10))
     assert [run["arguments"] for run in last["runs"]] == ["tiny --context 10", "tiny --context 20"]
 
@@ -286,7 +286,7 @@ def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     shown: list[str] = []
     verify = taking(50)
     monkeypatch.setattr(recorder, "verify", verify)
-    monkeypatch.setattr(recorder, "predicted_seconds", lambda *_, **__: 50.0)
+    monkeypatch.setattr(recorder, "predicted_steps", lambda *_, **__: [50.0])
     clock: Any = verify.clock  # type: ignore[attr-defined]
     list(record(contexts(8, 9, 10), tiny(tmp_path), find_device("cpu"), 2, "", shown.append, now=clock))
     assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]

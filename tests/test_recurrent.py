@@ -18,7 +18,7 @@ from attncalc.attention import Grouped
 from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.rglru import RgLru
-from attncalc.attention.rwkv import Rwkv
+from attncalc.attention.rwkv import Rwkv, Rwkv5
 from attncalc.attention.xlstm import MLstm
 from attncalc.cost.kernels import Shape
 from attncalc.verify import need_torch
@@ -40,10 +40,14 @@ KINDS = {
     "mamba2": "attention: mamba2, n_heads: 6, d_head: 8, d_state: 16, d_conv: 4, n_groups: 2, inner_norm: true",
     "gdn": "attention: delta, n_heads: 4, n_k_heads: 2, d_head: 8, d_v: 12, d_conv: 4",
     "kda": "attention: delta, n_heads: 4, d_head: 8, d_v: 12, d_conv: 4, channel_decay: true, gate_rank: 5",
+    "kda_full_gate": (
+        "attention: delta, n_heads: 4, d_head: 8, d_v: 8, d_conv: 4, channel_decay: true, gate_rank: 5, full_gate: true"
+    ),
     "lightning": "attention: lightning, n_heads: 4, d_head: 8",
     "short": "attention: short_convolution, d_inner: 40, d_conv: 3, conv_bias: true",
     "rglru": "attention: rglru, d_inner: 48, n_heads: 4, d_conv: 4",
     "rwkv": "attention: rwkv, d_inner: 32",
+    "rwkv5": "attention: rwkv5, d_inner: 32, d_head: 8",
     "mlstm": "attention: mlstm, n_heads: 4, d_head: 8, d_v: 12",
     "shares": "n_heads: 4, n_kv_heads: 2, shares_kv: true, qk_norm: head, window: 7",
     "wide": "n_heads: 4, n_kv_heads: 2, d_input: 48, bias: true",
@@ -186,6 +190,22 @@ def formula_of_a_gate_of_blocks(patch: Patch) -> None:
 @breaks("rwkv", "params_time_mix")
 def formula_of_rwkvs_mixing(patch: Patch) -> None:
     _wider(patch, Rwkv, "time_mix")
+
+
+@breaks("rwkv5", "params_norm")
+def formula_of_rwkv5s_norm(patch: Patch) -> None:
+    _wider(patch, Rwkv5, "norm")
+
+
+@breaks("rwkv5", "flops_prefill_recurrence", "flops_decode_recurrence")
+def formula_of_rwkv5_without_the_outer_product(patch: Patch) -> None:
+    true = Rwkv5.score_flops
+    patch.setattr(Rwkv5, "score_flops", lambda self, run, mask: true(self, run, mask) // 2)
+
+
+@breaks("kda_full_gate", "params_W_gate")
+def formula_of_a_full_gate(patch: Patch) -> None:
+    _wider(patch, GatedDeltaNet, "W_gate")
 
 
 @breaks("mlstm", "params_W_forget_gate")
@@ -353,6 +373,7 @@ def test_bytes_of_recurrent_states(tmp_path: Path) -> None:
     assert int(caches["gdn"].total) == 3 * ((2 * 2 * 8 + 4 * 12) * 4 * 2 + 4 * 8 * 12 * 4)
     assert int(caches["rglru"].total) == 3 * (48 * 3 * 2 + 48 * 4)
     assert int(caches["rwkv"].total) == 3 * (2 * 32 * 2 + 3 * 32 * 4)
+    assert int(caches["rwkv5"].total) == 3 * (2 * 32 * 2 + 32 * 8 * 4)
     assert int(caches["mlstm"].total) == 3 * 4 * (8 * 12 + 8 + 1) * 2
     assert {int(cache.per_token) for cache in caches.values()} == {0}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,7 +81,31 @@ def test_the_sampler_holds_bytes_per_logit_by_version(version: str, bytes_per_lo
     sampler = 1024 * 151_936 * bytes_per_logit + 4 * buffer * 151_936 + (8192 + 2048) * 4096 * 2 + 32 * MIB
     # gate, up and their product, 12,288 wide each, and 3.75 d_model
     forward = 8192 * 2 * (3 * 12_288 + 15 * 4096 // 4) + 32 * MIB
-    assert activations.expected == max(sampler, forward)
+    # from 0.23 on the compiler may need more: see below
+    compiler = (151_936 + 8192) * 4096 * 2 if version in ("0.28.0", "0.33.0") else 0
+    assert activations.expected == max(sampler, forward, compiler)
+
+
+def test_the_compiler_benchmarks_kernels_with_a_copy_of_the_embedding() -> None:
+    """A first start of Qwen3-8B in 0.24 on an RTX 4090 had 0.95 GiB less for the cache than a later one."""
+
+    def activations(version: str, model: str = "qwen3-8b", **options: Any) -> RuntimePart:
+        return parts(on("rtx-4090", model, version=version, context=1024, **options))["activations"]
+
+    cold, before, old = activations("0.24.0"), activations("0.22.1"), activations("0.11.0")
+    copy = (151_936 + 2048) * 4096 * 2
+    assert (cold.expected, cold.label) == (copy, "compiler, which copies the embedding")
+    # nothing is compiled with --enforce-eager
+    eager = activations("0.24.0", enforce_eager=True)
+    assert abs(cold.expected - eager.expected - 0.95 * GIB) < 0.025 * GIB
+    # only in the range where no log has it, or if compiled graphs may be cached
+    assert cold.low == eager.low
+    assert before.expected < copy < before.high
+    assert old.label.startswith("sampler")
+    # each device has a part of the embedding
+    assert activations("0.24.0", tp=2, gpus=2).expected == (151_936 // 2 + 2048) * 4096 * 2
+    # a model with towers looks tokens up outside the graph
+    assert activations("0.24.0", "gemma3-27b", tp=4, gpus=4).label.startswith(("sampler", "forward"))
 
 
 def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
@@ -146,6 +171,34 @@ def test_graphs_off_hopper_are_near_public_logs(gpu_name: str, layers: int, sequ
     assert graphs.low / GIB < logged < graphs.high / GIB
 
 
+def test_flashinfers_workspace_is_in_the_first_graph() -> None:
+    """It runs the attention of compute capability 10, and on other GPUs but Hopper of a cache in fp8."""
+
+    def first(name: str, kv_dtype: str | None = None, model: str = "qwen3-8b") -> float:
+        workload = Workload.decode(1, 4096, kv_dtype=kv_dtype)
+        args = {"engine_version": "0.20.0", "max_num_seqs": 1, "max_num_batched_tokens": 2048}
+        found = parts(fit(FitRequest(load(model), workload, gpu=gpu(name), engine_args=args)))["cuda_graphs"]
+        # two sizes, 1 and 2, of which the second is captured for prefills only
+        layers = load(model).main.n_layers
+        return (int(found.expected) - 2 * (2 * MIB + layers * (MIB * 34 // 100)) // 3) / MIB
+
+    assert abs(first("b200") - 394) < 1
+    assert abs(first("rtx-5090", "fp8") - 394) < 1
+    assert abs(first("rtx-5090") - 50) < 1
+    assert abs(first("l40s", "fp8") - 394) < 1
+    assert abs(first("a100-40gb") - 50) < 1
+    assert abs(first("h100-80gb", "fp8") - 260) < 1
+
+
+def test_hip_graphs_take_more_than_cuda_graphs() -> None:
+    def graphs(name: str) -> RuntimePart:
+        return parts(on(name, version="0.20.0", max_num_seqs=256))["cuda_graphs"]
+
+    first = 50 * MIB
+    assert abs((graphs("mi300x").expected - first) / (graphs("b200").expected - 394 * MIB) - 5) < 0.01
+    assert graphs("mi300x").high == 2 * int(graphs("mi300x").expected)
+
+
 def test_graphs_are_captured_for_51_sizes_by_default() -> None:
     facts = on("h100-80gb").budget.facts
     assert facts is not None
@@ -186,6 +239,28 @@ def test_links_decide_what_tensor_parallelism_takes() -> None:
     pcie = parts(on("l40s", tp=2, gpus=2))["outside_torch"]
     assert abs(nvlink.expected / GIB - 2.07) < 0.01
     assert abs(pcie.expected / GIB - 0.23) < 0.01
+
+
+def test_links_took_less_before_symmetric_memory() -> None:
+    def link(tp: int, version: str) -> float:
+        part = parts(on("h200", "llama3-70b", gpus=tp, tp=tp, version=version))["outside_torch"]
+        assert part.low < part.expected < part.high
+        return round(int(part.expected) / GIB, 2)
+
+    assert [link(tp, "0.11.2") for tp in (2, 4)] == [0.74, 1.39]
+    assert [link(tp, "0.15.0") for tp in (2, 4)] == [2.1, 2.21]
+    assert [link(8, version) for version in ("0.7.3", "0.11.2")] == [2.1, 1.39]
+
+
+def test_kernels_that_tune_themselves_raise_the_high_end_alone() -> None:
+    model = str(Path(__file__).parent / "data" / "startups" / "models" / "qwen3.5-27b.json")
+
+    def activations(version: str) -> RuntimePart:
+        return parts(on("h100-80gb", model, version=version, max_num_seqs=8))["activations"]
+
+    old, new = activations("0.17.1"), activations("0.19.0")
+    assert (new.expected, new.low) == (old.expected, old.low)
+    assert abs(new.high - old.high - GIB) < MIB
 
 
 def test_the_range_is_wider_beyond_the_gpus_that_were_measured() -> None:
@@ -261,7 +336,7 @@ def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
 
 
 def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0")
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.11.0")
     context = ("--context", "37000")
     changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
     flags = [change["flag"].split() for change in changes]

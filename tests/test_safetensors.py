@@ -323,12 +323,19 @@ def test_params_shows_stored_weights_by_dtype(ask: Ask, gpt2: Path) -> None:
     assert figures["weights_stored_f32"] == 40
 
 
-def test_kv_shows_stored_weights_beside_counted_ones(ask: Ask, gpt2: Path) -> None:
-    write(gpt2, model={"a": ("F32", [TOTAL])})
-    screen = unwrapped(ask("kv", str(gpt2)).out)
-    assert "weights in fp32, for comparison 474.70 MiB" in screen
-    assert "weights as stored 474.70 MiB" in screen
-    assert results(ask("kv", str(gpt2), "--json"))["weights_stored"] == 4 * TOTAL
+def test_kv_and_fit_have_the_stored_weights(ask: Ask, gpt2: Path) -> None:
+    write(gpt2, model={"a": ("F16", [TOTAL])})  # the config says fp32
+    assert "weights as stored 237.35 MiB" in unwrapped(ask("kv", str(gpt2)).out)
+    kv = results(ask("kv", str(gpt2), "--json"))
+    fit = results(ask("fit", str(gpt2), "--gpu", "l4", "--engine", "ideal", "--json"))
+    assert kv["weights"] == kv["weights_stored"] == fit["weights"] == 2 * TOTAL
+    # another dtype is not the files'
+    other = unwrapped(ask("kv", str(gpt2), "--dtype", "bf16").out)
+    assert "weights in bf16, for comparison 237.35 MiB" in other
+    # the counted bytes are on one device, the files hold those of all
+    shared = results(ask("kv", str(gpt2), "--tp", "2", "--json"))
+    split = results(ask("fit", str(gpt2), "--gpu", "l4", "--tp", "2", "--engine", "ideal", "--json"))
+    assert shared["weights"] == split["weights"] < shared["weights_stored"] == 2 * TOTAL
 
 
 @pytest.mark.parametrize("command", ["kv", "params"])

@@ -42,14 +42,14 @@ def percentile(values: list[float], share: float) -> float:
 @pytest.mark.parametrize("row", rows_of("vllm", "controlled"), ids=lambda row: row["id"])
 def test_a_controlled_start_is_predicted(row: dict[str, Any]) -> None:
     # Three starts of Granite on one GPU have 0.21 GiB more outside PyTorch than other models; nothing explains it.
-    assert -0.25 <= error(row) <= 0.26
+    assert -0.1 <= error(row) <= 0.25
     assert inside(row)
 
 
 def test_controlled_starts_are_predicted_on_average() -> None:
     errors = [abs(error(row)) for row in rows_of("vllm", "controlled")]
     assert len(errors) == 48
-    assert mean(errors) < 0.08
+    assert mean(errors) < 0.05
     assert percentile(errors, 0.9) < 0.22
 
 
@@ -62,11 +62,16 @@ def test_graphs_on_an_h100_are_predicted_on_average() -> None:
     assert max(map(abs, errors)) < 0.75
 
 
-def test_public_logs_are_predicted_in_the_median() -> None:
-    rows = [row for row in rows_of("vllm", "public") if "weights" in row["logged"]]
-    errors = [abs(error(row)) for row in rows]
-    assert median(errors) < 0.4
-    assert sum(map(inside, rows)) >= 0.87 * len(rows)
+def test_public_logs_are_predicted() -> None:
+    """The prediction is the whole one, with its own weights."""
+    rows = rows_of("vllm", "public")
+    predictions = [predict(row) for row in rows]
+    errors = [abs(found.kv_memory - row["logged"]["kv_memory"]) for found, row in zip(predictions, rows, strict=True)]
+    assert len(errors) == 51
+    assert median(errors) < 0.25
+    assert percentile(errors, 0.9) < 1.6
+    assert sum(map(inside, rows)) >= 0.95 * len(rows)
+    assert median(found.high - found.low for found in predictions) < 2.5
 
 
 def test_logs_of_sglang_are_predicted() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec
+from attncalc import ModelSpec, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.model import Tower
@@ -28,6 +28,11 @@ TEXT: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {"model_type": "qwen2_5_vl_text", "hidden_size": 3584, "num_attention_heads": 28},
     "qwen3_vl": {"model_type": "qwen3_vl_text", "hidden_size": 4096},
     "glm4v": {"model_type": "glm4v_text", "hidden_size": 4096},
+    "mllama": {"model_type": "mllama_text_model", "hidden_size": 4096},
+    "lfm2": {"model_type": "lfm2", "hidden_size": 2048, "layer_types": ["conv", "full_attention"]},
+    "qwen2": {"model_type": "qwen2", "hidden_size": 4096},
+    "qwen3_5": {"model_type": "qwen3_5_text", "hidden_size": 1024},
+    "gemma3n": {"model_type": "gemma3n_text", "hidden_size": 2048, "num_kv_shared_layers": 0},
 }
 TEXT = {name: {"num_hidden_layers": 2, **config} for name, config in TEXT.items()}
 TEXT["qwen2_vl"]["num_key_value_heads"] = TEXT["qwen2_5_vl"]["num_key_value_heads"] = 4
@@ -78,6 +83,43 @@ CASES: dict[str, tuple[str, str, dict[str, Any], str, str, str, str]] = {
         *("glm4v", "glm4v", {"model_type": "glm4v_vision", "depth": 3}),
         *("vision_config", "glm4v", "Glm4vVisionConfig", "Glm4vVisionModel"),
     ),
+    "internvl": (
+        *("internvl", "llama", {"model_type": "internvl_vision", "num_hidden_layers": 3, "image_size": [448, 448]}),
+        *("vision_config", "internvl", "InternVLVisionConfig", "InternVLVisionModel"),
+    ),
+    "internvl with biases and norms of q and k": (
+        *("internvl", "llama"),
+        {"model_type": "internvl_vision", "num_hidden_layers": 3, "attention_bias": True, "use_qk_norm": True},
+        *("vision_config", "internvl", "InternVLVisionConfig", "InternVLVisionModel"),
+    ),
+    "mllama": (
+        *("mllama", "mllama", {"model_type": "mllama_vision_model", "num_hidden_layers": 3, "image_size": 560}),
+        *("vision_config", "mllama", "MllamaVisionConfig", "MllamaVisionModel"),
+    ),
+    "lfm2_vl": (
+        *("lfm2_vl", "lfm2", {"model_type": "siglip2_vision_model", "num_hidden_layers": 3, "vision_use_head": False}),
+        *("vision_config", "siglip2", "Siglip2VisionConfig", "Siglip2VisionModel"),
+    ),
+    "qwen2_audio": (
+        *("qwen2_audio", "qwen2", {"model_type": "qwen2_audio_encoder", "encoder_layers": 3}),
+        *("audio_config", "qwen2_audio", "Qwen2AudioEncoderConfig", "Qwen2AudioEncoder"),
+    ),
+    "voxtral": (
+        *("voxtral", "llama", {"model_type": "voxtral_encoder", "num_hidden_layers": 3}),
+        *("audio_config", "voxtral", "VoxtralEncoderConfig", "VoxtralEncoder"),
+    ),
+    "minicpmv4_6": (
+        *("minicpmv4_6", "qwen3_5", {"model_type": "minicpmv4_6_vision", "num_hidden_layers": 3}),
+        *("vision_config", "minicpmv4_6", "MiniCPMV4_6VisionConfig", "MiniCPMV4_6VisionModel"),
+    ),
+    "minicpmv4_7": (
+        *("minicpmv4_7", "qwen3_5", {"model_type": "minicpmv4_7_vision", "num_hidden_layers": 3}),
+        *("vision_config", "minicpmv4_7", "MiniCPMV4_7VisionConfig", "MiniCPMV4_7VisionModel"),
+    ),
+    "gemma3n audio": (
+        *("gemma3n", "gemma3n", {"model_type": "gemma3n_audio", "conf_num_hidden_layers": 3, "hidden_size": 1024}),
+        *("audio_config", "gemma3n", "Gemma3nAudioConfig", "Gemma3nAudioEncoder"),
+    ),
     "idefics3": (
         *("idefics3", "llama", {"model_type": "idefics3_vision", "image_size": 364, "patch_size": 14}),
         *("vision_config", "idefics3", "Idefics3VisionConfig", "Idefics3VisionTransformer"),
@@ -93,6 +135,20 @@ PROJECTORS = {
     "llama4": 4096 * 4096,
     "gemma4": 768 * 2304,
     "gemma4 audio": 1536 * 2304,
+    # a norm of four patches, 4 x 1024 -> 4096 -> 4096 with biases
+    "internvl": 8 * 1024 + 4 * 1024 * 4096 + 4096**2 + 2 * 4096,
+    "internvl with biases and norms of q and k": 8 * 1024 + 4 * 1024 * 4096 + 4096**2 + 2 * 4096,
+    "mllama": 7680 * 4096 + 4096,
+    # a norm of four patches, 4 x 768 -> 2560 -> 2048 with biases
+    "lfm2_vl": 8 * 768 + 4 * 768 * 2560 + 2560 + 2560 * 2048 + 2048,
+    "qwen2_audio": 1280 * 4096 + 4096,
+    # four frames of 1280 -> 4096 -> 4096
+    "voxtral": 4 * 1280 * 4096 + 4096**2,
+    # a norm of four patches, 4 x 768 -> 4 x 768 -> 1024 with biases
+    "minicpmv4_6": 8 * 768 + (4 * 768) ** 2 + 4 * 768 + 4 * 768 * 1024 + 1024,
+    "minicpmv4_7": 8 * 768 + (4 * 768) ** 2 + 4 * 768 + 4 * 768 * 1024 + 1024,
+    # an embedding of 128 tokens, its norm and that of the tower's outputs, 1024 -> 2048
+    "gemma3n audio": 128 * 1024 + 2 * 1024 + 1024 * 2048,
     # four patches of 768 -> 4096
     "idefics3": 4 * 1152 * 4096,
 }
@@ -153,6 +209,48 @@ def test_llama4_without_vision_config_has_the_tower_of_all_releases() -> None:
     config = {"model_type": "llama4", "text_config": TEXT["llama4"], "torch_dtype": "bfloat16"}
     (tower,) = build_model(convert_config(config, "config"), "config").towers
     assert tower.params == 850_960_896 + 4096 * 4096
+
+
+def test_gemma4_without_tower_configs_has_those_of_its_size() -> None:
+    """E2B and E4B have transformers' default towers, the larger models one of 27 layers and none for sound."""
+
+    def towers(width: int) -> dict[str, int]:
+        text = {**TEXT["gemma4"], "hidden_size": width}
+        config = {"model_type": "gemma4", "text_config": text, "torch_dtype": "bfloat16"}
+        return {tower.name: tower.params for tower in build_model(convert_config(config, "config"), "config").towers}
+
+    given = {
+        name: tower_of(*CASES[case][:4]).params for name, case in (("vision", "gemma4"), ("audio", "gemma4 audio"))
+    }
+    narrow, wide = towers(TEXT["gemma4"]["hidden_size"]), towers(5376)
+    assert set(narrow) == {"vision", "audio"}
+    assert narrow["vision"] > given["vision"] // 2
+    assert set(wide) == {"vision"}
+    assert wide["vision"] > 2 * narrow["vision"]
+
+
+def test_qwen3_5_without_vision_config_has_the_class_s_tower() -> None:
+    outer = {"model_type": "qwen3_5", "text_config": TEXT["qwen3_5"], "torch_dtype": "bfloat16"}
+    left_out = build_model(convert_config(outer, "config"), "config").towers
+    given = {"model_type": "qwen3_5", "out_hidden_size": TEXT["qwen3_5"]["hidden_size"]}
+    assert left_out == build_model(convert_config({**outer, "vision_config": given}, "config"), "config").towers != ()
+
+
+def test_gemma3n_has_a_network_of_timm_and_an_embedder() -> None:
+    """timm 1.0's mobilenetv5_300m_enc has 294,126,912 parameters; E4B with it 7,849,978,192 as released.
+
+    The release has keys and values, 2,097,408 parameters with a norm, in 15 layers that do not read them.
+    """
+    parts = {"vision_config": {"model_type": "gemma3n_vision"}, "audio_config": {"model_type": "gemma3n_audio"}}
+    config = {
+        "model_type": "gemma3n",
+        "text_config": {"model_type": "gemma3n_text"},
+        "torch_dtype": "bfloat16",
+        **parts,
+    }
+    spec = build_model(convert_config(config, "config"), "config")
+    whole = int(params(spec).total) + sum(tower.params for tower in spec.towers)
+    assert whole + 15 * (2 * 2048 * 512 + 256) == 7_849_978_192
 
 
 def test_quantized_mistrals_divide_their_tower() -> None:

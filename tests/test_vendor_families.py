@@ -6,17 +6,22 @@ counts below follow the vendor's own modelling file, or vLLM's, not the rules of
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec, Workload, kv_cache, params
+from attncalc import ModelSpec, Workload, kv_cache, load, params
 from attncalc.config.build import build_model
+from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
 from attncalc.errors import AttncalcError
+from attncalc.serving.fit import fit
+from attncalc.serving.launch import launch_command
+from attncalc.serving.request import FitRequest
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
 
@@ -115,32 +120,85 @@ def test_ling_has_experts_in_every_layer(
     assert total(name) == layers * layer + 2 * 126_464 * d + d
 
 
+LING_MINI_2: dict[str, Any] = {
+    "model_type": "bailing_moe_v2",
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "moe_intermediate_size": 512,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 256,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 1,
+    "use_bias": False,
+    "use_qkv_bias": False,
+    "use_qk_norm": True,
+    "vocab_size": 157_184,
+}
+
+
 def test_ling_2_has_norms_on_queries_and_keys_and_a_dense_layer() -> None:
     """Ling-mini-2.0: 16 billion parameters, of which 1.4 are active."""
-    config = {
-        "model_type": "bailing_moe_v2",
-        "architectures": ["BailingMoeV2ForCausalLM"],
-        "hidden_size": 2048,
-        "intermediate_size": 5120,
-        "moe_intermediate_size": 512,
-        "num_hidden_layers": 20,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 256,
-        "num_shared_experts": 1,
-        "num_experts_per_tok": 8,
-        "first_k_dense_replace": 1,
-        "use_bias": False,
-        "use_qkv_bias": False,
-        "use_qk_norm": True,
-        "vocab_size": 157_184,
-    }
     d = 2048
     attention = grouped(d, 16, 4, 128) + 2 * 128 + 2 * d
     sparse = 257 * 3 * d * 512 + 256 * d
     expected = 20 * attention + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
-    assert params(read(config)).total == expected == pytest.approx(16.26e9, rel=0.001)
+    assert params(read(LING_MINI_2)).total == expected == pytest.approx(16.26e9, rel=0.001)
+
+
+def test_ring_linear_has_lightning_attention_between_full_layers() -> None:
+    """Ring-mini-linear-2.0: 16.4 billion parameters, every fifth of 20 layers with full attention."""
+    config = {**LING_MINI_2, "model_type": "bailing_moe_linear", "architectures": ["BailingMoeLinearV2ForCausalLM"]}
+    spec = read({**config, "layer_group_size": 5, "group_norm_size": 4})
+    d = 2048
+    full = grouped(d, 16, 4, 128) + 2 * 128
+    linear = 5 * d * d + d + 2 * 128  # q, k, v, the gate and o; the norm before the gate, and those of q and k
+    sparse = 257 * 3 * d * 512 + 256 * d
+    expected = 4 * full + 16 * linear + 20 * 2 * d + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
+    assert params(spec).total == expected == pytest.approx(16.4e9, rel=0.002)
+    # 4 layers of K and V of 4 heads; 16 states of 16 heads x 128 x 128
+    states = 16 * 16 * 128 * 128 * 2
+    assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 100 * 4 * 2 * 4 * 128 * 2 + states
+
+
+def test_ling_2_5_is_not_read_as_its_successor_of_the_same_model_type() -> None:
+    """Ling-2.5-1T: one trillion parameters; lightning attention and MLA (vLLM's BailingMoeV25Model)."""
+    config = {
+        "model_type": "bailing_hybrid",
+        "architectures": ["BailingMoeV2_5ForCausalLM"],
+        "hidden_size": 8192,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "head_dim": 128,
+        "num_experts": 256,
+        "num_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 4,
+        "layer_group_size": 8,
+        "use_bias": False,
+        "use_qkv_bias": False,
+        "use_qk_norm": True,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "vocab_size": 157_184,
+    }
+    d, width = 8192, 64 * 128
+    mla = d * 1536 + 1536 + 1536 * 64 * 192 + d * 576 + 512 + 512 * 64 * 256 + width * d
+    linear = 5 * d * width + width + 2 * 128
+    sparse = 257 * 3 * d * 2048 + 256 * d
+    expected = 10 * mla + 70 * linear + 80 * 2 * d + 4 * 3 * d * 18_432 + 76 * sparse + 2 * 157_184 * d + d
+    assert params(read(config)).total == expected == pytest.approx(1e12, rel=0.03)
+    assert params(read({**config, "architectures": ["BailingHybridForCausalLM"]})).total != expected
 
 
 def test_kimi_k3_has_full_gates_latent_experts_and_attention_over_residuals() -> None:
@@ -276,6 +334,76 @@ def test_orion_is_llama_with_layer_norms() -> None:
     assert params(read(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
 
 
+def yuan(**changes: Any) -> dict[str, Any]:
+    """Return the config of Yuan2-2B."""
+    config = {
+        "model_type": "yuan",
+        "architectures": ["YuanForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "vocab_size": 135_040,
+        "tie_word_embeddings": True,
+    }
+    return {**config, **changes}
+
+
+def test_yuan_filters_the_input_of_queries_and_keys() -> None:
+    d = 2048
+    # two convolutions of 2 x 1 between 2,048 and 1,024 channels with their biases, and a norm
+    filters = 2 * (2 * d * d // 2) + d // 2 + d + d
+    layer = 4 * d * d + filters + 3 * d * 8192 + 2 * d
+    spec = read(yuan())
+    assert params(spec).total == 24 * layer + 135_040 * d + d == pytest.approx(2.1e9, rel=0.01)
+    # K and V of 32 heads * 64, and the last two tokens, in 24 layers of 2 B
+    assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 24 * 2 * (100 * 2 * d + 2 * d)
+
+
+def test_yuan_m32_routes_by_an_attention_between_experts() -> None:
+    """Yuan 2.0-M32 (arXiv:2405.17976): 40 billion parameters, of which 3.7 are active; heads of 256."""
+    moe = {"moe_num_experts": 32, "moe_top_k": 2, "ffn_hidden_size": 8192, "gated_linear_unit": True}
+    sizes = {"num_attention_heads": 16, "attention_projection_size": 4096, "tie_word_embeddings": False}
+    spec = read(yuan(moe_config={**moe, "norm_topk_prob": True}, **sizes))
+    d, width = 2048, 4096
+    attention = 4 * d * width + 2 * d * d + d // 2 + 2 * d
+    layer = attention + 32 * 3 * d * 8192 + 3 * 32 * d + 2 * d
+    assert params(spec).total == 24 * layer + 2 * 135_040 * d + d == pytest.approx(40e9, rel=0.01)
+    assert params(spec).active == pytest.approx(3.7e9, rel=0.12)  # the paper leaves the embeddings out
+
+
+def test_rwkv_5_has_a_state_per_head() -> None:
+    """RWKV/rwkv-5-world-1b5: RwkvSelfAttention, RwkvFeedForward and RwkvBlock of its modeling_rwkv5.py."""
+    config = {
+        "model_type": "rwkv5",
+        "architectures": ["Rwkv5ForCausalLM"],
+        "hidden_size": 2048,
+        "attention_hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "head_size": 64,
+        "vocab_size": 65_536,
+        "tie_word_embeddings": False,
+    }
+    d, ffn = 2048, 7168  # 3.5 * 2,048, rounded down to a multiple of 32
+    time_mixing = 5 * d * d + 4 * d + 2 * d + 2 * d  # and four mixes, decay and first, the group norm
+    channel_mixing = 2 * d * ffn + d * d + 2 * d
+    expected = 24 * (time_mixing + channel_mixing + 2 * 2 * d) + 2 * 65_536 * d + 2 * 2 * d
+    spec = read(config)
+    assert params(spec).total == expected == pytest.approx(1.5e9, rel=0.06)
+    # 32 states of 64 x 64 in fp32 and the last token twice, in 24 layers
+    assert kv_cache(spec, Workload.decode(1, 5000, kv_dtype="bf16")).total == 24 * (32 * 64 * 64 * 4 + 2 * d * 2)
+
+
+def test_falcon_perception_has_norms_without_weights() -> None:
+    """vLLM-Omni's FalconPerceptionBackbone, with the heads for coordinates and sizes; published: 0.6B."""
+    d = 1024
+    layer = grouped(d, 16, 8, 128) + 16 + 3 * d * 3072
+    boxes = 2 * (512 // 2 * 2 + 512 * d + d * 8192 + 8192 * 2048)
+    expected = 28 * layer + d + 2 * 65_536 * d + 3 * 16 * 16 * d + boxes
+    assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {
@@ -348,6 +476,76 @@ def test_a_speculators_config_is_that_of_its_layer() -> None:
     assert params(read(config)).total == params(read(DRAFT)).total
 
 
+def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
+    """DeepSeek-V3's README_WEIGHTS.md: 11.5B parameters besides the embedding and the head, which are the target's."""
+    config = {
+        "model_type": "deepseek_v3",
+        "architectures": ["DeepseekV3ForCausalLMNextN"],
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 3,
+        "num_nextn_predict_layers": 1,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "vocab_size": 129_280,
+    }
+    d, heads = 7168, 128
+    attention = d * 1536 + 1536 + 1536 * heads * 192 + d * 576 + 512 + 512 * heads * 256 + heads * 128 * d
+    layer = attention + 257 * 3 * d * 2048 + 256 * d + 2 * d
+    spec = read(config)
+    # eh_proj reads embedding and hidden state; a norm before each of them, and one after the layer
+    assert params(spec).total == layer + 2 * d * d + 3 * d == pytest.approx(11.5e9, rel=0.01)
+    assert kv_cache(spec, Workload.decode(1, 1000, kv_dtype="bf16")).total == 1000 * 576 * 2
+
+
 def test_a_draft_of_other_layers_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
         read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+
+
+def fit_with_draft(**changes: Any) -> Any:
+    request = FitRequest(load("llama3.1-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), draft=read(DRAFT))
+    return fit(dataclasses.replace(request, **changes))
+
+
+def test_fit_counts_the_weights_and_the_cache_of_a_draft_model() -> None:
+    alone, result = fit_with_draft(draft=None), fit_with_draft()
+    # 2 B of 424,689,664 parameters; a 33rd layer of K and V of 8 heads * 128 in 16 tokens of 2 B
+    assert int(result.budget.weights.total) - int(alone.budget.weights.total) == 2 * 424_689_664
+    assert {part.name for part in result.budget.weights.extra} >= {"weights_draft"}
+    blocks = [next(d.quantity for d in r.pool.details if d.name == "kv_bytes_per_block") for r in (alone, result)]
+    assert blocks == [32 * 65_536, 33 * 65_536]
+
+
+def test_tensor_parallelism_divides_the_layer_and_the_head_of_a_draft_and_not_its_fc() -> None:
+    d = 4096
+    layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336
+    (part,) = (p for p in fit_with_draft(tp=2).budget.weights.extra if p.name == "weights_draft")
+    assert int(part.size) == 2 * ((layer + 32_000 * d) // 2 + 3 * d * d + 4 * d)
+
+
+def test_a_draft_model_is_part_of_vllms_command() -> None:
+    command = launch_command(fit_with_draft(engine_args={"speculative_tokens": 3}, served_draft="org/draft").resolved)
+    assert """--speculative-config '{"model": "org/draft", "num_speculative_tokens": 3}'""" in str(command)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "sglang"}, "--speculative-model has no effect on engine sglang"),
+        ({"engine_args": {"speculative_layers": 1}}, "cannot be combined with --speculative-layers"),
+    ],
+)
+def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        fit_with_draft(**changes)

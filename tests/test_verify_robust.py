@@ -38,7 +38,7 @@ from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.programs.layers import verify_layers  # noqa: E402
 from attncalc.verify.progress import Progress  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
-from attncalc.verify.time_plan import plan_within_limit, predicted_seconds, predicted_steps  # noqa: E402
+from attncalc.verify.time_plan import plan_within_limit, predicted_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
 
 GIB = 2**30
@@ -187,7 +187,7 @@ def test_a_longer_context_is_never_predicted_to_be_quicker(context: int, batch: 
 
     def seconds(tokens: int, rates: Ceiling = SLOW) -> float:
         request = resolve(model, VerifyOptions(context=tokens, batch=batch, dtype="fp32"), device)
-        return predicted_seconds(model, request, device, rates)
+        return sum(predicted_steps(model, request, device, rates))
 
     assert seconds(context) <= seconds(2 * context)
     assert seconds(context, Ceiling(1e11, 1e10)) < seconds(context)
@@ -197,7 +197,7 @@ def test_attention_over_long_contexts_is_predicted_to_take_quadratic_time() -> N
     """From 2^20 to 2^21 tokens the scores dominate: 4 times the time."""
     device, model = find_device("cpu"), load("gpt2")
     times = [
-        predicted_seconds(model, resolve(model, VerifyOptions(context=2**n), device), device, SLOW) for n in (20, 21)
+        sum(predicted_steps(model, resolve(model, VerifyOptions(context=2**n), device), device, SLOW)) for n in (20, 21)
     ]
     assert 3.8 < times[1] / times[0] < 4.0
 
@@ -205,7 +205,7 @@ def test_attention_over_long_contexts_is_predicted_to_take_quadratic_time() -> N
 def test_a_simulated_device_needs_no_time() -> None:
     device, model = simulated_device(None), load("gpt2")
     request = resolve(model, VerifyOptions(context=10**9), device)
-    assert predicted_seconds(model, request, device, SLOW) == 0
+    assert sum(predicted_steps(model, request, device, SLOW)) == 0
 
 
 @pytest.mark.parametrize(("scaling", "expected"), [(False, 2), (True, 8)])

@@ -32,6 +32,7 @@ _CLASSES = {
     "short_convolution": "linear.ShortConvolution",
     "rglru": "rglru.RgLru",
     "rwkv": "rwkv.Rwkv",
+    "rwkv5": "rwkv.Rwkv5",
     "mlstm": "xlstm.MLstm",
     "none": "recurrent.NoAttention",
 }

@@ -1,4 +1,4 @@
-"""RWKV's time mixing: a weighted mean of past values, with one decay per channel."""
+"""RWKV's time mixing: a weighted mean of past values, or states of heads, with one decay per channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import documented
+from ..quantity import documented, exact_div
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, projection, split_evenly
@@ -35,10 +35,7 @@ class Rwkv(Recurrent):
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
-        if keys["d_inner"] != d_model:
-            raise AttncalcError(
-                f"d_inner: {keys['d_inner']} is not d_model {d_model}", "RWKV's states are d_model wide: give d_model"
-            )
+        _check_width(keys["d_inner"], d_model)
         return cls(**keys)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
@@ -62,3 +59,62 @@ class Rwkv(Recurrent):
 
     def shard(self, tp: int) -> Rwkv:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
+
+
+@dataclass(frozen=True)
+class Rwkv5(Recurrent):
+    """d_inner channels in heads of d_head, each with a state of d_head x d_head, and a gate on the output (RWKV-5).
+
+    The state is fp32. The last token is cached too, once for time mixing and once for the MLP. Source: Peng et al.
+    2024, arXiv:2404.05892, 4.1 (Eagle); modeling_rwkv5.py of RWKV/rwkv-5-world-1b5.
+    """
+
+    d_inner: int = documented("channels of the recurrent layer")
+    d_head: int = documented("width of a head and of its state")
+
+    name = "RWKV-5"
+    description = "RWKV-5 time mixing"
+    source = "Peng et al. 2024, arXiv:2404.05892, 4.1 (RWKV-5)"
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        return ("d_inner", "d_head")
+
+    @classmethod
+    def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv5:
+        _check_width(keys["d_inner"], d_model)
+        if keys["d_inner"] % keys["d_head"]:
+            raise AttncalcError(
+                f"d_head: {keys['d_head']} does not divide d_inner {keys['d_inner']}", "heads have equal widths"
+            )
+        return cls(**keys)
+
+    def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
+        return (
+            Matrix("time_mix", 4 * d_model),
+            *(projection(f"W_{name}", d_model, self.d_inner) for name in ("k", "v", "r", "gate")),
+            Matrix("decay_and_first", 2 * self.d_inner),
+            Matrix("norm", 2 * self.d_inner),
+            projection("W_o", self.d_inner, d_model),
+        )
+
+    def score_flops(self, run: Run, mask: Mask | None) -> int:
+        # an outer product of key and value, and the product of the receptance with the state
+        return 4 * run.new * self.d_inner * self.d_head
+
+    def cache(self) -> tuple[CacheSpec, ...]:
+        return (
+            CacheSpec("last token", 2, self.d_inner, scales_with="never"),
+            CacheSpec("state", self.d_inner, self.d_head, scales_with="never", dtype="fp32"),
+        )
+
+    def shard(self, tp: int) -> Rwkv5:
+        heads = split_evenly(exact_div(self.d_inner, self.d_head), tp, "heads")
+        return dataclasses.replace(self, d_inner=heads * self.d_head)
+
+
+def _check_width(d_inner: int, d_model: int) -> None:
+    if d_inner != d_model:
+        raise AttncalcError(
+            f"d_inner: {d_inner} is not d_model {d_model}", "RWKV's states are d_model wide: give d_model"
+        )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..config.hub import parse_repository
+from ..config import load
+from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.gpu_layers import with_auto_gpu_layers
@@ -71,11 +73,15 @@ def fit(
         if log.engine == "llamacpp" and deployment["gpu"] and log.devices > 1:  # it distributes layers over all
             deployment["gpus"] = log.devices
         engine_args |= dict.fromkeys(log.flags, True)
+    draft_name = engine_args.pop("speculative_model", None)
+    draft = load(draft_name) if draft_name else None
     request = FitRequest(
         model=spec,
+        draft=draft,
+        served_draft=_served_model(draft_name, draft).get("served_model") if draft else None,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
-        served_model=log.served if log else _served_model(model.name(), spec),
+        **({"served_model": log.served} if log else _served_model(model.name(), spec)),
         traffic=traffic,
         **deployment,
     )
@@ -106,6 +112,8 @@ def _deployment(
     """Return where the model runs, as fields of FitRequest; `engine` is the default."""
     deployment = {"engine": engine, **serving.with_defaults(texts).parsed()}
     deployment.pop("log", None)
+    if texts.get("enable_expert_parallel"):
+        deployment["enable_expert_parallel"] = True
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if serving.gpu is not None:
@@ -153,15 +161,26 @@ def _gpus(text: str, gpus: int | None, log: StartupLog | None) -> dict[str, Any]
     return {"gpu": device, "gpus": number}
 
 
-def _served_model(name: str, spec: ModelSpec) -> str | None:
-    """Return what the engine loads: a folder, or org/name on the hub; None for a preset or a model file in YAML."""
+def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
+    """Return what the engine loads, as fields of FitRequest: a folder, a file, or org/name on the hub.
+
+    There are none for a preset or a model file in YAML.
+    """
     path = Path(name)
     if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
-        return None
+        return {}
     repository = None if path.exists() else parse_repository(name)
+    is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
+    if is_gguf and repository is None:
+        from ..config.gguf import local_gguf
+
+        file = str(local_gguf(name) or name)  # 'blobs/sha256-01' looks like a repository; './blobs/sha256-01' does not
+        return {"served_model": file if file.lower().endswith(".gguf") else os.path.join(".", file)}
     if repository:
-        return repository.name
-    return str(path.parent) if path.name == "config.json" else name
+        quantization = f":{repository.file}" if is_gguf and repository.file else ""
+        revision = None if repository.revision == MAIN else repository.revision
+        return {"served_model": f"{repository.name}{quantization}", "revision": revision}
+    return {"served_model": str(path.parent) if path.name in ("config.json", "params.json") else name}
 
 
 def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:

@@ -12,7 +12,7 @@ from ..serving.traffic import Traffic
 from ..units import parse_count, truncate
 from .command import Options
 from .fit_options import count_or_zero
-from .options import Explain, Force, Format, Json, ReportOptions, Text, option
+from .options import Explain, Force, Format, Json, ReportOptions, Text, option, output_file
 
 _NUMBER = re.compile(r"\d[\d_,]*[kmgtKMGT]?")
 """What --output reads as a number of tokens: 1024, 1k or 1K."""
@@ -91,7 +91,8 @@ class FitOutputOptions(ReportOptions):
     format: Format = None
     json: Json = False
     output: Annotated[
-        Path | None, option("-o", metavar="FILE", help="Write to this file; its suffix selects the format.")
+        Path | None,
+        option("-o", metavar="FILE", parser=output_file, help="Write to this file; its suffix selects the format."),
     ] = None
     output_text: Annotated[
         Text, option("--output", metavar="N|FILE", help="Tokens of an output, as 1K, with --prompt; or a file, as -o.")
@@ -105,5 +106,5 @@ class FitOutputOptions(ReportOptions):
         if text is not None and self.output_tokens is None:
             if values["output"] is not None:
                 raise AttncalcError("-o is given twice", "give it once; -o and --output are the same option")
-            values["output"] = Path(text)
+            values["output"] = output_file(text)
         super().__init__(**values)

@@ -3,6 +3,8 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -23,9 +25,9 @@ DEFAULT_CONTEXT = 512
 Text = str | None
 
 
-def option(*names: str, metavar: str, help: str) -> typer.models.OptionInfo:
+def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None) -> typer.models.OptionInfo:
     """Return an option that takes a value."""
-    info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help)
+    info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help, parser=parser)
     return info
 
 
@@ -111,11 +113,28 @@ Format = Annotated[
     Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+
+
+def output_file(text: str | Path) -> Path:
+    """Return the path of a file to write. Raises AttncalcError for a folder: 'x.json/', whose slash a path drops."""
+    if str(text).endswith(("/", os.sep)):
+        raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
+    return Path(text)
+
+
 Output = Annotated[
     Path | None,
-    option("--output", "-o", metavar="FILE", help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format."),
+    option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=output_file,
+        help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format.",
+    ),
 ]
-PlainOutput = Annotated[Path | None, option("--output", "-o", metavar="FILE", help="Write to this file.")]
+PlainOutput = Annotated[
+    Path | None, option("--output", "-o", metavar="FILE", parser=output_file, help="Write to this file.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
     from .folder import Folder
 
-QUANTIZATION_FILE = "hf_quant_config.json"
-"""The file in which NVIDIA's modelopt describes the quantization, beside the config.json."""
+QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
@@ -75,10 +75,22 @@ def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> Mode
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
     """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
 
-    The file is read once, so that '-' works too. Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read.
+    Raises AttncalcError as `load` does.
     """
-    model_file = _read(os.fspath(model), False)
+    name = os.fspath(model)
+    model_file = _read(_config_of_repository(name) or name, False)
     return model_file.spec(), model_file.config
+
+
+def _config_of_repository(model: str) -> str | None:
+    """Return 'org/name:config.json' for a repository whose model is built in; None for anything else."""
+    from .hub import parse_repository
+
+    repository = None if os.path.exists(model) else parse_repository(model)
+    if repository is None or repository.file or preset_of(repository.name) is None:
+        return None
+    return str(repository._replace(file="config.json"))
 
 
 def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> str:
@@ -116,13 +128,33 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
 
         document = parse_document(source.content, source.file)
     else:
-        from .huggingface import convert_config
-
-        config = _with_quantization_beside(config, source.beside)
-        title = "" if source.file == "<stdin>" else source.name
-        document = convert_config(config, source.file, title=title, assume_grouped=assume_grouped)
+        document, config = _document_of_config(config, source, assume_grouped)
     check(document)
     return _ModelFile(source.name, document, config, source.folder)
+
+
+def _document_of_config(
+    config: dict[str, Any], source: Source, assume_grouped: bool
+) -> tuple[Document, dict[str, Any]]:
+    """Return the model file of a config.json or params.json, and the fields of the config.json.
+
+    Raises AttncalcError if it is neither.
+    """
+    from .huggingface import convert_config
+    from .layouts import reject_other_layout
+    from .params_json import is_params_json, to_config
+
+    reject_other_layout(config, source.file)
+    config = _with_quantization_beside(config, source.beside)
+    title = "" if source.file == "<stdin>" else source.name
+    if not is_params_json(config):
+        return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
+    config, notes = to_config(config, source.file)
+    document = convert_config(config, source.file, title=title)
+    document.data["sources"] = [text.replace("config.json", "params.json", 1) for text in document.data["sources"]]
+    if notes:
+        document.data["notes"] = [*notes, *document.data.get("notes", ())]
+    return document, config
 
 
 def _parse_config(source: Source) -> dict[str, Any] | None:
@@ -132,6 +164,9 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
     if len(source.content) > LIMIT:
         raise AttncalcError(f"{source.file}: longer than {LIMIT:,} bytes", "a model file has a few dozen lines")
     if not source.content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        from .layouts import reject_list
+
+        reject_list(source.content, source.file)
         return None
     from .parse_json import parse_object
 
@@ -141,21 +176,22 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
 
 def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> dict[str, Any]:
-    """Return the config with the quantization of modelopt's hf_quant_config.json, if only that file has it.
+    """Return the config with the quantization of a file beside it, if only that file has it.
 
-    vLLM and SGLang read it too. Raises AttncalcError if it is not a JSON object.
+    vLLM and SGLang read these files too. Raises AttncalcError if one is not a JSON object.
     """
-    if folder is None or "quantization_config" in config:
+    if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
-    content, label = folder.read(QUANTIZATION_FILE, LIMIT), folder.label(QUANTIZATION_FILE)
-    if content is None:
-        return config
-    if len(content) > LIMIT:
-        raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
-    from .parse_json import parse_object
+    for name, method in QUANTIZATION_FILES.items():
+        content, label = folder.read(name, LIMIT), folder.label(name)
+        if content is None:
+            continue
+        if len(content) > LIMIT:
+            raise AttncalcError(f"{label}: longer than {LIMIT:,} bytes", "fetch it again")
+        from .parse_json import parse_object
 
-    data = parse_object(content, label, _JSON_TIP)
-    return {**config, "quantization_config": {"quant_method": "modelopt", **data}}
+        return {**config, "quantization_config": {"quant_method": method, **parse_object(content, label, _JSON_TIP)}}
+    return config
 
 
 def _locate(model: str) -> Source:
@@ -166,9 +202,7 @@ def _locate(model: str) -> Source:
         return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
     preset = _preset(model)
     if preset is not None:
-        data = compiled_preset(preset)
-        content = b"" if data is not None else preset_text(preset).encode()
-        return Source(preset, f"{preset}.yaml", content, preset=data)
+        return _preset_source(preset)
     if gguf := _gguf_source(model):
         return gguf
     found = _path_and_name(model)
@@ -186,6 +220,12 @@ def _locate(model: str) -> Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset_source(preset: str) -> Source:
+    data = compiled_preset(preset)
+    content = b"" if data is not None else preset_text(preset).encode()
+    return Source(preset, f"{preset}.yaml", content, preset=data)
 
 
 def _preset(model: str) -> str | None:
@@ -227,7 +267,7 @@ def _repository_source(model: str) -> Source:
 
     Raises AttncalcError if `model` is not the name of a repository, or there is none.
     """
-    from .hub import is_address, parse_repository
+    from .hub import MAIN, is_address, parse_repository
 
     repository = parse_repository(model)
     if repository is None and is_address(model):
@@ -238,7 +278,8 @@ def _repository_source(model: str) -> Source:
     if repository is None:
         hint = did_you_mean(model, preset_names())
         raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
-    return repository_source(repository)
+    preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
+    return repository_source(repository) if preset is None else _preset_source(preset)
 
 
 def _model_file_in(folder: Path) -> Path:

@@ -169,8 +169,8 @@ class Downloads:
         limit = request.limit if is_file else _CHUNK
         is_whole = is_file and request.first is None
         length = headers.get("content-length", "")
-        if is_whole and length.isdecimal() and (len(length) > 20 or int(length) > limit):
-            raise _too_long(url, limit)
+        if is_whole and length.isdecimal() and (len(length) > 20 or int(length) > min(limit, self._bytes)):
+            raise _too_long(url, min(limit, self._bytes))
         content = self._read(response, url, limit + 1 if is_whole else limit)
         if is_whole and len(content) > limit:
             raise _too_long(url, limit)

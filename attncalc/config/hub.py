@@ -19,8 +19,9 @@ MAIN = "main"
 _NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 _PATH = r"[\w][\w./ +-]*"
 _REPO = re.compile(rf"(?P<name>{_NAME}/{_NAME})(?:@(?P<revision>\w[\w./-]*))?(?::(?P<file>{_PATH}))?", re.ASCII)
-_URL = re.compile(
-    rf"(?:https?://(?P<host>[\w.:-]+)/|hf://)(?P<name>{_NAME}/{_NAME})"
+_ADDRESS = re.compile(r"(?:https?://)?(?P<host>[\w.:-]+)/(?P<rest>.+)", re.ASCII | re.IGNORECASE)
+_PAGE = re.compile(
+    rf"(?P<name>{_NAME}/{_NAME})"
     rf"(?:/(?:tree|blob|resolve|raw)/(?P<revision>refs/(?:pr|convert)/[\w.-]+|[\w.-]+)(?:/(?P<file>{_PATH}))?)?"
     r"/?(?:[?#].*)?",
     re.ASCII,
@@ -62,18 +63,27 @@ def parse_repository(text: str) -> Repository | None:
     Its forms are 'org/name', 'org/name@revision', 'org/name:file' and the address of a page of the hub. The rules of a
     name are those of huggingface_hub's `validate_repo_id`, and an organisation is required.
     """
-    match = _REPO.fullmatch(text) or _URL.fullmatch(unquote(text))
+    is_page, path = _without_host(text)
+    match = _REPO.fullmatch(path) or (_PAGE.fullmatch(unquote(path)) if is_page else None)
     if match is None or ".." in text or not _is_valid(match["name"]):
         return None
+    if is_page and match["name"].split("/")[0] in _OTHER_PAGES:
+        return None
     parts = match.groupdict()
-    if parts.get("host") and parts["host"] not in (*_HOSTS, _host_of_endpoint()):
-        return None
-    if text.startswith(("http", "hf:")) and match["name"].split("/")[0] in _OTHER_PAGES:
-        return None
     revision, file = parts["revision"] or MAIN, parts["file"] or ""
     if revision.endswith("/") or file.endswith(("/", " ")):
         return None
     return Repository(match["name"], revision, file)
+
+
+def _without_host(text: str) -> tuple[bool, str]:
+    """Return whether `text` is the address of a page of the hub, with or without 'https://', and the path in it."""
+    if text.startswith("hf://"):
+        return True, text[5:]
+    match = _ADDRESS.fullmatch(text)
+    if match and match["host"].lower() in (*_HOSTS, _host_of_endpoint()):
+        return True, match["rest"]
+    return False, text
 
 
 def is_address(text: str) -> bool:
@@ -189,7 +199,7 @@ def _is_valid(name: str) -> bool:
 
 def _host_of_endpoint() -> str:
     """Return the host of HF_ENDPOINT, with its port and without its password."""
-    return os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
 
 def _has_file(snapshot: Path, file: str) -> bool:

@@ -40,6 +40,8 @@ _TOWER_ITEM = {
     "repeats": "how many times as large a video may be, up to the context",
 }
 """The fields of model.TowerItem."""
+_COUNTS = ("tokens", "repeats")
+"""Those of them that are at least 1."""
 
 
 def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
@@ -134,7 +136,12 @@ _STACK_KEYS: dict[str, Schema] = {
 _COUNT_OR_ZERO: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
 _SCHEME_KEYS: dict[str, Schema] = {
     "dtype": _key({"enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]}, "dtype of the elements"),
-    "bits": _key({"type": "integer", "minimum": 1, "maximum": 16}, "bits of an element"),
+    "bits": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "bits of an element, or of `per` elements"),
+    "per": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "elements that have `bits` together", "1"),
+    "words": _key(TEXT, "its size in words, if the other keys do not say it"),
+    "weight_only": _key(
+        {"type": "boolean"}, "activations are not quantized: products run in the model's dtype", "false"
+    ),
     "group": _key(_COUNT_OR_ZERO, "inputs that share a scale; 0 = all inputs of an output", "0"),
     "block": _key(_COUNT_OR_ZERO, "outputs that share a scale; 0 = all of the matrix", "1"),
     "scale_bits": _key(_COUNT_OR_ZERO, "bits of a scale", "16"),
@@ -178,9 +185,8 @@ _MODEL_KEYS: dict[str, Schema] = {
         "properties": {
             "method": _key(TEXT, "quant_method of its config.json"),
             "schemes": {
-                "description": "schemes, those of single modules first",
+                "description": "schemes, those of single modules first; none if they cannot be read",
                 "type": "array",
-                "minItems": 1,
                 "items": {
                     "type": "object",
                     "properties": _SCHEME_KEYS,
@@ -217,7 +223,7 @@ _MODEL_KEYS: dict[str, Schema] = {
         "additionalProperties": {
             "type": "object",
             "properties": {
-                name: _key({"type": "integer", "minimum": 0, "maximum": 2**53 - 1}, meaning)
+                name: _key({"type": "integer", "minimum": int(name in _COUNTS), "maximum": 2**53 - 1}, meaning)
                 for name, meaning in _TOWER_ITEM.items()
             },
             "additionalProperties": False,

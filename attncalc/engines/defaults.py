@@ -101,7 +101,9 @@ class EngineDefaults(NamedTuple):
         whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
         dtype_of_fp32: the dtype to which the engine casts a model in fp32 unless --dtype is given; a GPU without units
             for bf16 gets fp16. None if the engine does not cast.
-        reads_kv_dtype: whether the checkpoint's quantization decides the dtype of the cache (kv_cache_scheme).
+        checkpoint_cache_dtype: returns the dtype of the cache that a version of the engine takes from the checkpoint's
+            quantization (kv_cache_scheme), or None for the model's dtype.
+        loads_quantization: returns whether a version of the engine loads checkpoints with a quant_method.
         loads_towers: whether vision and audio towers are loaded with the language model.
         extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
         reserves_context: returns whether each sequence has memory for its whole context from its start.
@@ -126,7 +128,8 @@ class EngineDefaults(NamedTuple):
     checks_all_layers: Callable[[EngineArgs], bool] = lambda args: False
     whole_prompts: bool = False
     dtype_of_fp32: str | None = None
-    reads_kv_dtype: bool = False
+    checkpoint_cache_dtype: Callable[[ModelSpec, str | None], str | None] = lambda model, engine_version: None
+    loads_quantization: Callable[[str, str | None], bool] = lambda method, engine_version: True
     loads_towers: bool = True
     extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None
     reserves_context: Callable[[EngineArgs], bool] = grows_by_token

@@ -57,10 +57,11 @@ def latent_notes(result: FitResult) -> list[str]:
         return [note, f"DP attention ({flags}) does not fit: each GPU would need all weights of attention."]
     before = float(result.pool.concurrency) * resolved.replicas
     after = float(other.pool.concurrency) * other.resolved.replicas
-    return [
-        note,
-        f"DP attention ({flags}) would give {after:,.2f} concurrent requests on all GPUs instead of {before:,.2f}.",
-    ]
+    gives = f"DP attention ({flags}) would give {after:,.2f} concurrent requests on all GPUs instead of {before:,.2f}."
+    # a note that starts with an option is on the default screen
+    return (
+        [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note] if after > before else [note, gives]
+    )
 
 
 def _vllm_ranks(resolved: ResolvedRequest) -> tuple[str, FitRequest]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
@@ -11,7 +9,7 @@ from ..cost.params import params
 from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
-from ..serving.weights import released_dtype, weights
+from ..serving.weights import AS_STORED, released_dtype, weights
 from ..units import BYTES, NO_UNIT, count, human
 from ..workload import Workload
 from .checkpoint import stored_figure, stored_notes
@@ -123,12 +121,12 @@ def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: W
 
 
 def _weights_figure(model: ModelSpec, workload: Workload) -> Figure:
-    """Return the weights as `fit` counts them without files; no number if their quantization is not read."""
-    counted = dataclasses.replace(model, stored=None)
-    released = released_dtype(counted)
-    if model.unread_quantization and workload.dtype is None:
+    """Return the weights that `fit --engine ideal` counts; no number if their quantization is not read."""
+    if model.unread_quantization and model.stored is None:
         return Figure("weights", "weights", None, BYTES, SUM)
-    held = weights(counted, in_dtype=workload.dtype, weights_dtype=released)
+    held = weights(model, in_dtype=workload.dtype, weights_dtype=released_dtype(model))
+    if held.dtype == AS_STORED:
+        return Figure("weights", "weights as stored", held.total, BYTES, SUM)
     return Figure("weights", f"weights in {held.dtype}, for comparison", held.total, BYTES, SUM)
 
 
@@ -179,6 +177,8 @@ def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCac
     for name in ("kv_cache_if_mha", "weights", "weights_stored"):
         figure = by_name[name]
         if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):
+            continue
+        if name == "weights_stored" and figure.quantity == by_name["weights"].quantity:
             continue
         per_device = model.tp == 1 or name != "weights_stored"  # files hold the weights of all devices
         factor = f"{times(ratio(figure.whole, cache.total))} as much" if cache.total and per_device else ""

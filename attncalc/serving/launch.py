@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ..engines.base import EngineArgs
 from ..engines.sglang.versions import sglang_version
+from ..model import ModelSpec
 from ..units import DType
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -14,10 +17,21 @@ from .request import FitRequest, ResolvedRequest
 Flags = Iterator[str | int]
 """Options, each before its value."""
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)")
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PER_HEAD = {"int8": "int8_per_token_head", "int4": "int4_per_token_head"}
 _VLLM_CACHE_DTYPES = {**_TORCH_NAMES, **_PER_HEAD, "fp8": "fp8", "fp4": "nvfp4"}
 _SGLANG_CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
+_PREDICT_TOKENS = frozenset(
+    {
+        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2"),
+        *("longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        *("qwen3_5_text", "qwen3_5_moe_text", "step3p5"),
+    }
+)
+"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+DRAFT_MODEL = "DRAFT_MODEL"
+"""Stands for a draft model, whose name is unknown."""
 _GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
 
 
@@ -42,10 +56,12 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 def served_model(request: FitRequest) -> str:
     """Return the model's path or repository: as given, else from the sources of the preset, else the model's name."""
-    if request.served_model is not None:
-        return request.served_model
-    found = (_REPOSITORY.match(source) for source in request.model.sources)
-    return next((match[1] for match in found if match), request.model.name)
+    return request.served_model if request.served_model is not None else _repository(request.model)
+
+
+def _repository(model: ModelSpec) -> str:
+    found = (_REPOSITORY.match(source) for source in model.sources)
+    return next((match[1] for match in found if match), model.name)
 
 
 def _vllm(resolved: ResolvedRequest) -> Flags:
@@ -53,12 +69,8 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_VLLM_CACHE_DTYPES, args.kv_dtype))
+    yield from _option("--revision", request.revision)
+    yield from _dtypes(resolved, _VLLM_CACHE_DTYPES)
     yield from ("--max-model-len", int(resolved.workload.context))
     yield from _option("--tensor-parallel-size", args.tp, 1)
     yield from _option("--pipeline-parallel-size", args.pp, 1)
@@ -82,17 +94,28 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
+    yield from _vllm_drafts(request, args)
+
+
+def _vllm_drafts(request: FitRequest, args: EngineArgs) -> Flags:
+    """Yield vLLM's --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
+    if not (args.speculative_layers or args.speculative_tokens or request.draft):
+        return
+    config: dict[str, str | int] = {"method": "ngram"}
+    if request.draft:
+        config = {"model": request.served_draft or _repository(request.draft)}
+    elif args.speculative_layers:
+        config = {"method": "mtp"} if args.model_type in _PREDICT_TOKENS else {"model": DRAFT_MODEL}
+    if args.speculative_tokens:
+        config["num_speculative_tokens"] = args.speculative_tokens
+    yield from ("--speculative-config", json.dumps(config))
 
 
 def _sglang(resolved: ResolvedRequest) -> Flags:
     request, args = resolved.request, resolved.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", served_model(request))
-    if request.workload.dtype is not None:
-        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
-    if _quantizes(resolved):
-        yield from ("--quantization", "fp8")
-    if request.workload.kv_dtype is not None and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", _named(_SGLANG_CACHE_DTYPES, args.kv_dtype))
+    yield from _option("--revision", request.revision)
+    yield from _dtypes(resolved, _SGLANG_CACHE_DTYPES)
     yield from ("--context-length", int(resolved.workload.context))
     yield from _option("--tp-size", args.tp, 1)
     yield from _option("--pp-size", args.pp, 1)
@@ -114,6 +137,24 @@ def _sglang(resolved: ResolvedRequest) -> Flags:
         yield "--disable-radix-cache"
     if args.disable_hybrid_swa_memory:
         yield "--disable-hybrid-swa-memory"
+    yield from _sglang_drafts(args)
+
+
+def _sglang_drafts(args: EngineArgs) -> Flags:
+    """Yield SGLang's options of a drafter; with one candidate per step there is a step for each draft but the last."""
+    drafts = args.speculative_tokens
+    if not (args.speculative_layers or drafts):
+        return
+    if not args.speculative_layers:
+        yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
+        return
+    if args.model_type in _PREDICT_TOKENS:
+        yield from ("--speculative-algorithm", "NEXTN")
+    else:
+        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
+    if drafts:
+        yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
+        yield from ("--speculative-num-draft-tokens", drafts)
 
 
 def _llamacpp(resolved: ResolvedRequest) -> Flags:
@@ -121,11 +162,14 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
     args, workload = resolved.args, resolved.workload
     slots = args.sequences or 1
     cells = workload.batch if args.kv_unified else slots
-    yield from ("llama-server", "-m", _gguf_file(resolved), "-c", int(workload.context) * int(cells), "-np", slots)
+    yield "llama-server"
+    yield from _gguf_file(resolved)
+    yield from ("-c", int(workload.context) * int(cells), "-np", slots)
     if resolved.gpu is not None:
         yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
         yield from _offload(resolved)
     yield from _option("-ub", args.ubatch)
+    yield from _option("--flash-attn", args.flash_attn)
     for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
         name = (cache or args.kv_dtype).name
         yield from _option(option, _GGUF_NAMES.get(name, name).lower(), "f16")
@@ -133,6 +177,17 @@ def _llamacpp(resolved: ResolvedRequest) -> Flags:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
+    """Yield the dtypes that were asked for, as vLLM and SGLang name them."""
+    workload, args = resolved.request.workload, resolved.args
+    if workload.dtype is not None:
+        yield from ("--dtype", _named(_TORCH_NAMES, args.dtype))
+    if _quantizes(resolved):
+        yield from ("--quantization", "fp8")
+    if workload.kv_dtype is not None and args.kv_dtype != args.dtype:
+        yield from ("--kv-cache-dtype", _named(cache_dtypes, args.kv_dtype))
 
 
 def _offload(resolved: ResolvedRequest) -> Flags:
@@ -148,18 +203,26 @@ def _offload(resolved: ResolvedRequest) -> Flags:
         yield "-nkvo"
 
 
-def _gguf_file(resolved: ResolvedRequest) -> str:
-    """Return the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it: 'Qwen3-8B-BF16.gguf'.
+def _gguf_file(resolved: ResolvedRequest) -> tuple[str, ...]:
+    """Return the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
 
-    Raises _NoCommandError for a dtype that GGUF does not have.
+    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.
+
+    Raises _NoCommandError for a dtype that GGUF does not have, and another branch.
     """
-    name = served_model(resolved.request)
-    if name.lower().endswith(".gguf"):
-        return name
+    request = resolved.request
+    name, stored = served_model(request), request.model.stored
+    repository, _, file = name.partition(":")
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
+        if request.revision:
+            raise _NoCommandError
+        return ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+    if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        return "-m", name
     dtype = resolved.weights_dtype or resolved.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise _NoCommandError
-    return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
+    return "-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
 def _quantizes(resolved: ResolvedRequest) -> bool:

@@ -287,16 +287,37 @@ def _sglang_checks(log: StartupLog, cache_layout: CacheLayout, resolved: Resolve
             return int(pool.tokens)
         return next((int(float(d.quantity)) for d in pool.details if d.name == named[given]), 0)
 
-    high = 1
-    while counted(high) < printed and high < 2**60:
-        high *= 2
-    memory = first_true(lambda size: counted(size) >= printed, high // 2, high)
+    low, high = _with_as_many_slots(log, cache_layout, context) if given != "state_slots" else (0, 0)
+    if not high:
+        low, high = 0, 1
+        while counted(high) < printed and high < 2**60:
+            low, high = high, 2 * high
+    memory = first_true(lambda size: counted(size) >= printed, low, high)
     source = f"{count(printed)} {_SIZES[given]}, as printed"
     predicted = sglang_figures_of(cache_layout.pool(memory, context).log_lines)
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
     if predicted.get(given, Printed("0", "")).text != str(printed):  # page sizes differ: no memory gives that number
         total = total or memory
     return LogMemory(total, total, total, source), _size_checks(log, predicted, given)
+
+
+def _with_as_many_slots(log: StartupLog, cache_layout: CacheLayout, context: int) -> tuple[int, int]:
+    """Return the least memory with the printed number of slots of states, and the least with more; (0, 0) without.
+
+    Only within one number of slots does more memory hold more tokens, since a further slot takes all its bytes at once.
+    """
+    if "state_slots" not in log.logged:
+        return 0, 0
+    printed = int(log.logged["state_slots"].text)
+
+    def slots(memory: int) -> int:
+        details = cache_layout.pool(memory, context).details
+        return next((int(float(detail.quantity)) for detail in details if detail.name == "state_slots"), 0)
+
+    if slots(2**60) <= printed:  # the number does not depend on the memory
+        return 0, 0
+    low = first_true(lambda memory: slots(memory) >= printed, 0, 2**60)
+    return low, first_true(lambda memory: slots(memory) > printed, low, 2**60)
 
 
 def _llamacpp_checks(log: StartupLog, cache_layout: CacheLayout, resolved: ResolvedRequest) -> _Checks:

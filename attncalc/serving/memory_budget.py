@@ -10,7 +10,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
-from .weights import Weights, multiplied_as, weights
+from .weights import Weights, multiplied_as, weights, with_draft
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
@@ -93,6 +93,8 @@ def memory_budget(
         engine=resolved.engine,
         args=resolved.args,
     )
+    if resolved.args.speculative_model and last:
+        weights_on_gpu = with_draft(weights_on_gpu, resolved.args.speculative_model)
     facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
+from .expert_parallel import has_experts
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .gpu_layers import with_experts_on_host, with_layers_on_host
 from .request import ResolvedRequest, resolve
@@ -48,20 +49,35 @@ class _Change(NamedTuple):
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
 
-    Changes on the same GPUs come first, then two of these together of which neither is enough. More GPUs, a shorter
-    context and a smaller batch follow.
+    Changes on the same GPUs come first: each alone, a narrower cache with narrower weights, and two together of which
+    neither is enough. More GPUs, a shorter context and a smaller batch follow.
     """
     if result.verdict == "fits":
         return ()
     resolved, request = result.resolved, result.request
     kinds = [list(kind(resolved)) for kind in _ON_THE_SAME_GPUS]
     too_small = [list(takewhile(lambda change: not _works(change, request), kind)) for kind in kinds]
-    single = [kind[len(small)] for kind, small in zip(kinds, too_small, strict=True) if len(small) < len(kind)]
-    pairs = list(islice(_pairs(too_small, request), MAX_PAIRS)) if len(single) < MAX_PAIRS else []
+    enough = {
+        kind: changes[len(small)]
+        for kind, changes, small in zip(_ON_THE_SAME_GPUS, kinds, too_small, strict=True)
+        if len(small) < len(changes)
+    }
+    single, pairs = list(enough.values()), []
+    if len(single) < MAX_PAIRS:
+        pairs = list(islice(_pairs(too_small, request), MAX_PAIRS))
+    elif _narrow_cache in enough and _narrow_weights in enough:
+        pairs = [_both(enough[_narrow_cache], enough[_narrow_weights])]
     gpus = list(islice(_more_gpus(resolved), 1))
     if not (gpus or single or pairs):
         gpus = list(islice(_more_gpus_with_a_narrow_cache(resolved), 1))
-    changes = [*single, *pairs, *gpus, *_shorter_context(result), *_smaller_batch(result)]
+    changes = [
+        *single,
+        *pairs,
+        *_ranks_of_attention(resolved),
+        *gpus,
+        *_shorter_context(result),
+        *_smaller_batch(result),
+    ]
     return tuple(_fitting(changes, request))
 
 
@@ -180,6 +196,17 @@ in host memory are last: they are slow."""
 
 
 # Other changes
+
+
+def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
+    if resolved.engine == "sglang" and resolved.dp > 1 and has_experts(resolved.request.model):
+        tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
+        yield _Change(
+            "DP attention instead of replicas",
+            f"--tp {tp} --enable-dp-attention",
+            lambda request: dataclasses.replace(request, tp=tp, attn_dp=ranks, dp=1),
+        )
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:

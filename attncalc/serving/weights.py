@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
-from ..cost.params import params
+from ..cost.params import lm_head, params
 from ..engines import engine_defaults
-from ..engines.base import EngineArgs
+from ..engines.base import DraftModel, EngineArgs
 from ..engines.defaults import ExtraWeights, HeldWeights
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, Tower
@@ -111,7 +111,7 @@ def _check_quantization(model: ModelSpec, weights_dtype: str | None) -> None:
     if model.unread_quantization and weights_dtype is None and model.stored is None:
         raise AttncalcError(
             f"the quantization of {model.title} cannot be read: {model.unread_quantization}",
-            "give --weights-dtype int4, or fetch the folder with its safetensors files",
+            "name a folder with its safetensors files or its hf_quant_config.json, or give --weights-dtype",
         )
 
 
@@ -136,9 +136,20 @@ def _with_extra(
     if defaults and stage.dtype == "fp32" and model_dtype.name != "fp32":
         cast = f"Weights are released in fp32; {defaults.title} holds them in {model_dtype.name}."
         counted = counted._replace(notes=(*counted.notes, cast))
+    method = stage.quantization.method if stage.quantization else ""
+    as_released = stored or _is_released(stage, weights_dtype)
+    engine_version = args.engine_version if args else None
+    if defaults and method and as_released and not defaults.loads_quantization(method, engine_version):
+        unloaded = f"warning: {defaults.title} does not load {method} checkpoints; the figures only show their size."
+        counted = counted._replace(notes=(*counted.notes, unloaded))
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
+    return _add_extra(counted, tuple(extra))
+
+
+def _add_extra(counted: Weights, extra: tuple[ExtraWeights, ...]) -> Weights:
+    """Return the weights of the language model with further parts."""
     total_size: int = named(counted.total, "weights_model", "bytes of the language model's weights")
     for part in extra:
         total_size = total_size + named(part.size, part.name, part.label)
@@ -147,7 +158,16 @@ def _with_extra(
         *counted.parts,
         *((part.name, part.label, part.size) for part in extra),
     )
-    return counted._replace(total=quantity(total_size), parts=parts, extra=tuple(extra))
+    return counted._replace(total=quantity(total_size), parts=parts, extra=extra)
+
+
+def with_draft(counted: Weights, draft: DraftModel) -> Weights:
+    """Return the weights with those of a draft model beside them."""
+    of_draft = ExtraWeights("weights_draft", f"draft model, {draft.title}", Quantity(draft.weights))
+    own = {"weights_model", *(part.name for part in counted.extra)}
+    model_total = next((part for name, _, part in counted.parts if name == "weights_model"), counted.total)
+    terms = tuple(part for part in counted.parts if part[0] not in own)
+    return _add_extra(counted._replace(total=model_total, parts=terms), (*counted.extra, of_draft))
 
 
 def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
@@ -169,7 +189,7 @@ def _held(stage: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> He
     def bits(layer: int, role: Role, matrix: str) -> int:
         if quantization and by_scheme:
             scheme = quantization.scheme_of(layer, role, matrix)
-            return scheme.bits if scheme else model_dtype.bits
+            return scheme.element_bits if scheme else model_dtype.bits
         return narrow.bits if role == "experts" or not experts_only else model_dtype.bits
 
     return HeldWeights(model_dtype, narrow.name, bits)
@@ -183,7 +203,7 @@ def _is_released(model: ModelSpec, weights_dtype: str | None) -> bool:
 def _by_schemes(model: ModelSpec, quantization: Quantization, model_dtype: DType) -> Weights:
     """Return the weights with each matrix in the scheme that the checkpoint's quantization has for it."""
     symbols = model.symbolic()
-    schemes: dict[Scheme, list[tuple[str, int, int]]] = {}
+    schemes: dict[Scheme, list[tuple[int, int]]] = {}
     for (stack, layers), runs in zip(symbols.groups(), _schemes_of_groups(model, quantization), strict=True):
         if layers.shares_weights:
             continue
@@ -191,25 +211,42 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, model_dtype: DType
             for scheme, n_layers in runs[role, matrix.name].items():
                 times = copies * (layers.count if n_layers == int(layers.count) else n_layers)
                 size = times * scheme.matrix_bytes(matrix.rows, matrix.cols)
-                name = group_name(symbols, stack, layers)
-                schemes.setdefault(scheme, []).append((name, times * matrix.weights, size))
+                schemes.setdefault(scheme, []).append((times * matrix.weights, size))
+    for _, matrix, scheme in _tables_in_schemes(symbols, quantization):
+        schemes.setdefault(scheme, []).append((matrix.weights, scheme.matrix_bytes(matrix.rows, matrix.cols)))
     parts = [("params_on_device", "parameters on the device", params(model).total)]
     everything = named(params(model).total, "params", "parameters on the device")
     width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
     size, rest = quantity(0), everything
     for i, (scheme, of_scheme) in enumerate(schemes.items(), start=1):
-        label = scheme.dtype if len(schemes) == 1 else f"{scheme.dtype}_{i}"
-        in_scheme, scheme_bytes = total(n for _, n, _ in of_scheme), total(n for _, _, n in of_scheme)
+        label = scheme.name if len(schemes) == 1 else f"{scheme.name}_{i}"
+        in_scheme, scheme_bytes = total(n for n, _ in of_scheme), total(n for _, n in of_scheme)
         parts += [
-            (f"params_{label}", f"of them in {scheme.dtype} ({scheme.note})", in_scheme),
-            (f"bytes_{label}", f"those matrices in {scheme.dtype}", scheme_bytes),
+            (f"params_{label}", f"of them in {scheme.name} ({scheme.note})", in_scheme),
+            (f"bytes_{label}", f"those matrices in {scheme.name}", scheme_bytes),
         ]
-        size = size + named(scheme_bytes, f"bytes_{label}", f"bytes of the matrices in {scheme.dtype}")
-        rest = rest - named(in_scheme, f"params_{label}", f"of them in {scheme.dtype}")
-    names = list(dict.fromkeys(scheme.dtype for scheme in schemes)) or [model_dtype.name]
-    notes = [f"{scheme.dtype} ({scheme.note})" for scheme in schemes]
+        size = size + named(scheme_bytes, f"bytes_{label}", f"bytes of the matrices in {scheme.name}")
+        rest = rest - named(in_scheme, f"params_{label}", f"of them in {scheme.name}")
+    names = list(dict.fromkeys(scheme.name for scheme in schemes)) or [model_dtype.name]
+    notes = list(dict.fromkeys(f"{scheme.name} ({scheme.note})" for scheme in schemes))
     text = f"Weights as released ({quantization.method}): {', '.join(notes)}; {model_dtype.name} for everything else."
     return Weights(quantity(size + rest * width), " and ".join(names), tuple(parts), (text,))
+
+
+def _tables_in_schemes(symbols: ModelSpec, quantization: Quantization) -> list[tuple[Role, Matrix, Scheme]]:
+    """Return (role, matrix, scheme) of the token embedding and the lm head, of those that are quantized.
+
+    A tied head is the embedding. On a later pipeline stage the vocabulary's table is the head (`split_into_stages`).
+    """
+    if not symbols.vocab_size:
+        return []
+    table = lm_head(symbols)
+    own_head = symbols.head and symbols.head.kind == "lm" and not symbols.head.tied
+    roles: tuple[Role, ...] = (
+        ("head",) if symbols.first_layer else ("embedding", "head") if own_head else ("embedding",)
+    )
+    found = ((role, quantization.scheme_of(0, role, table.name)) for role in roles)
+    return [(role, table, scheme) for role, scheme in found if scheme]
 
 
 def _schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
@@ -290,6 +327,12 @@ def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Wor
                 times = read * (layers.count if n_layers == int(layers.count) else n_layers)
                 weights_read.append(times * matrix.weights)
                 bytes_of_them.append(times * scheme.matrix_bytes(matrix.rows, matrix.cols))
+    if symbols.head and symbols.head.kind == "lm":
+        tied = symbols.head.tied and not symbols.first_layer
+        for role, matrix, scheme in _tables_in_schemes(symbols, quantization):
+            if tied or role == "head":
+                weights_read.append(matrix.weights)
+                bytes_of_them.append(scheme.matrix_bytes(matrix.rows, matrix.cols))
     return total(weights_read), total(bytes_of_them)
 
 
@@ -312,9 +355,16 @@ def _experts_only(model: ModelSpec, weights_dtype: str | None) -> bool:
 
 
 def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
-    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files."""
+    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files.
+
+    It is the model's for released weights of 8 bits whose activations are not quantized (W8A16).
+    """
     if weights_dtype is not None:
-        return dtype(weights_dtype)
+        given = dtype(weights_dtype)
+        released = model.quantization if _is_released(model, given.name) else None
+        of_dtype = [scheme for scheme in released.schemes if scheme.dtype == given.name] if released else []
+        converted = given.name != "int4" and bool(of_dtype) and all(scheme.weight_only for scheme in of_dtype)
+        return model_dtype if converted else given
     if is_stored(model, model_dtype, weights_dtype) and model.stored and model.stored.by_dtype:
         return dtype(_QUANTIZED.get(model.stored.by_dtype[0].name, model_dtype.name))
     return model_dtype

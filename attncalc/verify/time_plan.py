@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..attention import FULL
 from ..attention.recurrent import Recurrent
@@ -50,22 +49,6 @@ RUNS = 2
 """Runs of each pass besides the timed ones: the FLOP counter's, and that of the peak."""
 
 Kernels = Mapping[CasePhase, tuple[str, ...]]
-
-
-def predicted_seconds(
-    model: ModelSpec,
-    request: VerifyRequest,
-    device: Device,
-    ceiling: Ceiling,
-    *,
-    kernels: Kernels | None = None,
-    timed: bool = True,
-    program: Program = "layers",
-    ranks: int = 1,
-) -> float:
-    """Return the seconds that a program is expected to take. Arguments as for `predicted_steps`."""
-    options: dict[str, Any] = {"kernels": kernels, "timed": timed, "program": program, "ranks": ranks}
-    return sum(predicted_steps(model, request, device, ceiling, **options))
 
 
 def predicted_steps(

@@ -23,7 +23,7 @@ from .family import (
 from .fields import Fields, check_values, transformers_version
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
-from .quantized import Released, released, to_keys
+from .quantized import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
 from .sizes import check_sizes, omitted_sizes
 from .towers import FIELDS as TOWERS
@@ -53,7 +53,7 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
     contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
-        return Document(file, _keys(config, title, assume_grouped), {})
+        return Document(file, _keys(config, file, title, assume_grouped), {})
     except UnsupportedModelTypeError as error:
         hint = "; --assume-grouped reads it as plain grouped attention" if _reads_as_grouped(config) else ""
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
@@ -67,7 +67,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     from ..schema import check
 
     try:
-        document = Document("", _keys(config, "", True), {})
+        document = Document("", _keys(config, "", "", True), {})
         check(document)
         build_model(document, "")
     except AttncalcError:
@@ -75,7 +75,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[str, Any]:
+def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool) -> dict[str, Any]:
     """Return the keys of the model file."""
     family = family_of(config, assume_grouped)
     data = {"title": _title(family, title), **_model_keys(family)}
@@ -84,6 +84,10 @@ def _keys(config: Mapping[str, Any], title: str, assume_grouped: bool) -> dict[s
     if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
         data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
     data.update(_keys_of_engines(family))
+    name = file.removesuffix("/config.json").rpartition("/")[2]
+    if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
+        data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+        data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
     unused = _unused_fields(family, data)
     if family.assumed:
         data["assumed"] = _assumption(family)
@@ -99,7 +103,7 @@ def _title(family: Family, title: str) -> str:
     """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
     name = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
     is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
-    return truncate(name) if is_repo else title or family.name
+    return truncate(name) if is_repo else title or family.name or "a model"
 
 
 def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
@@ -121,7 +125,8 @@ def _assumption(family: Family) -> str:
     """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
     unused = list(structural_fields(family.rules, family.fields))
     ignored = f" Ignored fields: {truncate(', '.join(unused), _LONGEST_LIST)}." if unused else ""
-    return f"model_type '{truncate(family.name)}' read as plain grouped attention.{ignored}"
+    subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
+    return f"{subject} read as plain grouped attention.{ignored}"
 
 
 def _model_keys(family: Family) -> dict[str, Any]:
@@ -131,7 +136,6 @@ def _model_keys(family: Family) -> dict[str, Any]:
     if not family.assumed:
         check_sizes(family.name, rules, fields, whole=family.is_whole)
     _check_requirements(family)
-    fields.looked_up.clear()  # so that omitted_sizes sees only fields that give figures
     values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
         "sources": [_source(family)],
@@ -174,7 +178,8 @@ def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str
 
 def _source(family: Family) -> str:
     if family.assumed:
-        return f"its config.json, whose model_type '{truncate(family.name)}' is not known"
+        subject = f"model_type '{truncate(family.name)}'" if family.name else "class"
+        return f"its config.json, whose {subject} is not known"
     return f"its config.json, read as transformers {transformers_version()}'s {family.name}"
 
 
@@ -301,6 +306,7 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
 
 def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[str]) -> Iterator[str]:
     """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+    class_name = family.rules.get("class", family.name)
     if config.get("model_type") is None:
         yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
     for fields in (family.fields, family.encoder_fields):
@@ -308,10 +314,10 @@ def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[
             yield from fields.remarks
     if omitted := omitted_sizes(family.fields):
         names = truncate(", ".join(omitted), _LONGEST_LIST)
-        yield f"The config omits {names}; the defaults of transformers' {family.name} are used."
+        yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
     if ignored:
         names = truncate(", ".join(ignored), _LONGEST_LIST)
-        yield f"Fields that transformers' {family.name} does not have are ignored: {names}."
+        yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
 
 
 def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -319,6 +325,10 @@ def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     for note in as_list(rules.get("note")):
         if text := value_of(note, fields):
             yield str(text)
+
+
+def _unread_note(unread: str) -> str:
+    return f"The quantization of the weights is not read: {unread}. Sizes assume the dtype shown."
 
 
 def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -334,7 +344,7 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
         if main:
             yield f"{subject} are released in {main}."
         else:
-            yield f"The quantization of the weights is not read: {found.unread}. Sizes assume the dtype shown."
+            yield _unread_note(found.unread)
     class_name = architecture(given)
     if rules.get("mask") == "bidirectional" and not class_name:
         yield "The config names no class in architectures; the model without a task head is counted."

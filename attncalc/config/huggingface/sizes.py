@@ -70,7 +70,7 @@ def omitted_sizes(fields: Fields) -> list[str]:
 def repeats_own_size(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
     """Return whether a field repeats the value of the class's own size, as d_model 64 beside hidden_size 64."""
     own = _own_name_of(name, rules, fields)
-    return own is not None and fields[own] == fields.given[name]
+    return own is not None and fields.given[name] in (fields[own], _derived(own, fields))
 
 
 def head_dim_of(fields: Fields) -> Any:
@@ -93,7 +93,13 @@ def _derived(name: str, fields: Fields) -> Any:
 
 def is_name_of_size(name: str) -> bool:
     """Return whether some class has a size of that name."""
-    return _line(name) is not None
+    return bool(names_of_size(name))
+
+
+@cache
+def names_of_size(name: str) -> frozenset[str]:
+    """Return all names of the size that `name` is a name of; none if it is no name of a size."""
+    return next((names for names in NAMES if name in names), frozenset())
 
 
 def _is_read(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
@@ -105,7 +111,7 @@ def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | N
 
     A name that the config gives goes before one that it omits.
     """
-    names = {fields.own_name(other) for other in _line(name) or ()} - {name}
+    names = {fields.own_name(other) for other in names_of_size(name)} - {name}
     if fields.is_known_class:
         own = sorted(filter(fields.is_of_class, names))
     else:
@@ -125,11 +131,6 @@ def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
     kinds = (rules.get("kinds") or {}).values()
     names = {fields.own_name(n) for table in (rules, *kinds) for n in names_in((table or {}).get(key))}
     return sorted(filter(is_name_of_size, names)) or sorted(names)
-
-
-@cache
-def _line(name: str) -> frozenset[str] | None:
-    return next((names for names in NAMES if name in names), None)
 
 
 def _is_size(value: Any) -> bool:

@@ -99,16 +99,20 @@ def _item(
     return TowerItem(**sizes)
 
 
-_LISTS = ("deepstack_visual_indexes", "subsampling_conv_channels", "vision_feature_layer")
+_LISTS = ("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels", "vision_feature_layer")
 """Fields that are lists of numbers."""
-_LISTS_OF_PAIRS = ("image_grid_pinpoints",)
+_LISTS_OF_PAIRS = ("image_grid_pinpoints", "supported_aspect_ratios")
 """Fields that are lists of pairs of numbers."""
+_SQUARES = ("image_size", "patch_size")
+"""Fields that may be a pair of equal numbers."""
+_TEXTS = ("model_type", "norm_type")
 
 
 def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a formula may compute with: a list or a text times a number could fill the memory."""
     safe: dict[str, Any] = {}
-    for name, value in config.items():
+    for name, given in config.items():
+        value = _side(given) if name in _SQUARES else given
         if name == "quantization_config":
             safe[name] = bool(value)
         elif name in _LISTS and isinstance(value, list):
@@ -117,7 +121,7 @@ def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _LISTS_OF_PAIRS and isinstance(value, list):
             if len(value) <= 1000 and all(isinstance(pair, list) and _are_sizes(pair, 2) for pair in value):
                 safe[name] = value
-        elif isinstance(value, bool) or _is_size(value) or name == "model_type":
+        elif isinstance(value, bool) or _is_size(value) or name in _TEXTS:
             safe[name] = value
         elif value is not None:
             safe[name] = None  # and not the class's default
@@ -126,6 +130,12 @@ def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and abs(value) <= 10**6
+
+
+def _side(value: Any) -> Any:
+    """Return one number for a pair of equal numbers, and other values as they are."""
+    is_square = isinstance(value, list) and _are_sizes(value, 2) and value[0] == value[1]
+    return value[0] if is_square else value
 
 
 def _are_sizes(values: list[Any], count: int) -> bool:
@@ -146,7 +156,10 @@ def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
     """Return the tower's config class, with the defaults and names of towers.yaml."""
     known = config_class(name) or UNKNOWN_CLASS
     return known._replace(
-        defaults={**rules.get("defaults", {}), **known.defaults},
+        defaults={
+            **rules.get("defaults", {}),
+            **{field: _side(value) if field in _SQUARES else value for field, value in known.defaults.items()},
+        },
         attribute_map={**known.attribute_map, **rules.get("attribute_map", {})},
     )
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .family import families
 from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
-from .sizes import head_dim_of, is_name_of_size, repeats_own_size
+from .sizes import head_dim_of, is_name_of_size, names_of_size, repeats_own_size
 
 ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
 _IGNORED_PARTS = (
@@ -31,13 +31,14 @@ READ_BY_ENGINES = frozenset(
     {
         *_KV_HEADS,  # vLLM: get_total_num_kv_heads (transformers_utils/model_arch_config_convertor.py)
         *_HEAD_DIMS,  # vLLM: get_head_size there; SGLang: _derive_model_shapes (srt/configs/model_config.py)
-        # vLLM: get_sliding_window (config/model.py), and layer_types in models/llama.py and others
-        *("sliding_window", "layer_types"),
+        # transformers: get_layer_types_and_kwargs (cache_utils.py), of every class without layer_types; vLLM:
+        # get_sliding_window (config/model.py), and layer_types in models/llama.py and others
+        *("sliding_window", "attention_chunk_size", "layer_types"),
         # vLLM: "bias" is another name of attention_bias (models/llama.py, LlamaDecoderLayer)
         *("bias", "qkv_bias", "attention_bias", "mlp_bias"),
     }
 )
-"""Fields that an engine reads whatever the class of the config is."""
+"""Fields that transformers' cache or an engine reads whatever the class of the config is."""
 
 
 class UnusedFields(NamedTuple):
@@ -125,9 +126,8 @@ def _matters_elsewhere(name: str) -> bool:
 
 def _repeats_another(name: str, value: Any, rules: Mapping[str, Any], fields: Fields) -> bool:
     """Return whether the config gives the same value under another name of the field, as d_model and hidden_size."""
-    return any(fields.given.get(other) == value for other in _other_names(name)) or repeats_own_size(
-        name, rules, fields
-    )
+    others = _other_names(name) | (names_of_size(name) - {name})
+    return any(fields.given.get(other) == value for other in others) or repeats_own_size(name, rules, fields)
 
 
 def _other_names(name: str) -> set[str]:
@@ -144,17 +144,22 @@ def _has_own_code(fields: Fields) -> bool:
 
 def _engine_reads(name: str, value: Any, fields: Fields) -> bool:
     """Return whether an engine reads a field that the class does not have, and it may change a figure."""
-    if name not in READ_BY_ENGINES:
-        return False
+    return name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+
+
+def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
+    """Return whether one of READ_BY_ENGINES has a value that an engine would assume anyway, or is switched off."""
     if name in _HEAD_DIMS:
-        return bool(value != head_dim_of(fields))
-    if name == "sliding_window":  # a window that is as long as the context changes nothing
-        longest = fields["max_position_embeddings"]
-        is_off = fields.given.get("use_sliding_window") is False
-        return not (is_off or (type(value) is int and type(longest) is int and value >= longest))
+        return bool(value == head_dim_of(fields))
     if name == "layer_types":
-        return not (isinstance(value, list) and set(map(str, value)) == {"full_attention"})
-    return True
+        return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
+    # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
+    is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
+    by_layer_types = name == "attention_chunk_size" and fields.is_of_class("layer_types")
+    longest = fields["max_position_embeddings"]
+    is_window = name in ("sliding_window", "attention_chunk_size")
+    is_long = is_window and type(value) is int and type(longest) is int and value >= longest
+    return is_off or by_layer_types or is_long
 
 
 @cache

@@ -9,6 +9,7 @@ from ..base import EngineArgs
 from ..defaults import EngineDefaults, Limits
 from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
 from .held_weights import extra_weights
+from .quantized import checkpoint_cache_dtype, loads_quantization
 from .runtime import sglang_runtime
 from .stages import stage_sizes
 from .versions import for_vision, old_share, sglang_version, share
@@ -61,6 +62,7 @@ DEFAULTS = EngineDefaults(
     larger_shares=("0.8", "0.85", "0.88", "0.9", "0.92"),
     stage_sizes=stage_sizes,
     dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
-    reads_kv_dtype=True,
+    checkpoint_cache_dtype=checkpoint_cache_dtype,
+    loads_quantization=loads_quantization,
     extra_weights=extra_weights,
 )

@@ -54,7 +54,11 @@ _SETTINGS = {
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
 }
-_REQUESTS = _argument("max_running_requests", r"\d{1,12}")
+_REQUESTS = re.compile(r"max_running_requests'?[=:] ?'?(\w{1,12})")
+_RANKS = _argument("attn_dp_size", r"\d{1,6}")
+_REPLICAS = _argument("dp_size", r"\d{1,6}")
+_DP_ATTENTION = re.compile(r"enable_dp_attention'?[=:] ?True")
+_EXPERTS = _argument("ep_size", r"\d{1,6}")
 _LONGEST_ARGS = 30_000
 """Characters of ServerArgs(...): some 10,000."""
 _FLAGS = {"disable_hybrid_swa_memory": re.compile(r"disable_hybrid_swa_memory=True")}
@@ -89,6 +93,11 @@ def sglang_log(lines: Sequence[str]) -> StartupLog | None:
             continue
         if figure is not None:
             budget[name] = figure
+    if "weights" not in budget and {"free_memory", "after_weights"} <= budget.keys():  # before 0.4.4
+        before, after = budget["free_memory"], budget["after_weights"]
+        used = before.number - after.number
+        if used > 0:
+            budget["weights"] = Printed(f"{float(used):.2f}", f"{before.line}, {after.line}", GIB)
     refusal = _refusal(text, started=bool(logged))
     if refusal is None and not logged:
         return None
@@ -107,9 +116,14 @@ def sglang_log(lines: Sequence[str]) -> StartupLog | None:
 
 def _settings(text: str) -> dict[str, str]:
     found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
-    start = text.find("ServerArgs(")
-    if start >= 0:  # a later line has the number that SGLang made of it
-        found["max_running_requests"] = first(_REQUESTS, text[start : start + _LONGEST_ARGS])
+    start, end = text.find("ServerArgs("), text.find("max_total_num_tokens=")
+    if start >= 0:
+        # the line of max_total_num_tokens has the number that SGLang made of it
+        requests = first(_REQUESTS, text[start : start + _LONGEST_ARGS if end < start else end])
+        found["max_running_requests"] = requests if requests and requests.isdecimal() else None
+    found["attn_dp"] = first(_RANKS, text) or (first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
+    if int(first(_EXPERTS, text) or 1) > 1:
+        found["enable_expert_parallel"] = "True"
     settings = {name: value for name, value in found.items() if value is not None}
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"

@@ -16,6 +16,7 @@ from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
 from ..base import EngineArgs
 from ..defaults import ExtraWeights, HeldWeights
+from .limits import max_num_batched_tokens
 from .versions import VllmVersion, vllm_version
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list
         ExtraWeights(
             "weights_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)
         ),
+        ExtraWeights("weights_layer_inputs", "buffer of per-layer inputs", _layer_inputs(model, args, version, width)),
         ExtraWeights("weights_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
         ExtraWeights("weights_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
     ]
@@ -61,6 +63,18 @@ def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity
             rows = symbol("mrope", 4, "rows per position of a table with mrope_section") * rows
         parts.append(rows * symbol("d_rotary", table.width, "elements of a row") * width)
     return total(parts)
+
+
+def _layer_inputs(model: ModelSpec, args: EngineArgs, version: VllmVersion, width: int) -> Quantity:
+    """Return the bytes of the buffer of Gemma 3n's and 4's inputs per layer, for the tokens of one step.
+
+    It belongs to the classes with towers (per_layer_embeddings in gemma4_mm.py and gemma3n_mm.py).
+    """
+    columns = next((int(matrix.cols) for matrix in model.extra if matrix.name == "layers_embedding"), 0)
+    if not columns or not model.towers:
+        return Quantity(0)
+    tokens = symbol("N", max_num_batched_tokens(args, version), "max_num_batched_tokens")
+    return quantity(tokens * symbol("layer_inputs", columns, "elements of all layers' inputs per token") * width)
 
 
 def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:

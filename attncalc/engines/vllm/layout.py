@@ -25,9 +25,9 @@ from ...quantity import (
 )
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, EngineArgs, Pool
-from .defaults import max_num_batched_tokens
 from .groups import GroupPadding, KVCacheGroup
 from .layer_spec import LayerSpec
+from .limits import max_num_batched_tokens
 from .state_blocks import Alignment, StateBlocks
 from .versions import VllmVersion
 

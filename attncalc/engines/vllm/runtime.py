@@ -25,6 +25,10 @@ _RUNS = "84 controlled starts on an H100"
 MIB = 2**20
 _HOPPER = (9, 0)
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
+_FLASHINFER_WORKSPACE = 394 * MIB
+"""VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py)."""
+_GRAPHS_ON_AMD = 5
+"""How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS, _ROWS = 32, 512
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
@@ -40,11 +44,13 @@ class _Peak(NamedTuple):
         forward: bytes of the forward pass.
         sampler: bytes of the sampler; 0 on a stage without the logits.
         experts: bytes of the experts' workspace.
+        compiler: bytes of the inputs with which the compiler benchmarks kernels.
     """
 
     forward: Quantity
     sampler: Quantity
     experts: Quantity
+    compiler: Quantity
 
 
 def runtime(facts: RuntimeFacts) -> RuntimeMemory:
@@ -53,7 +59,12 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     notes = _notes(facts)
     facts = with_limits_of_profile(facts, version)
     v2_runner = _uses_v2_runner(facts, version)
-    peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
+    peak = _Peak(
+        _forward(facts, version),
+        _sampler(facts, version, v2_runner=v2_runner),
+        _experts(facts, version),
+        _compiler(facts, version),
+    )
     passes = _activations(facts, version, peak), _experts_workspace(facts, version, peak)
     items = encoder(facts, version, passes, _width(facts))
     parts = [
@@ -68,6 +79,7 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
         ("forward_bytes", "tensors of the forward pass", peak.forward),
         ("sampler_bytes", "tensors of the sampler", peak.sampler),
         ("experts_bytes", "workspace of the experts", peak.experts),
+        ("compiler_bytes", "inputs of the kernels that the compiler benchmarks", peak.compiler),
         *(items.terms if items else ()),
     ]
     return RuntimeMemory(
@@ -90,14 +102,22 @@ def _uses_v2_runner(facts: RuntimeFacts, version: VllmVersion) -> bool:
 
 
 def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart:
-    """Return the larger of forward pass and sampler: the first is freed before the second."""
+    """Return the largest of forward pass, sampler and compiler: each is freed before the next."""
     forward = named(peak.forward, "forward_bytes", "bytes of the tensors of a forward pass")
     if not version.keeps_experts_workspace and peak.experts:
         forward = forward + named(peak.experts, "experts_bytes", "bytes of the workspace of the experts")
-    sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
-    larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
     rows, tokens = min(facts.limits), facts.limits.tokens
-    label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
+    steps = [(forward, f"forward pass, {count(tokens)} tokens")]
+    if peak.sampler:
+        sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
+        steps.append((sampler, f"sampler, {count(rows)} sequences"))
+    if peak.compiler and version.profiles_cold_compiler:
+        compiler = named(peak.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
+        steps.append((compiler, "compiler, which copies the embedding"))
+    larger, label = quantity(steps[0][0]), steps[0][1]
+    for size, name in steps[1:]:
+        label = name if size > larger else label
+        larger = quantity(maximum(larger, size))
     return RuntimePart(
         "activations",
         label,
@@ -119,7 +139,17 @@ def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) ->
     """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
     forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
     known = facts.args.max_num_seqs is not None
-    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+    autotuning = GIB if version.autotunes_deltas and _has_delta_nets(facts) else 0
+    steps = max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+    return max(steps, int(peak.compiler) + GIB // 20 if peak.compiler else 0) + autotuning
+
+
+def _has_delta_nets(facts: RuntimeFacts) -> bool:
+    """Return whether layers run kernels that are tuned during the profile: those of gated delta nets and of KDA.
+
+    Three logs of an RTX 5090, where nothing was compiled before, have 1 to 2 GiB more than the formulas.
+    """
+    return any(layers.attention.label in ("GDN", "KDA") for _, layers in facts.whole.groups())
 
 
 def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
@@ -194,6 +224,23 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
         result = result + tokens * d_ff
     expanded = maximum(_expanded_latents(facts, version), _indexer_logits(facts, version))
     return quantity(result + expanded if expanded else result)
+
+
+def _compiler(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+    """Return the bytes of a copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
+
+    vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in config/compilation.py),
+    with random tensors of the sizes of a kernel's inputs (codegen_kernel_benchmark in torch/_inductor). Compiling
+    happens inside the profile, so that the copy counts until the compiled graphs are cached: two logs have 0.91 and
+    1.19 GiB more than the forward pass, as computed, and one of them 0.95 less at its next start. A model with towers
+    looks tokens up outside its graph.
+    """
+    vocab = facts.whole.vocab_size
+    if not vocab or not facts.first or facts.whole.towers or facts.args.enforce_eager or not version.benchmarks_kernels:
+        return quantity(0)
+    rows = symbol("V_device", -(-vocab // facts.args.tp), "tokens of the embedding on one device")
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    return quantity((rows + _tokens(facts)) * d_model * _width(facts))
 
 
 def _has_indexer(facts: RuntimeFacts) -> bool:
@@ -288,9 +335,24 @@ def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -
     if not version.keeps_experts_workspace or not peak.experts:
         return None
     low = int(_experts(_with_tokens(facts, _FEWEST_TOKENS), version))
-    high = int(_experts(_with_tokens(facts, _llm_tokens(facts)), version))
+    most = _with_tokens(facts, _llm_tokens(facts))
+    high = int(_experts(most, version)) * 5 // 4 + _copies_for_cutlass(most)
     source = f"vLLM {version.name}, model_executor/layers/fused_moe/modular_kernel.py"
-    return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high * 5 // 4, source)
+    return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high, source)
+
+
+def _copies_for_cutlass(facts: RuntimeFacts) -> int:
+    """Return the bytes of the inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
+
+    They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py), but
+    only with `--moe-backend cutlass`, so that they belong to the high end.
+    """
+    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
+    if not mixtures or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
+        return 0
+    mlp = mixtures[0]
+    d_model = int(mlp.d_latent or facts.whole.main.d_model)
+    return 3 * facts.limits.tokens * int(mlp.n_experts_per_token or 1) * d_model * facts.args.dtype.bits // 8
 
 
 def _received(facts: RuntimeFacts) -> RuntimePart | None:
@@ -335,7 +397,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
         high += 200 + _gaps(facts, version) // thousandth
     if not _is_measured(facts):
-        high += 5000  # the one log, of an MI300X, has 6 GiB more than predicted, an encoder among them
+        high += 5000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -350,9 +412,10 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
 def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
     """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
 
-    The products of MLA's matrices are computed in the model's dtype or wider, so that each leaves a gap of its own
-    size or more in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not
-    the allocator's segments; a log of DeepSeek-R1 on 8 H200 has 7.2 GiB, and 2.9 while it loaded.
+    The products of MLA's matrices are computed in the model's dtype or wider, so that each could leave a gap of its own
+    size in the allocator's segments. Source: memory_profiling in utils.py, which subtracts the weights and not the
+    segments. This is a bound and not an explanation: the only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's
+    allocator, given the same tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
     """
     if not version.absorbs_products or facts.weights_dtype not in (*_UNQUANTIZED, "fp8"):
         return 0
@@ -381,8 +444,9 @@ class _Link(NamedTuple):
 def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | None, int, int]:
     """Return what was measured with tensor parallelism, and its range below and above in thousandths of a GiB.
 
-    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), 1.38 before (H200 tp 2, A800 tp 4); over PCIe 0.03 to 0.25
-    with two GPUs (L40S, RTX 3090 and 4090), 0.7 with four (RTX PRO 6000).
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
+    four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
+    3090 and 4090), 0.7 with four (RTX PRO 6000).
     """
     tp, gpu = facts.args.tp, facts.gpu
     spread = 700 if tp <= 4 else 1500  # no more than 4 were measured
@@ -393,7 +457,7 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
     if not gpu.nvlink:
         return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
     if not version.has_symmetric_memory:
-        return _Link(1390), 700, spread
+        return _Link(740 if tp == 2 else 2100 if version.v0 and tp >= 8 else 1390), 700, spread
     measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.number < (0, 21)
     return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
 
@@ -409,6 +473,10 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton
     (three models). Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further capture counts at least 1
     MiB, the low end of the range.
+
+    With FlashInfer's attention the first capture allocates its workspace: two logs of an RTX 5090 have 0.36 and 0.39
+    GiB. On AMD GPUs graphs take far more: an MI300X took 3.9 GiB where the formula for CUDA has 0.7, a log of
+    DeepSeek-V4.1 estimates 10 GiB, and vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB on 8 MI355X.
     """
     if not version.subtracts_graphs(v2_runner) or facts.args.enforce_eager:
         return None
@@ -422,13 +490,32 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     per_layer = symbol("per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer")
     full_graph = (2 * MIB + layers * per_layer) // 3
     first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
-    if is_hopper:
+    if _uses_flashinfer(facts):
+        first = symbol("workspace", _FLASHINFER_WORKSPACE, "bytes of FlashInfer's workspace")
+    elif is_hopper:
         splits = symbol("splits", _splits_buffer(facts), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
-    size = quantity(first + (2 * (piecewise - 1) + full - 1) * full_graph)
+    graphs = 2 * (piecewise - 1) + full - 1
+    if is_amd := facts.gpu.vendor == "AMD":
+        graphs = graphs * symbol("hip", _GRAPHS_ON_AMD, "times a CUDA graph that a HIP graph takes")
+    size = quantity(first + graphs * full_graph)
     low = (len(sizes) + decodes - 2) * MIB + (_splits_buffer(facts) if is_hopper else 0)
+    high = int(size) * 2 if is_amd else int(size) + GIB * 6 // 10
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {_RUNS}"
-    return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, int(size) + GIB * 6 // 10, source)
+    return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
+
+
+def _uses_flashinfer(facts: RuntimeFacts) -> bool:
+    """Return whether attention runs in FlashInfer by default: on compute capability 10, and for fp8 off Hopper.
+
+    FlashAttention 2 has no fp8 cache (_get_backend_priorities in platforms/cuda.py). Gemma 4 has Triton's attention,
+    and MLA backends of its own.
+    """
+    capability = facts.gpu.compute_capability
+    if capability is None or "MLA" in facts.args.attentions or (facts.args.model_type or "").startswith("gemma4"):
+        return False
+    has_fp8_cache = facts.args.kv_dtype.name.startswith("fp8")
+    return capability[0] == 10 or (has_fp8_cache and capability >= (8, 0) and capability != _HOPPER)
 
 
 def _splits_buffer(facts: RuntimeFacts) -> int:

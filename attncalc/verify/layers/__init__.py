@@ -10,7 +10,7 @@ from ...attention.latent import Latent
 from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from ...attention.mamba import Mamba, Mamba2
 from ...attention.rglru import RgLru
-from ...attention.rwkv import Rwkv
+from ...attention.rwkv import Rwkv, Rwkv5
 from ...attention.xlstm import MLstm
 from ...errors import CannotCheckError
 from .base import AttentionLayer
@@ -20,7 +20,7 @@ from .linear import DeltaLayer, LightningLayer, ShortConvolutionLayer
 from .mamba import Mamba2Layer, MambaLayer
 from .recurrent import RecurrentLayer
 from .rglru import RgLruLayer
-from .rwkv import RwkvLayer
+from .rwkv import Rwkv5Layer, RwkvLayer
 from .xlstm import MLstmLayer
 
 LAYERS: dict[type, type[AttentionLayer] | type[RecurrentLayer]] = {
@@ -34,6 +34,7 @@ LAYERS: dict[type, type[AttentionLayer] | type[RecurrentLayer]] = {
     Mamba2: Mamba2Layer,
     RgLru: RgLruLayer,
     Rwkv: RwkvLayer,
+    Rwkv5: Rwkv5Layer,
     ShortConvolution: ShortConvolutionLayer,
 }
 """The layer of each attention kind."""

@@ -1,11 +1,12 @@
-"""RWKV: the layer of `attention/rwkv.py`."""
+"""RWKV: the layers of `attention/rwkv.py`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import group_norm, silu
 
-from ...attention.rwkv import Rwkv
+from ...attention.rwkv import Rwkv, Rwkv5
 from .recurrent import RecurrentLayer, State, project
 
 
@@ -41,5 +42,42 @@ class RwkvLayer(RecurrentLayer):
             numerator, denominator, largest = old * numerator + new * value, old * denominator + new, top
         state.tensors["state"] = torch.stack((numerator, denominator, largest), 1)
         y = project(self.W_o, torch.sigmoid(r) * torch.stack(out, 1).to(x.dtype))
+        state.tensors["last token"] = torch.stack((x[:, -1], (x + y)[:, -1]), 1)  # for time mixing, and for the MLP
+        return y
+
+
+class Rwkv5Layer(RecurrentLayer):
+    """RWKV-5: each head's state decays by channel of the key, and the newest token counts with a weight of its own."""
+
+    def __init__(self, kind: Rwkv5, d_model: int) -> None:
+        super().__init__()
+        self.d_head = kind.d_head
+        self.time_mix = nn.Parameter(torch.zeros(4, d_model))
+        self.W_k, self.W_v, self.W_r, self.W_gate = (nn.Linear(d_model, kind.d_inner, bias=False) for _ in range(4))
+        self.decay_and_first = nn.Parameter(torch.zeros(2, kind.d_inner))
+        self.norm = nn.Parameter(torch.ones(2, kind.d_inner))
+        self.W_o = nn.Linear(kind.d_inner, d_model, bias=False)
+
+    def forward(self, x: Tensor, state: State) -> Tensor:
+        last = state.get("last token", x, x.shape[0], 2, x.shape[-1])
+        previous = torch.cat((last[:, :1], x[:, :-1]), 1)
+        mixed = (x * mix + previous * (1 - mix) for mix in self.time_mix)
+        linears = (self.W_k, self.W_v, self.W_r, self.W_gate)
+        k, v, r, gate = (linear(tokens) for linear, tokens in zip(linears, mixed, strict=True))
+        k, v, r = (t.float().unflatten(-1, (-1, self.d_head)) for t in (k, v, r))
+        decay, first = (t.unflatten(-1, (-1, self.d_head))[..., None] for t in self.decay_and_first.float())
+        decay = torch.exp(-torch.exp(decay))
+        heads = k.shape[2]
+        h = state.get("state", x, x.shape[0], heads * self.d_head, self.d_head, dtype=torch.float32)
+        h, out = h.unflatten(1, (heads, self.d_head)), []
+        for t in range(x.shape[1]):
+            new = k[:, t, :, :, None] @ v[:, t, :, None, :]
+            out.append((r[:, t, :, None, :] @ (first * new + h))[:, :, 0])
+            h = new + decay * h
+        state.tensors["state"] = h.flatten(1, 2)
+        y = torch.stack(out, 1).flatten(2)
+        gain, bias = self.norm.float()
+        y = group_norm(y.flatten(0, 1), heads, gain, bias).unflatten(0, y.shape[:2])
+        y = project(self.W_o, y.to(x.dtype) * silu(gate))
         state.tensors["last token"] = torch.stack((x[:, -1], (x + y)[:, -1]), 1)  # for time mixing, and for the MLP
         return y

@@ -20,7 +20,7 @@ from ..options import VerifyOptions
 from ..programs import verify
 from ..progress import Progress
 from ..request import VerifyRequest, resolve
-from ..time_plan import predicted_seconds
+from ..time_plan import predicted_steps
 from ..timing import known_ceiling
 from .machine import machine_facts, main_dtype
 from .steps import Step, Target, record_steps
@@ -165,13 +165,15 @@ class _Recorder:
         """Return the seconds that each step is expected to take. The device's rates are measured for it."""
         with self.device.session(0):
             return [
-                predicted_seconds(
-                    self.models[step.model],
-                    request,
-                    self.device,
-                    known_ceiling(self.device, request.torch_dtype),
-                    program=step.options.program,
-                    ranks=step.options.tp,
+                sum(
+                    predicted_steps(
+                        self.models[step.model],
+                        request,
+                        self.device,
+                        known_ceiling(self.device, request.torch_dtype),
+                        program=step.options.program,
+                        ranks=step.options.tp,
+                    )
                 )
                 for step, request in zip(self.steps, requests, strict=True)
             ]

@@ -1,0 +1,124 @@
+"""Schemes with floating-point elements: DeepSeek's fp8, NVIDIA's modelopt, MX formats, FBGEMM, AMD's Quark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....quantization import Scheme
+from .compressed_tensors import MXFP4, MXFP8, NVFP4, config_groups
+from .fields import Config, Read, UnreadError, block, by_scheme, modules, section
+
+_BLOCK = Scheme("fp8", 8, group=128, block=128, scale_bits=32)
+"""DeepSeek's blocks of 128 x 128, with an fp32 scale each (weight_scale_inv)."""
+_FP8_TENSOR = Scheme("fp8", 8, block=0, scale_bits=32, fixed=4)
+"""FP8 with one fp32 scale per matrix, and one for its input."""
+
+
+def fp8(found: Config) -> Read:
+    """Return DeepSeek's blocks with fp32 scales, or one scale per matrix (transformers' FineGrainedFP8Config).
+
+    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype).
+    """
+    ignored = found.get("modules_to_not_convert") or found.get("ignored_layers")
+    if found.get("weight_block_size") is None:
+        scheme = _FP8_TENSOR if found.get("activation_scheme") == "static" else _FP8_TENSOR._replace(fixed=0)
+    else:
+        outputs, inputs = block(found["weight_block_size"])
+        scheme = _BLOCK._replace(group=inputs, block=outputs)
+    if found.get("expert_dtype") and found.get("scale_fmt") == "ue8m0":
+        scheme = scheme._replace(scale_bits=8)
+    if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
+        outside = [name for name in modules(found.get("ignore")) if "mtp" in name or name == "head"]
+        return (NVFP4._replace(targets=("experts",)), scheme), outside
+    if found.get("expert_dtype") == "fp4":
+        return (MXFP4._replace(targets=("experts",)), scheme), ignored
+    return (scheme,), ignored
+
+
+def mxfp8(found: Config) -> Read:
+    """Return MXFP8: an exponent of 8 bits per 32 elements."""
+    return (MXFP8,), found.get("modules_to_not_convert") or found.get("ignored_layers")
+
+
+_ALGORITHMS: dict[str, Scheme] = {
+    "FP8": _FP8_TENSOR,
+    "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 8, scale_bits=32),
+    "FP8_PB_WO": _BLOCK,
+    "W8A16": Scheme("int8", 8, scale_bits=32, weight_only=True),
+    "W8A8_SQ_PER_CHANNEL": Scheme("int8", 8, scale_bits=32, row_bits=16),
+    "NVFP4": NVFP4,
+    "NVFP4_AWQ": NVFP4._replace(row_bits=16),
+    "W4A8_NVFP4_FP8": NVFP4,
+    "W4A16_NVFP4": NVFP4._replace(fixed=4, weight_only=True),
+    "MXFP8": MXFP8,
+    "MXFP4": MXFP4,
+    "W4A16_MXFP4": MXFP4._replace(weight_only=True),
+    "W4A8_MXFP4_FP8": MXFP4,
+}
+"""{quant_algo of NVIDIA's modelopt: scheme}; AWQ and SmoothQuant add a 16-bit scale per input.
+
+Source: modelopt 0.47, torch/export/quant_utils.py; vLLM, layers/quantization/modelopt.py (QUANT_ALGOS).
+"""
+
+
+def modelopt(found: Config) -> Read:
+    """Return the schemes of NVIDIA's modelopt, in the config or in hf_quant_config.json beside it."""
+    own = section(found, "quantization") or found
+    ignored = own.get("exclude_modules") or own.get("ignore") or own.get("modules_to_not_convert")
+    algorithm = str(own.get("quant_algo") or "").upper()
+    if algorithm == "MIXED_PRECISION":
+        layers = section(own, "quantized_layers")
+        if not layers:
+            return [_fp32_scales(scheme) for scheme in config_groups(own, heads=False)], ignored
+        schemes = {str(name): _algorithm(str(section(layers, name).get("quant_algo") or "").upper()) for name in layers}
+        return by_scheme(schemes), ignored
+    if not algorithm and found.get("quant_method") == "nvfp4":  # transformers' NVFP4Config
+        return (NVFP4,), ignored
+    return (_algorithm(algorithm),), ignored
+
+
+def _algorithm(name: str) -> Scheme:
+    if name not in _ALGORITHMS:
+        raise UnreadError(f"quant_algo {name or 'missing'}")
+    return _ALGORITHMS[name]
+
+
+def _fp32_scales(scheme: Scheme) -> Scheme:
+    """Return a scheme of config_groups with modelopt's scales. Raises UnreadError for AWQ, whose scales vary."""
+    if scheme.dtype == "int4":
+        raise UnreadError("4-bit integers")
+    return scheme._replace(scale_bits=32, fixed=4) if scheme.dtype == "fp8" and not scheme.group else scheme
+
+
+def fbgemm_fp8(found: Config) -> Read:
+    """Return FBGEMM's fp8: an fp32 scale per output channel."""
+    return (Scheme("fp8", 8, scale_bits=32),), found.get("modules_to_not_convert")
+
+
+def quark(found: Config) -> Read:
+    """Return the schemes of AMD's Quark: one for all matrices, and others for modules that a pattern names."""
+    ignored = [*modules(found.get("exclude"))]
+    named: dict[str, Scheme] = {}
+    for pattern, config in section(found, "layer_quant_config").items():
+        weight = config.get("weight") if isinstance(config, dict) else None
+        if weight is None:
+            ignored.append(str(pattern))
+        else:
+            named[str(pattern)] = _quark_scheme(weight)
+    whole = section(found, "global_quant_config").get("weight")
+    if whole is None and not named:
+        raise UnreadError("no scheme")
+    return [*by_scheme(named), *([_quark_scheme(whole)] if whole is not None else [])], ignored
+
+
+def _quark_scheme(weight: Any) -> Scheme:
+    """Return the scheme of a tensor. Raises UnreadError if it is not known."""
+    if not isinstance(weight, dict):
+        raise UnreadError("weights that are not an object")
+    stored, scheme, group = weight.get("dtype"), weight.get("qscheme"), weight.get("group_size")
+    if stored in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
+        form = Scheme("fp8" if stored == "fp8_e4m3" else "int8", 8, scale_bits=32)
+        return form if scheme == "per_channel" else form._replace(block=0)
+    if stored == "fp4" and scheme == "per_group" and group == 32:
+        return MXFP4
+    raise UnreadError(f"{stored} {scheme}")
