@@ -63,6 +63,7 @@ def fit(
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = _deployment(serving, texts, log, _default_engine(spec))
+    offload.check_gpu(deployment.get("gpu") or log)
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()

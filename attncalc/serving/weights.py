@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..attention import Matrix
-from ..checkpoint import CheckpointWeights
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
@@ -26,6 +25,9 @@ from ..quantization import Quantization, Role, Scheme
 from ..units import DType, count, dtype
 from ..workload import Workload
 from .stages import split_into_stages
+
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
