@@ -90,6 +90,8 @@ D_INNER, D_STATE, D_CONV, DT_RANK, GROUPS, SSM_HEADS = 2 * D, 8, 4, 14, 2, 12
 DELTA_K_HEADS, DELTA_V_HEADS, DELTA_HEAD = 2, 4, 8
 LAYERS = 4
 
+WITHOUT_SUFFIX = (("falcon-h1", "ffn_norm"), ("plamo3", "post_attention_norm"), ("plamo3", "post_ffw_norm"))
+"""(architecture, norm) whose name in files does not end in '.weight' (create_tensor in llama.cpp's src/models/)."""
 _T = gguf.MODEL_TENSOR
 RECURRENT = {
     "mamba": "mamba",
@@ -273,7 +275,7 @@ class SmallModel:
             (_T.ALTUP_ROUTER_NORM, "altup_router_norm"),
         ):
             if tensor in self.listed:
-                tensors[f"{name}.weight"] = (D,)
+                tensors[name if (self.name, name) in WITHOUT_SUFFIX else f"{name}.weight"] = (D,)
         if self.lists(_T.LAUREL_L):
             tensors |= {"laurel_l.weight": (D, 18), "laurel_r.weight": (18, D), "altup_router.weight": (D, 4)}
             tensors |= {"altup_correct_coef.weight": (4, 4), "altup_predict_coef.weight": (4, 16)}

@@ -1,4 +1,4 @@
-"""Every report of every preset, for the tests of screens and formulas."""
+"""The reports of presets, for the tests of screens and formulas."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
+from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.gpus import gpu
 from attncalc.config.presets import presets
 from attncalc.engines import ENGINES
@@ -68,10 +69,13 @@ def fits_of(model: ModelSpec) -> Iterator[Report]:
 
 
 def all_reports() -> Iterator[Report]:
-    """Yield every command's report on every preset, and on models with other attention or sharded."""
-    for name in preset_names():
+    """Yield every command's report on the catalogue, two on every preset, and some with other attention or sharded."""
+    for name in CATALOGUE:
         yield from reports_of(load(name))
         yield from fits_of(load(name))
+    for name in preset_names():
+        yield kv_report(load(name), workload(Workload.decode, load(name)))
+        yield params_report(load(name))
     for name in ("llama2-70b", "gemma3-27b", "t5-base", "deepseek-v3"):
         yield from reports_of(load(name).shard(4))
         yield from reports_of(load(name).with_attention("mla:64" if name != "deepseek-v3" else "mqa"))

@@ -76,6 +76,7 @@ def result_of(row: dict[str, Any]) -> FitResult:
         pp=row["pp"],
         gpu_memory_utilization=row["share"],
         weights_dtype=row.get("weights_dtype"),
+        enable_expert_parallel=row.get("expert_parallel", False),
         engine_args={**row["args"], **({"engine_version": row["version"]} if row["engine"] != "llamacpp" else {})},
     )
     return fit(request)

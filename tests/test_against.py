@@ -151,7 +151,52 @@ MLLAMA: dict[str, Any] = {
 }
 MLLAMA["vision_config"] |= {"num_hidden_layers": 2, "num_global_layers": 1, "attention_heads": 4, "image_size": 28}
 MLLAMA["vision_config"] |= {"vision_output_dim": 64, "intermediate_layers_indices": [1]}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "sliding_window": 24}
+BEAM = {**LLAMA, **EXPERTS, "model_type": "beam", "architectures": ["BeamForCausalLM"], "num_hidden_layers": 7}
+BEAM |= {"n_group": 1, "topk_group": 1}
+DOGE = {**LLAMA, "model_type": "doge", "architectures": ["DogeForCausalLM"], "attention_bias": True}
+DOGE_MOE = {**DOGE, "is_moe": True, "num_experts": 40, "num_experts_per_tok": 4}
+PRIVACY = {**LLAMA, "model_type": "openai_privacy_filter", "sliding_window": 8, "num_local_experts": 6}
+PRIVACY |= {"architectures": ["OpenAIPrivacyFilterForTokenClassification"], "num_experts_per_tok": 2, "pad_token_id": 0}
+MUSE: dict[str, Any] = {
+    "model_type": "muse_spark",
+    "architectures": ["MuseSparkForConditionalGeneration"],
+    "text_config": {
+        **{key: value for key, value in LLAMA.items() if key not in ("architectures", "torch_dtype")},
+        "model_type": "muse_spark_text",
+        "hidden_size": 64,
+        "num_hidden_layers": 5,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse", "sparse"],
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 20,
+        "moe_hidden_size": 24,
+        "sliding_window": 24,
+    },
+    "vision_config": {"model_type": "muse_spark_vision", "num_hidden_layers": 1, "hidden_size": 32},
+    "torch_dtype": "bfloat16",
+}
+MUSE["vision_config"] |= {"num_attention_heads": 2, "intermediate_size": 64}
+MUSE |= {"audio_config": {"model_type": "muse_spark_audio", "out_hidden_size": 64}}
+DEBERTA = {
+    **{key: BERT[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")},
+    "model_type": "deberta-v2",
+    "architectures": ["DebertaV2ForMaskedLM"],
+    "vocab_size": 100,
+    "max_position_embeddings": 64,
+    "relative_attention": True,
+    "position_buckets": 16,
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+}
 CONFIGS = {
+    "beam": BEAM,
+    "doge": DOGE,
+    "doge_moe": DOGE_MOE,
+    "privacy": PRIVACY,
+    "muse": MUSE,
+    "deberta": DEBERTA,
     "llama": LLAMA,
     "gemma3": GEMMA,
     "deepseek": DEEPSEEK,

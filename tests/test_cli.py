@@ -130,13 +130,6 @@ def test_compare_puts_models_side_by_side(ask: Ask) -> None:
     assert set(one) == set(other)
 
 
-def test_presets_are_listed_and_shown(ask: Ask) -> None:
-    listed = ask("presets")
-    assert all(name in listed.out for name in ("llama2-70b", "t5-base", "deepseek-v3"))
-    assert ask("presets", "list") == listed
-    assert ask("presets", "show", "gpt2").out == (REPOSITORY / "presets/models/gpt2.yaml").read_text()
-
-
 def test_help_lists_every_command(ask: Ask) -> None:
     for arguments in ((), ("-h",), ("--help",)):
         answer = ask(*arguments)

@@ -85,23 +85,165 @@ def test_gpt3_parameters() -> None:
     assert parameters.total == 96 * (12 * d * d + 13 * d) + (50_257 + 2_048) * d + 2 * d == 174_604_259_328
 
 
-@pytest.mark.parametrize(
-    ("name", "published"),
-    [
-        ("llama2-70b", 68_976_648_192),
-        ("bert-base", 109_482_240),
-        ("gpt2", 124_439_808),
-        ("llama2-7b", 6_738_415_616),
-        ("llama3-70b", 70_553_706_496),
-        ("llama3.1-405b", 405_853_388_800),
-        ("gemma-2b", 2_506_172_416),
-        ("bert-large", 335_141_888),
-        ("gpt-oss-120b", 116_829_156_672),  # 116.83B in the model card's table 1, exactly as transformers' class has
-    ],
-)
+# The number of elements in the released safetensors files, which the Hugging Face hub reports as `safetensors.total`,
+# as copied in the registries of kvfit (scripts/build_registry.py) and others
+PUBLISHED = {
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+    "deepseek-v2-lite": 15_706_484_224,
+    "falcon-h1-7b": 7_585_648_736,
+    "gemma-2b": 2_506_172_416,
+    "gemma2-2b": 2_614_341_888,
+    "gemma2-9b": 9_241_705_984,
+    "gemma2-27b": 27_227_128_320,
+    "gpt2": 124_439_808,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,  # 116.83B in the model card's table 1, exactly as transformers' class has
+    "granite3.3-8b": 8_170_864_640,
+    "granite4-h-tiny": 6_939_037_248,
+    "llama2-7b": 6_738_415_616,
+    "llama2-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3.1-8b": 8_030_261_248,
+    "llama3.1-70b": 70_553_706_496,
+    "llama3.1-405b": 405_853_388_800,
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
+    "mistral-large-2": 122_610_069_504,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mixtral-8x22b": 140_620_634_112,
+    "olmo2-7b": 7_298_617_344,
+    "olmo3-32b": 32_233_522_176,
+    "phi-3.5-mini": 3_821_079_552,
+    "phi-4": 14_659_507_200,
+    "phi-4-mini": 3_836_021_760,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "qwen3-coder-30b": 30_532_122_624,
+    "qwen3-coder-480b": 480_154_875_392,
+    "smollm3-3b": 3_075_098_624,
+}
+
+
+@pytest.mark.parametrize(("name", "published"), PUBLISHED.items())
 def test_published_totals(name: str, published: int) -> None:
     """Published: the element counts of the released checkpoints."""
     assert params(load(name)).total == published
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "besides"),
+    [
+        # the vision tower with its projector
+        ("gemma3-4b", 4_300_079_472, 419_816_304),
+        ("gemma3-12b", 12_187_325_040, 421_290_864),
+        ("gemma3-27b", 27_432_406_640, 423_060_336),
+        ("llama4-scout", 108_641_793_536, 871_932_416),
+        ("mistral-small-24b", 24_011_361_280, 438_958_080),
+        # the tied head is stored a second time: vocabulary * d_model
+        ("qwen3-0.6b", 751_632_384, 151_936 * 1024),
+        ("qwen3-1.7b", 2_031_739_904, 151_936 * 2048),
+        # a correction bias per expert, which is no parameter of transformers' class: in 62 and in 23 layers
+        ("minimax-m2.5", 228_689_764_864, 62 * 256),
+        ("nemotron3-nano-30b", 31_577_940_288, 23 * 128),
+    ],
+)
+def test_published_totals_with_what_is_not_counted(name: str, published: int, besides: int) -> None:
+    model = load(name)
+    assert params(model).total == published - besides
+    assert sum(tower.params for tower in model.towers) in (0, besides)
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "experts"), [("glm-4.5", 358_337_791_296, 160), ("glm-4.5-air", 110_468_824_832, 128)]
+)
+def test_published_totals_with_a_layer_of_multi_token_prediction(name: str, published: int, experts: int) -> None:
+    """That layer is one more MoE layer with a projection of two widths to one, three norms, an embedding and a head."""
+    model = load(name)
+    parameters = params(model)
+    sparse = parameters.groups[-1]
+    d = model.main.d_model
+    moe_layers = sparse.layers.count
+    # and a correction bias per expert, in each MoE layer
+    besides = int(sparse.total) // moe_layers + 2 * d * d + 3 * d + 2 * 151_552 * d + (moe_layers + 1) * experts
+    assert parameters.total == published - besides
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("command-r7b", "8.03"),  # "model params = 8.03 B" in llama.cpp's log
+        ("deepseek-v3", "671"),
+        ("deepseek-v4-flash", "284"),
+        ("glm-5", "744"),
+        ("jamba-1.5-mini", "52"),  # arXiv 2408.12570
+        ("kimi-k2", "1026"),  # 1,026,408,235,864 elements in the safetensors files
+        ("llama4-maverick", "401"),  # 400B in the model card, with the tower
+        ("nemotron-h-56b", "56"),
+        ("olmo2-13b", "13.7"),
+        ("qwen3-14b", "14.8"),
+        ("qwen3-next-80b-a3b", "80"),
+        ("qwen3.5-397b-a17b", "396"),  # 397B with the tower
+        ("yi-34b", "34"),
+    ],
+)
+def test_published_totals_in_billions(name: str, billions: str) -> None:
+    """Published: the model's name, card or paper."""
+    digits = len(billions.partition(".")[2])
+    assert f"{int(params(load(name)).total) / 1e9:.{digits}f}" == billions
+
+
+# Bytes of K and V, or of MLA's latent, per token beyond 8,192 tokens, and of the state that does not grow
+CACHES = {
+    # layers * K and V * KV heads * width * 2 B
+    "qwen3-32b": (64 * 2 * 8 * 128 * 2, 0),
+    "qwen2.5-7b": (28 * 2 * 4 * 128 * 2, 0),
+    "phi-4": (40 * 2 * 10 * 128 * 2, 0),
+    "mistral-nemo-12b": (40 * 2 * 8 * 128 * 2, 0),
+    "glm-4.5": (92 * 2 * 8 * 128 * 2, 0),
+    "minimax-m2.5": (62 * 2 * 8 * 128 * 2, 0),
+    "smollm3-3b": (36 * 2 * 4 * 128 * 2, 0),
+    # layers * (latent + rotary) * 2 B
+    "deepseek-v2-lite": (27 * (512 + 64) * 2, 0),
+    "kimi-k2": (61 * (512 + 64) * 2, 0),
+    # and a key of 128 for the indexer
+    "deepseek-v3.2": (61 * (512 + 64 + 128) * 2, 0),
+    "glm-5": (78 * (512 + 64 + 128) * 2, 0),
+    # only the layers whose windows and chunks are not full: every second, 8 of 48, 5 of 30, 12 of 48, 8 of 32, 16 of 64
+    "gemma2-27b": (23 * 2 * 16 * 128 * 2, 0),
+    "gemma3-12b": (8 * 2 * 8 * 256 * 2, 0),
+    "gemma4-26b-a4b": (5 * 2 * 2 * 512 * 2, 0),
+    "llama4-scout": (12 * 2 * 8 * 128 * 2, 0),
+    "command-r7b": (8 * 2 * 8 * 128 * 2, 0),
+    "olmo3-32b": (16 * 2 * 8 * 128 * 2, 0),
+    # 32 of 40 layers; the 8 of cross-attention cache what the image has
+    "llama3.2-11b-vision": (32 * 2 * 8 * 128 * 2, 0),
+    # 12 of 48 layers; 36 with 32 heads of 128 x 128 in fp32, and a convolution over 4 of (2 * 16 + 32) * 128 columns
+    "qwen3-next-80b-a3b": (12 * 2 * 2 * 256 * 2, 36 * (32 * 128 * 128 * 4 + 4 * (2 * 16 + 32) * 128 * 2)),
+    # 6 of 52 layers; 23 with 64 heads of 64 x 128, and a convolution over 4 of 64 * 64 + 2 * 8 * 128 columns
+    "nemotron3-nano-30b": (6 * 2 * 2 * 128 * 2, 23 * (64 * 64 * 128 * 4 + 4 * (64 * 64 + 2 * 8 * 128) * 2)),
+    # 4 of 40 layers; 36 with 48 heads of 64 x 128, and a convolution over 4 of 48 * 64 + 2 * 128 columns
+    "granite4-h-tiny": (4 * 2 * 4 * 128 * 2, 36 * (48 * 64 * 128 * 4 + 4 * (48 * 64 + 2 * 128) * 2)),
+    # 4 of 32 layers; 28 with 8,192 columns, each with a state of 16 and a convolution over 4
+    "jamba-1.5-mini": (4 * 2 * 8 * 128 * 2, 28 * 8192 * (16 * 4 + 4 * 2)),
+    # attention and Mamba-2 in each of 44 layers: 24 heads of 128 x 256, a convolution of 24 * 128 + 2 * 256 columns
+    "falcon-h1-7b": (44 * 2 * 2 * 128 * 2, 44 * (24 * 128 * 256 * 4 + 4 * (24 * 128 + 2 * 256) * 2)),
+}
+
+
+@pytest.mark.parametrize(("name", "per_token", "state"), [(name, *cache) for name, cache in CACHES.items()])
+def test_cache_of_a_token_and_state(name: str, per_token: int, state: int) -> None:
+    cache = kv_cache(load(name), Workload.decode(1, 8193))
+    assert cache.per_token == per_token
+    assert cache.recurrent_state == state
 
 
 def test_the_original_transformers() -> None:

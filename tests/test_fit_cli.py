@@ -38,6 +38,7 @@ NAMES = [
     "weights_model",
     "weights_vision_tower",
     "weights_audio_tower",
+    "weights_draft",
     "weights_rope_tables",
     "weights_absorbed_kv_b",
     "weights_absorbed_products",

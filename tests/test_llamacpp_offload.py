@@ -20,7 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.model import ModelSpec
-from attncalc.serving.devices import device_memory
+from attncalc.serving.devices import DeviceMemory, breakdown_lines, device_memory
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command
@@ -252,6 +252,59 @@ def test_experts_of_a_preset_are_on_the_host() -> None:
 def test_the_cache_is_on_the_host_without_kv_offload() -> None:
     rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
     assert [row.cache for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
+
+
+# Lines of the log
+
+
+def mib(size: float) -> int:
+    return int(size * MIB)
+
+
+def test_the_breakdown_is_the_table_of_llama_cpp() -> None:
+    # as posted (find_string id 227877646), with fractions that give the same numbers rounded down
+    device = dataclasses.replace(gpu("rtx-4090"), memory=mib(24077.9))
+    rows = [
+        DeviceMemory("CUDA0", 36, mib(17904.4), mib(384), mib(898.7), mib(3945.0)),
+        DeviceMemory("host", 0, mib(58259.0), 0, mib(12.5), None),
+    ]
+    prefix = "common_memory_breakdown_print: | "
+    assert [line.removeprefix(prefix) for line in breakdown_lines(rows, device)] == [
+        "memory breakdown [MiB] | total   free     self   model   context   compute    unaccounted |",
+        "  - CUDA0 (RTX 4090)   | 24077 =  945 + (19187 = 17904 +     384 +     898) +        3945 |",
+        "  - Host               |                 58271 = 58259 +       0 +      12                |",
+    ]
+
+
+def test_the_log_has_the_breakdown(ask: Ask) -> None:
+    answer = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-ngl", "12", "--json")
+    lines = [line for line in json.loads(answer.out)["log_lines"] if "breakdown" in line]
+    assert [line.split("|")[1].strip() for line in lines] == ["memory breakdown [MiB]", "- CUDA0 (RTX 4090)", "- Host"]
+    given = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--reserve", "1GiB", "--json")
+    assert not any("breakdown" in line for line in json.loads(given.out)["log_lines"])
+
+
+def test_a_log_with_layers_on_the_host_is_compared_with_as_many(ask: Ask, tmp_path: Path) -> None:
+    # 24 layers of 32 in builds of 2025; a layer of 2 x 1024 elements has 32 MiB at 8,192 tokens
+    path = file_of(tmp_path, "llama3-8b", "Q8_0")
+    log = tmp_path / "engine.log"
+    log.write_text(
+        f"""build: 7000 (abcdef0) with cc
+llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 MiB free
+llama_model_loader: loaded meta data with 20 key-value pairs and 291 tensors from {path} (version GGUF V3 (latest))
+load_tensors: offloaded 25/33 layers to GPU
+load_tensors:        CUDA0 model buffer size =  5525.79 MiB
+llama_context: n_ctx         = 8192
+llama_context: n_ubatch      = 512
+llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16):  512.00 MiB, V (f16):  512.00 MiB
+"""
+    )
+    answer = ask("fit", "--log", str(log), "--json")
+    assert answer.code == 0
+    document = json.loads(answer.out)
+    assert document["agrees"] is True
+    (weights,) = [estimate for estimate in document["estimates"] if estimate["name"] == "weights"]
+    assert weights["inside"]
 
 
 # What fits

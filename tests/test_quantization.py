@@ -16,6 +16,8 @@ from attncalc import ModelSpec, Workload, load
 from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
+from attncalc.config.huggingface.quantized import released
+from attncalc.config.huggingface.quantized.released import _METHODS
 from attncalc.cost.params import params
 from attncalc.quantization import Quantization, Scheme
 from attncalc.serving.request import FitRequest, resolve
@@ -371,6 +373,69 @@ UNREAD: dict[str, Any] = {
     "too many names": {"quant_method": "fp8", "modules_to_not_convert": [str(n) for n in range(60_000)]},
     "names that are no list": {"quant_method": "fp8", "modules_to_not_convert": 7},
 }
+
+
+METHODS = sorted({*_METHODS, "mxfp4", "aqlm", ""})
+FIELDS = [
+    *("bits", "nbits", "group_size", "w_bit", "q_group_size", "quant_config", "weight_quant_params", "skip_modules"),
+    *("quant_type", "_type", "_data", "default", "fqn_to_config", "modules_to_not_convert", "ignored_layers", "ignore"),
+    *("exclude", "exclude_modules", "quant_algo", "quantized_layers", "quantization", "config_groups", "weights"),
+    *("num_bits", "type", "strategy", "block_structure", "targets", "format", "dynamic", "extra_config", "lm_head"),
+    *("modules_in_block_to_quantize", "packing_format", "data_type", "head_bits", "mode", "global_quant_config"),
+    *("layer_quant_config", "weight", "dtype", "qscheme", "weight_block_size", "moe_quant_algo", "expert_dtype"),
+    *("llm_int8_skip_modules", "load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant", "kv_cache_scheme"),
+    *("kv_cache_quant_algo", "sparsity_config", "input_activations", "checkpoint_format", "model.layers.0.mlp"),
+]
+VALUES = st.sampled_from(
+    [
+        *(
+            None,
+            True,
+            False,
+            0,
+            1,
+            3,
+            4,
+            8,
+            16,
+            -1,
+            10**9,
+            2.5,
+            float("nan"),
+            "",
+            "int",
+            "float",
+            "Linear",
+            "re:(",
+            "*",
+        ),
+        *(
+            "re:(",
+            "group",
+            "FP8",
+            "MIXED_PRECISION",
+            "fp8_e4m3",
+            "per_tensor",
+            "affine",
+            "Int4WeightOnlyConfig",
+            "marlin",
+        ),
+    ]
+)
+JSON = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6)
+)
+
+
+@given(st.sampled_from(METHODS), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=12))
+def test_any_quantization_config_is_read_or_named_as_unread(method: str, config: dict[str, Any]) -> None:
+    found = released({**LLAMA, "quantization_config": {**config, "quant_method": method}}, {})
+    assert found
+    if found.unread:
+        assert (found.weights_dtype, found.experts_dtype) == (None, None)
+    elif found.quantization:
+        model = from_config(**LLAMA, quantization_config={**config, "quant_method": method})
+        assert 0 < size(model) < 3 * int(params(model).total)
 
 
 @pytest.mark.parametrize("scheme", UNREAD.values(), ids=UNREAD)

@@ -25,10 +25,14 @@ from attncalc.report.explain import align_formula, explain_figure
 from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
-from attncalc.report.presets import presets_report
+from attncalc.report.presets import Listed, presets_report
 from attncalc.report.report import Report
 
 REPORTS = list(all_reports())
+PARTS = {f"params_{part}" for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")} | {
+    f"params_{stage}_positions" for stage in ("pool", "index")
+}
+"""Parameters that only some kinds of layers have, besides matrices and norms."""
 
 
 def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
@@ -69,9 +73,9 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
         assert list(document) == [*shared, *report.extra]
-        # only the matrices of attention (W_q, W_kv_a, ...) differ between models
+        # only the parts of a layer (W_q, W_kv_a, conv, ...) differ between models
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
-        names = [name for name in names if name not in ("params_router", "params_sinks")]
+        names = [name for name in names if name not in PARTS]
         shape = (*document["model"], *document["workload"], *names, *(key for key in document["layers"][0]))
         by_command.setdefault(document["schema"], set()).add(shape)
         for result in document["results"]:
@@ -191,7 +195,7 @@ def test_cache_per_token_has_two_names_with_one_meaning_each(
     expected = {"kv_cache_per_token": at_context, "kv_cache_per_token_max": no_window_full}
     for report in (kv_report(load(name), workload), compare_variants(load(name), workload)):
         assert expected.items() <= {f.name: f.value for f in report.figures}.items()
-    of_presets = {f.name: f.value for f in presets_report([load(name)]).layers[0][1]}
+    of_presets = {f.name: f.value for f in presets_report([Listed(load(name), name)]).layers[0][1]}
     assert of_presets["kv_cache_per_token_max"] == no_window_full
     assert "kv_cache_per_token" not in of_presets  # a list of models has no context
 

@@ -81,7 +81,31 @@ def test_the_sampler_holds_bytes_per_logit_by_version(version: str, bytes_per_lo
     sampler = 1024 * 151_936 * bytes_per_logit + 4 * buffer * 151_936 + (8192 + 2048) * 4096 * 2 + 32 * MIB
     # gate, up and their product, 12,288 wide each, and 3.75 d_model
     forward = 8192 * 2 * (3 * 12_288 + 15 * 4096 // 4) + 32 * MIB
-    assert activations.expected == max(sampler, forward)
+    # from 0.23 on the compiler may need more: see below
+    compiler = (151_936 + 8192) * 4096 * 2 if version in ("0.28.0", "0.33.0") else 0
+    assert activations.expected == max(sampler, forward, compiler)
+
+
+def test_the_compiler_benchmarks_kernels_with_a_copy_of_the_embedding() -> None:
+    """A first start of Qwen3-8B in 0.24 on an RTX 4090 had 0.95 GiB less for the cache than a later one."""
+
+    def activations(version: str, model: str = "qwen3-8b", **options: Any) -> RuntimePart:
+        return parts(on("rtx-4090", model, version=version, context=1024, **options))["activations"]
+
+    cold, before, old = activations("0.24.0"), activations("0.22.1"), activations("0.11.0")
+    copy = (151_936 + 2048) * 4096 * 2
+    assert (cold.expected, cold.label) == (copy, "compiler, which copies the embedding")
+    # nothing is compiled with --enforce-eager
+    eager = activations("0.24.0", enforce_eager=True)
+    assert abs(cold.expected - eager.expected - 0.95 * GIB) < 0.025 * GIB
+    # only in the range where no log has it, or if compiled graphs may be cached
+    assert cold.low == eager.low
+    assert before.expected < copy < before.high
+    assert old.label.startswith("sampler")
+    # each device has a part of the embedding
+    assert activations("0.24.0", tp=2, gpus=2).expected == (151_936 // 2 + 2048) * 4096 * 2
+    # a model with towers looks tokens up outside the graph
+    assert activations("0.24.0", "gemma3-27b", tp=4, gpus=4).label.startswith(("sampler", "forward"))
 
 
 def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
@@ -312,7 +336,7 @@ def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
 
 
 def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
-    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0")
+    command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.11.0")
     context = ("--context", "37000")
     changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
     flags = [change["flag"].split() for change in changes]

@@ -6,19 +6,26 @@ counts below follow the vendor's own modelling file, or vLLM's, not the rules of
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec, Workload, kv_cache, params
+from attncalc import ModelSpec, Workload, kv_cache, load, params
 from attncalc.config.build import build_model
+from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
+from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
+from attncalc.serving.fit import fit
+from attncalc.serving.launch import launch_command
+from attncalc.serving.request import FitRequest
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
+GROUP: dict[str, Any] = {"targets": 5, "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
 
 
 def read(config: dict[str, Any]) -> ModelSpec:
@@ -115,32 +122,85 @@ def test_ling_has_experts_in_every_layer(
     assert total(name) == layers * layer + 2 * 126_464 * d + d
 
 
+LING_MINI_2: dict[str, Any] = {
+    "model_type": "bailing_moe_v2",
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "moe_intermediate_size": 512,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": 256,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 1,
+    "use_bias": False,
+    "use_qkv_bias": False,
+    "use_qk_norm": True,
+    "vocab_size": 157_184,
+}
+
+
 def test_ling_2_has_norms_on_queries_and_keys_and_a_dense_layer() -> None:
     """Ling-mini-2.0: 16 billion parameters, of which 1.4 are active."""
-    config = {
-        "model_type": "bailing_moe_v2",
-        "architectures": ["BailingMoeV2ForCausalLM"],
-        "hidden_size": 2048,
-        "intermediate_size": 5120,
-        "moe_intermediate_size": 512,
-        "num_hidden_layers": 20,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 256,
-        "num_shared_experts": 1,
-        "num_experts_per_tok": 8,
-        "first_k_dense_replace": 1,
-        "use_bias": False,
-        "use_qkv_bias": False,
-        "use_qk_norm": True,
-        "vocab_size": 157_184,
-    }
     d = 2048
     attention = grouped(d, 16, 4, 128) + 2 * 128 + 2 * d
     sparse = 257 * 3 * d * 512 + 256 * d
     expected = 20 * attention + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
-    assert params(read(config)).total == expected == pytest.approx(16.26e9, rel=0.001)
+    assert params(read(LING_MINI_2)).total == expected == pytest.approx(16.26e9, rel=0.001)
+
+
+def test_ring_linear_has_lightning_attention_between_full_layers() -> None:
+    """Ring-mini-linear-2.0: 16.4 billion parameters, every fifth of 20 layers with full attention."""
+    config = {**LING_MINI_2, "model_type": "bailing_moe_linear", "architectures": ["BailingMoeLinearV2ForCausalLM"]}
+    spec = read({**config, "layer_group_size": 5, "group_norm_size": 4})
+    d = 2048
+    full = grouped(d, 16, 4, 128) + 2 * 128
+    linear = 5 * d * d + d + 2 * 128  # q, k, v, the gate and o; the norm before the gate, and those of q and k
+    sparse = 257 * 3 * d * 512 + 256 * d
+    expected = 4 * full + 16 * linear + 20 * 2 * d + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
+    assert params(spec).total == expected == pytest.approx(16.4e9, rel=0.002)
+    # 4 layers of K and V of 4 heads; 16 states of 16 heads x 128 x 128
+    states = 16 * 16 * 128 * 128 * 2
+    assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 100 * 4 * 2 * 4 * 128 * 2 + states
+
+
+def test_ling_2_5_is_not_read_as_its_successor_of_the_same_model_type() -> None:
+    """Ling-2.5-1T: one trillion parameters; lightning attention and MLA (vLLM's BailingMoeV25Model)."""
+    config = {
+        "model_type": "bailing_hybrid",
+        "architectures": ["BailingMoeV2_5ForCausalLM"],
+        "hidden_size": 8192,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "head_dim": 128,
+        "num_experts": 256,
+        "num_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 4,
+        "layer_group_size": 8,
+        "use_bias": False,
+        "use_qkv_bias": False,
+        "use_qk_norm": True,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "vocab_size": 157_184,
+    }
+    d, width = 8192, 64 * 128
+    mla = d * 1536 + 1536 + 1536 * 64 * 192 + d * 576 + 512 + 512 * 64 * 256 + width * d
+    linear = 5 * d * width + width + 2 * 128
+    sparse = 257 * 3 * d * 2048 + 256 * d
+    expected = 10 * mla + 70 * linear + 80 * 2 * d + 4 * 3 * d * 18_432 + 76 * sparse + 2 * 157_184 * d + d
+    assert params(read(config)).total == expected == pytest.approx(1e12, rel=0.03)
+    assert params(read({**config, "architectures": ["BailingHybridForCausalLM"]})).total != expected
 
 
 def test_kimi_k3_has_full_gates_latent_experts_and_attention_over_residuals() -> None:
@@ -346,6 +406,18 @@ def test_falcon_perception_has_norms_without_weights() -> None:
     assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("minicpm-v-4", {"rope_scaling": {"rope_type": [1], "factor": 2}}),
+        ("mimo-7b", {"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": "4096"}}),
+        ("mimo-7b", {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": GROUP}}}),
+    ],
+)
+def test_fields_of_another_type_are_no_bug(name: str, changes: dict[str, Any]) -> None:
+    assert total(name, **changes) == total(name)
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {
@@ -418,6 +490,84 @@ def test_a_speculators_config_is_that_of_its_layer() -> None:
     assert params(read(config)).total == params(read(DRAFT)).total
 
 
+def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
+    """DeepSeek-V3's README_WEIGHTS.md: 11.5B parameters besides the embedding and the head, which are the target's."""
+    config = {
+        "model_type": "deepseek_v3",
+        "architectures": ["DeepseekV3ForCausalLMNextN"],
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "moe_intermediate_size": 2048,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 3,
+        "num_nextn_predict_layers": 1,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "vocab_size": 129_280,
+    }
+    d, heads = 7168, 128
+    attention = d * 1536 + 1536 + 1536 * heads * 192 + d * 576 + 512 + 512 * heads * 256 + heads * 128 * d
+    layer = attention + 257 * 3 * d * 2048 + 256 * d + 2 * d
+    spec = read(config)
+    # eh_proj reads embedding and hidden state; a norm before each of them, and one after the layer
+    assert params(spec).total == layer + 2 * d * d + 3 * d == pytest.approx(11.5e9, rel=0.01)
+    assert kv_cache(spec, Workload.decode(1, 1000, kv_dtype="bf16")).total == 1000 * 576 * 2
+
+
 def test_a_draft_of_other_layers_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
         read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+
+
+def fit_with_draft(**changes: Any) -> Any:
+    request = FitRequest(load("llama3.1-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), draft=read(DRAFT))
+    return fit(dataclasses.replace(request, **changes))
+
+
+def test_fit_counts_the_weights_and_the_cache_of_a_draft_model() -> None:
+    alone, result = fit_with_draft(draft=None), fit_with_draft()
+    # 2 B of 424,689,664 parameters; a 33rd layer of K and V of 8 heads * 128 in 16 tokens of 2 B
+    assert int(result.budget.weights.total) - int(alone.budget.weights.total) == 2 * 424_689_664
+    assert {part.name for part in result.budget.weights.extra} >= {"weights_draft"}
+    blocks = [next(d.quantity for d in r.pool.details if d.name == "kv_bytes_per_block") for r in (alone, result)]
+    assert blocks == [32 * 65_536, 33 * 65_536]
+
+
+def test_tensor_parallelism_divides_the_layer_and_the_head_of_a_draft_and_not_its_fc() -> None:
+    d = 4096
+    layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336
+    (part,) = (p for p in fit_with_draft(tp=2).budget.weights.extra if p.name == "weights_draft")
+    assert int(part.size) == 2 * ((layer + 32_000 * d) // 2 + 3 * d * d + 4 * d)
+
+
+def test_a_draft_model_is_part_of_vllms_command() -> None:
+    command = launch_command(fit_with_draft(engine_args={"speculative_tokens": 3}, served_draft="org/draft").resolved)
+    assert """--speculative-config '{"model": "org/draft", "num_speculative_tokens": 3}'""" in str(command)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "sglang"}, "--speculative-model has no effect on engine sglang"),
+        ({"engine_args": {"speculative_layers": 1}}, "cannot be combined with --speculative-layers"),
+    ],
+)
+def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        fit_with_draft(**changes)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
+    document = convert_config(CONFIGS[name], "config.json", title=name)
+    written = parse_document(to_yaml(document.data, name).encode(), f"{name}.yaml")
+    check(written)
+    assert build_model(written, name) == build_model(document, name)

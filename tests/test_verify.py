@@ -16,7 +16,8 @@ import pytest
 from asking import REPOSITORY, Answer, Ask
 from layers import ENCODER, GROUPED, LATENT, MHA, WINDOW, ZOO, saved
 
-from attncalc import load, preset_names
+from attncalc import load
+from attncalc.cli.catalogue import CATALOGUE
 from attncalc.verify import need_torch
 
 need_torch()
@@ -39,13 +40,13 @@ def checks(answer: Answer) -> list[dict[str, Any]]:
     return listed
 
 
-def test_every_preset_agrees_on_a_cpu(ask: Ask) -> None:
+def test_every_preset_of_the_catalogue_agrees_on_a_cpu(ask: Ask) -> None:
     """At 36 tokens: every layer at its true size, in fp32."""
     answer = ask("verify", "--device", "cpu", "--context", "36", "--json")
     all_checks = checks(answer)
     assert [c for c in all_checks if not c["ok"]] == []
     assert answer.code == 0
-    assert {c["of"].split()[0] for c in all_checks} == set(preset_names())
+    assert {c["of"].split()[0] for c in all_checks} == set(CATALOGUE)
     exact = [c for c in all_checks if c["section"] in ("parameters", "cache", "FLOPs", "model")]
     assert all(c["difference"] == 0 and c["tolerance"] == 0 for c in exact)
     peaks = [c for c in all_checks if c["section"] == "peak memory"]
@@ -300,7 +301,7 @@ def test_a_failing_flop_counter_is_noted(ask: Ask, tmp_path: Path, monkeypatch: 
 
 def test_the_catalogue_names_models_that_cannot_be_verified(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flash on a CPU does not support MLA, whose K and V have two widths; the other models are verified."""
-    monkeypatch.setattr("attncalc.cli.verify.preset_names", lambda: ["deepseek-v3", "gpt2"])
+    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", ("deepseek-v3", "gpt2"))
     answer = ask("verify", "--kernel", "flash", "-c", "8", "--device", "cpu")
     assert answer.code == 3
     lines = {line.split()[0]: line for line in answer.out.splitlines() if line.startswith("  ") and line.split()}

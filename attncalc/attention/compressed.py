@@ -43,8 +43,9 @@ class WindowAndPools(Picked):
 
     @property
     def label(self) -> str:
-        picked = f"{int(self.pools.topk):,} " if self.pools.topk else ""
-        return f"{self.window.label.removeprefix('window ')} + {picked}pools of {int(self.pools.size):,}"
+        """'128 + 512 x 4' for 128 single tokens and 512 pools of 4; '128 + all x 128' without an indexer."""
+        picked = f"{int(self.pools.topk):,}" if self.pools.topk else "all"
+        return f"{self.window.label.removeprefix('window ')} + {picked} x {int(self.pools.size):,}"
 
     @property
     def description(self) -> str:

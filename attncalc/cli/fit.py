@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..config import load
 from ..config.hub import MAIN, parse_repository
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
@@ -62,6 +63,7 @@ def fit(
     if longest:
         size = o.SizeOptions(batch=size.batch, source_context=size.source_context)
     deployment = _deployment(serving, texts, log, _default_engine(spec))
+    offload.check_gpu(deployment.get("gpu") or log)
     engine_args: dict[str, Any] = {}
     for group in (engine, vllm, sglang, llamacpp, offload, transformers):
         engine_args |= group.with_defaults(texts).parsed()
@@ -71,8 +73,12 @@ def fit(
         if log.engine == "llamacpp" and deployment["gpu"] and log.devices > 1:  # it distributes layers over all
             deployment["gpus"] = log.devices
         engine_args |= dict.fromkeys(log.flags, True)
+    draft_name = engine_args.pop("speculative_model", None)
+    draft = load(draft_name) if draft_name else None
     request = FitRequest(
         model=spec,
+        draft=draft,
+        served_draft=_served_model(draft_name, draft).get("served_model") if draft else None,
         workload=o.read_workload(spec, size, dtypes),
         engine_args=engine_args,
         **({"served_model": log.served} if log else _served_model(model.name(), spec)),

@@ -81,8 +81,15 @@ class OffloadOptions(Options):
     def parsed(self) -> dict[str, Any]:
         """Return {argument: value}; --cpu-moe is --n-cpu-moe of all layers. Raises AttncalcError if both are given."""
         values = super().parsed()
+        if not values["no_kv_offload"]:
+            values.pop("no_kv_offload")
         if values.pop("cpu_moe"):
             if "n_cpu_moe" in values:
                 raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
             values["n_cpu_moe"] = ALL_LAYERS
         return values
+
+    def check_gpu(self, gpu: Any) -> None:
+        """Raise AttncalcError if an option was given, and no GPU that it could divide the model with."""
+        for name in self.parsed() if gpu is None else ():
+            raise AttncalcError(f"--{name.replace('_', '-')} needs --gpu", "give the GPU, as --gpu rtx-4090")

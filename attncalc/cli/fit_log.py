@@ -105,12 +105,15 @@ def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:
     Raises AttncalcError if there is none.
     """
     name = log.model
+    if log.path and log.path.endswith(".gguf") and Path(log.path).is_file():
+        name = log.path
     tip = "give the model: attncalc fit MODEL --log FILE"
     if name is None:
         raise AttncalcError("the log does not name the model", tip)
     preset = _preset_of(name)
     try:
-        if preset is None and not is_repo(name) and not (Path(name) / "config.json").is_file():
+        is_here = name == log.path or (Path(name) / "config.json").is_file()
+        if preset is None and not is_repo(name) and not is_here:
             raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
         spec = load(preset or name)
     except (OSError, ValueError):

@@ -242,6 +242,10 @@ class EngineOptions(Options):
 class VllmOptions(Options):
     """Arguments of vLLM alone."""
 
+    speculative_model: Annotated[
+        Text,
+        option("--speculative-model", metavar="MODEL", help="vLLM: the draft model, as an EAGLE head's config.json."),
+    ] = None
     max_num_batched_tokens: Annotated[
         Text,
         option("--max-num-batched-tokens", metavar="N", help="vLLM: tokens per step. Default: by the GPU."),

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..check import VerifyResult
-from ..config import load, load_with_config, preset_names
+from ..config import load, load_with_config
 from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
 from ..units import parse_count, truncate
 from . import COMMANDS
 from . import options as o
+from .catalogue import CATALOGUE
 from .command import Options, command_app
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def verify(
         if model.is_given:
             specs = [o.read_model(model.name(), attention=layers.attention)]
         else:
-            specs = [load(name) for name in preset_names()]
+            specs = [load(name) for name in CATALOGUE]
         options = VerifyOptions(
             batch=batch or 1,
             context=context,

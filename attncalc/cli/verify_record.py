@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import load, preset_names
+from ..config import load
 from ..config.data_files import file_names, presets_folder
 from ..errors import AttncalcError, CannotCheckError
 from ..model import ModelSpec, plural
 from ..units import duration
+from .catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from ..report.record_files import RecordFiles
@@ -84,10 +85,10 @@ def _saved(written: dict[str, Any] | None, files: RecordFiles) -> str:
 
 
 def record_models() -> dict[str, ModelSpec]:
-    """Return every preset, and the example of each kind that no preset has, by the name for the command line."""
+    """Return the presets of the catalogue, and an example of each other kind, by the name for the command line."""
     kinds = presets_folder() / "kinds"
     examples = {f"{EXAMPLES}/{name}.yaml": load(kinds / f"{name}.yaml") for name in file_names(kinds)}
-    return {name: load(name) for name in preset_names()} | examples
+    return {name: load(name) for name in CATALOGUE} | examples
 
 
 def _command(device: str, base: VerifyOptions, minutes: int) -> str:

@@ -32,8 +32,8 @@ class Preset(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'."""
-        letters = re.match(r"[a-z]+", self.name)
+        """The letters that its name starts with: 'qwen' for 'qwen2.5-7b' and 'qwen3-32b'; 't5' for 't5-base'."""
+        letters = re.match(r"[a-z]\d+|[a-z]+", self.name)
         return letters[0] if letters else self.name
 
     def matches(self, word: str) -> bool:

@@ -19,10 +19,25 @@ from typing import Literal, NamedTuple, Protocol
 from ..errors import AttncalcError
 from ..quantity import Quantity, Ratio, symbol
 from ..units import DType
+from .pipeline import LayerCacheSpec
 
 Bound = Literal["lower", "reserved"]
 """Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
 NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that grows with the context")
+
+
+class DraftModel(NamedTuple):
+    """A draft model on one device: an EAGLE head, or a smaller model.
+
+    Attributes:
+        title: its name.
+        weights: bytes of its weights.
+        layers: what its layers cache.
+    """
+
+    title: str
+    weights: int
+    layers: tuple[LayerCacheSpec, ...]
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,7 @@ class EngineArgs:
         max_running_requests: concurrent requests (SGLang).
         speculative_tokens: tokens that a drafter proposes per step.
         speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
+        speculative_model: the draft model on one device (vLLM).
         prefix_caching: whether prefixes are cached (SGLang: the radix cache).
         disable_hybrid_kv_cache_manager: store sliding windows like full attention (vLLM).
         disable_hybrid_swa_memory: store sliding windows like full attention (SGLang).
@@ -96,6 +112,7 @@ class EngineArgs:
     max_running_requests: int | None = None
     speculative_tokens: int = 0
     speculative_layers: int = 0
+    speculative_model: DraftModel | None = None
     prefix_caching: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
     disable_hybrid_swa_memory: bool = False

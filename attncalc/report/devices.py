@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..serving.devices import DeviceMemory, device_memory
 from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, column, count
 from .report import Column, Table
+
+if TYPE_CHECKING:
+    from ..serving.devices import DeviceMemory
 
 _PARTS = ("model", "cache", "compute", "outside", "total")
 
@@ -19,9 +21,17 @@ def is_divided(resolved: ResolvedRequest) -> bool:
     return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
 
 
+def _rows(result: FitResult) -> tuple[DeviceMemory, ...]:
+    if not result.resolved.whole_layers:
+        return ()
+    from ..serving.devices import device_memory
+
+    return device_memory(result.resolved)
+
+
 def devices_table(result: FitResult) -> tuple[Table, ...]:
     """Return one row per GPU and one of the host, with the buffers of each; none for other engines."""
-    rows = device_memory(result.resolved)
+    rows = _rows(result)
     if not rows:
         return ()
     sizes = [getattr(row, part) for row in rows for part in _PARTS]
@@ -39,7 +49,7 @@ def devices_table(result: FitResult) -> tuple[Table, ...]:
 
 def devices_facts(result: FitResult) -> list[dict[str, Any]]:
     """Return the rows for JSON, in bytes; none for other engines."""
-    return [_facts(row) for row in device_memory(result.resolved)]
+    return [_facts(row) for row in _rows(result)]
 
 
 def _facts(row: DeviceMemory) -> dict[str, Any]:

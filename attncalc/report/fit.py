@@ -34,6 +34,7 @@ WEIGHT_PARTS = {
     "weights_model": "language model",
     "weights_vision_tower": "vision tower",
     "weights_audio_tower": "audio tower",
+    "weights_draft": "draft model",
     "weights_rope_tables": "rope tables",
     "weights_absorbed_kv_b": "absorbed kv_b",
     "weights_absorbed_products": "products of MLA's matrices",

@@ -20,7 +20,7 @@ from .report import SUM, Column, Figure, Report, Table, unit_column
 from .text import WIDTH
 
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
-_FIGURES_TIP = "'attncalc presets show NAME' prints its sources"
+_FIGURES_TIP = "'attncalc presets show NAME' prints one"
 _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
 _SIZED = re.compile(r"(.+-)(\d[\d.x]*b.*)")
 """A name that has the model's size: 'qwen3-' and '30b-a3b'."""
@@ -63,10 +63,7 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
         )
         for (model, family, repositories), total, token, context in zip(listed, totals, tokens, contexts, strict=True)
     )
-    if names_only:
-        table, notes = _names_table(listed), ()
-    else:
-        table, notes = _figures_table(models, totals, tokens), (_KV_NOTE,)
+    table = _names_table(listed) if names_only else _figures_table(models, totals, tokens)
     return Report(
         "presets",
         (_heading(len(listed), words, names_only),),
@@ -75,7 +72,7 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
         (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
         layers,
         (table,),
-        notes,
+        () if names_only else (_KV_NOTE,),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..engines.llamacpp.layout import LlamaCppLayout
+from ..hardware import Gpu
 from ..model import ModelSpec
 from .fit import Device, devices_of
 from .offload import held_layers, on_host, spread_over_gpus
@@ -97,3 +99,42 @@ def _host_weights(host: ModelSpec, resolved: ResolvedRequest) -> int:
         return size(host)
     parts = spread_over_gpus(resolved.model, resolved.gpus, resolved.args)
     return size(host) + sum(size(part) - size(held_layers(part, resolved.args)) for part in parts)
+
+
+_MIB = 2**20
+_VENDORS = ("NVIDIA ", "GeForce ", "Tesla ", "AMD ", "Radeon ", "Instinct ")
+"""What llama.cpp leaves out of the names of GPUs."""
+_HEADER_FORM = "{}   {}    {}   {}   {}   {}    {}"
+_GPU_FORM = "{} = {} + ({} = {} + {} + {}) + {}"
+_HOST_FORM = "{}   {}    {} = {} + {} + {}    {}"
+_HEADER = ("memory breakdown [MiB]", "total", "free", "self", "model", "context", "compute", "unaccounted")
+
+
+def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
+    """Yield the table that llama.cpp prints at the start and at exit: the memory of each device in MiB.
+
+    What is outside the buffers is unaccounted, and an estimate. Without compute buffers there are no lines.
+
+    Source: common_memory_breakdown_print (common/fit.cpp).
+    """
+    if not rows or rows[0].compute is None:
+        return
+    cells = [_HEADER, *(_breakdown(row, gpu) for row in rows)]
+    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
+    forms = [_HEADER_FORM, *[_GPU_FORM] * (len(rows) - 1), _HOST_FORM]
+    for form, (name, *texts) in zip(forms, cells, strict=True):
+        padded = (text.rjust(width) for text, width in zip(texts, widths[1:], strict=True))
+        yield f"common_memory_breakdown_print: | {name.ljust(widths[0])} | {form.format(*padded)} |"
+
+
+def _breakdown(row: DeviceMemory, gpu: Gpu) -> Sequence[str]:
+    """Return the cells of one row. Sizes are rounded down."""
+    used = row.model + row.cache + (row.compute or 0)
+    sizes = [str(size // _MIB) for size in (used, row.model, row.cache, row.compute or 0)]
+    if row.outside is None:
+        return ("  - Host", "", "", *sizes, "")
+    title = gpu.title
+    for vendor in _VENDORS:
+        title = title.removeprefix(vendor)
+    free = gpu.memory - used - row.outside
+    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(row.outside // _MIB))

@@ -15,7 +15,6 @@ from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
 from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
-from .offload import spread_over_gpus
 from .request import FitRequest, ResolvedRequest, resolve
 from .stages import split_into_stages
 
@@ -73,7 +72,13 @@ class FitResult(NamedTuple):
     @property
     def log_lines(self) -> tuple[str, ...]:
         """The lines that the engine will log about the cache and about its runtime memory."""
-        return (*self.pool.log_lines, *(self.budget.reserve.runtime.log_lines if self.budget.reserve else ()))
+        runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
+        if not self.resolved.whole_layers or self.resolved.gpu is None:
+            return (*self.pool.log_lines, *runtime)
+        from .devices import breakdown_lines, device_memory
+
+        breakdown = breakdown_lines(device_memory(self.resolved), self.resolved.gpu)
+        return (*self.pool.log_lines, *runtime, *breakdown)
 
     @property
     def fits(self) -> bool:
@@ -256,6 +261,8 @@ def devices_of(resolved: ResolvedRequest) -> list[Device]:
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
+        from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
+
         kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
     elif resolved.gpu and pp > 1:
         kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)

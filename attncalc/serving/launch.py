@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..engines.base import EngineArgs
 from ..engines.sglang.versions import sglang_version
+from ..model import ModelSpec
 from ..units import DType
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -55,10 +56,12 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 def served_model(request: FitRequest) -> str:
     """Return the model's path or repository: as given, else from the sources of the preset, else the model's name."""
-    if request.served_model is not None:
-        return request.served_model
-    found = (_REPOSITORY.match(source) for source in request.model.sources)
-    return next((match[1] for match in found if match), request.model.name)
+    return request.served_model if request.served_model is not None else _repository(request.model)
+
+
+def _repository(model: ModelSpec) -> str:
+    found = (_REPOSITORY.match(source) for source in model.sources)
+    return next((match[1] for match in found if match), model.name)
 
 
 def _vllm(resolved: ResolvedRequest) -> Flags:
@@ -91,15 +94,17 @@ def _vllm(resolved: ResolvedRequest) -> Flags:
         yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
-    yield from _vllm_drafts(args)
+    yield from _vllm_drafts(request, args)
 
 
-def _vllm_drafts(args: EngineArgs) -> Flags:
+def _vllm_drafts(request: FitRequest, args: EngineArgs) -> Flags:
     """Yield vLLM's --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
-    if not (args.speculative_layers or args.speculative_tokens):
+    if not (args.speculative_layers or args.speculative_tokens or request.draft):
         return
     config: dict[str, str | int] = {"method": "ngram"}
-    if args.speculative_layers:
+    if request.draft:
+        config = {"model": request.served_draft or _repository(request.draft)}
+    elif args.speculative_layers:
         config = {"method": "mtp"} if args.model_type in _PREDICT_TOKENS else {"model": DRAFT_MODEL}
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens

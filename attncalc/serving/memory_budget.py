@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
-from .offload import held_layers
 from .request import ResolvedRequest
 from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
-from .weights import Weights, multiplied_as, weights
+from .weights import Weights, multiplied_as, weights, with_draft
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
@@ -88,12 +87,14 @@ def memory_budget(
     weights_on_gpu = weights(
         resolved.model,
         pp=resolved.args.pp,
-        part=part and held_layers(part, resolved.args),
+        part=_held(part, resolved),
         in_dtype=resolved.workload.dtype,
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
         args=resolved.args,
     )
+    if resolved.args.speculative_model and last:
+        weights_on_gpu = with_draft(weights_on_gpu, resolved.args.speculative_model)
     facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
@@ -116,6 +117,15 @@ def memory_budget(
         layers=part.main.n_layers if part else None,
         facts=facts,
     )
+
+
+def _held(part: ModelSpec | None, resolved: ResolvedRequest) -> ModelSpec | None:
+    """Return the layers whose weights the GPU holds: without the experts that llama.cpp leaves on the host."""
+    if part is None or not resolved.args.n_cpu_moe:
+        return part
+    from .offload import held_layers
+
+    return held_layers(part, resolved.args)
 
 
 def runtime_facts(

@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..cost.cache import layer_cache_specs
 from ..engines import engine_defaults
-from ..engines.base import EngineArgs
+from ..engines.base import DraftModel, EngineArgs
 from ..engines.defaults import EngineDefaults, Limits
 from ..engines.refusal import Refusal
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
+from ..quantity import ceil_div
 from ..units import dtype, truncate
 from ..workload import Workload
 from .expert_parallel import divide_experts, divide_for_attention, has_experts
 from .reserve import Share, default_share, parse_share
 from .traffic import Traffic
-from .weights import released_dtype
+from .weights import released_dtype, weights
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
@@ -33,7 +35,7 @@ _RESOLVED = frozenset(
     {
         *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
         *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
-        *("model_type", "attentions", "vision_params", "blocks"),
+        *("model_type", "attentions", "vision_params", "blocks", "speculative_model"),
     }
 )
 """Fields of `EngineArgs` that `resolve` fills in itself."""
@@ -76,6 +78,8 @@ class FitRequest:
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
+        draft: The draft model of speculative decoding (vLLM).
+        served_draft: The path or repository of the draft model, as `served_model`.
         served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
         revision: The repository's branch, tag or commit; None for the default branch.
@@ -100,6 +104,8 @@ class FitRequest:
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
+    draft: ModelSpec | None = None
+    served_draft: str | None = None
     revision: str | None = None
     traffic: Traffic | None = None
 
@@ -264,6 +270,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
+        speculative_model=_draft_on_one_device(request, tp) if request.draft else None,
         blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
@@ -301,6 +308,27 @@ def _on_one_device(request: FitRequest, tp: int) -> ModelSpec:
         divided = divide_for_attention(model, tp, request.attn_dp, expert_parallel=whole_experts)
         return divided.shard(tp // request.attn_dp)
     return divide_experts(model, tp, request.dp, expert_parallel=whole_experts).shard(tp)
+
+
+def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
+    """Return the draft model on one device, split as the model is (vLLM's draft_tensor_parallel_size by default).
+
+    The head of an EAGLE draft is split over the vocabulary; its `fc` is not. Raises AttncalcError if it does not
+    divide, or has no cache.
+    """
+    draft = request.draft
+    if draft is None:
+        return None
+    if request.engine_args.get("speculative_layers"):
+        raise AttncalcError(
+            "--speculative-model cannot be combined with --speculative-layers",
+            "leave --speculative-layers out: the draft model has its own layers",
+        )
+    if not draft.main.has_cache:
+        raise AttncalcError(f"--speculative-model: {draft.title} has no cache", "a draft model is a decoder")
+    head = tuple(m._replace(cols=ceil_div(m.cols, tp)) if m.name == "lm_head" else m for m in draft.extra)
+    part = dataclasses.replace(draft, extra=head).shard(tp)
+    return DraftModel(draft.title, int(weights(part).total), layer_cache_specs(part.plain()))
 
 
 def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..attention import Matrix
-from ..checkpoint import CheckpointWeights
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
 from ..engines import engine_defaults
-from ..engines.base import EngineArgs
+from ..engines.base import DraftModel, EngineArgs
 from ..engines.defaults import ExtraWeights, HeldWeights
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, Tower
@@ -26,6 +25,9 @@ from ..quantization import Quantization, Role, Scheme
 from ..units import DType, count, dtype
 from ..workload import Workload
 from .stages import split_into_stages
+
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
@@ -143,6 +145,11 @@ def _with_extra(
     extra = [part for part in extra if part.size]
     if not extra:
         return counted
+    return _add_extra(counted, tuple(extra))
+
+
+def _add_extra(counted: Weights, extra: tuple[ExtraWeights, ...]) -> Weights:
+    """Return the weights of the language model with further parts."""
     total_size: int = named(counted.total, "weights_model", "bytes of the language model's weights")
     for part in extra:
         total_size = total_size + named(part.size, part.name, part.label)
@@ -151,7 +158,16 @@ def _with_extra(
         *counted.parts,
         *((part.name, part.label, part.size) for part in extra),
     )
-    return counted._replace(total=quantity(total_size), parts=parts, extra=tuple(extra))
+    return counted._replace(total=quantity(total_size), parts=parts, extra=extra)
+
+
+def with_draft(counted: Weights, draft: DraftModel) -> Weights:
+    """Return the weights with those of a draft model beside them."""
+    of_draft = ExtraWeights("weights_draft", f"draft model, {draft.title}", Quantity(draft.weights))
+    own = {"weights_model", *(part.name for part in counted.extra)}
+    model_total = next((part for name, _, part in counted.parts if name == "weights_model"), counted.total)
+    terms = tuple(part for part in counted.parts if part[0] not in own)
+    return _add_extra(counted._replace(total=model_total, parts=terms), (*counted.extra, of_draft))
 
 
 def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:

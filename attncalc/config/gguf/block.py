@@ -26,7 +26,7 @@ _VECTORS = re.compile(
     r"|ffn_latent_(down|up)\.bias)"
 )
 """Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some matrices."""
-_NORM = re.compile(r".*norm.*\.(weight|bias)")
+_NORM = re.compile(r".*norm.*?(\.(weight|bias))?")
 
 
 class BlockFacts(NamedTuple):

@@ -366,8 +366,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
     )
     layers = layer_by_layer(specs)
     placed = placement_of(len(layers), args)
-    if args.device_memory is None and args.gpus == 1:
-        _check_without_gpu(args)
+    if args.device_memory is None and args.gpus == 1:  # without a GPU nothing is divided
         return whole
     if args.gpus == 1 and not placed.is_partial and not args.no_kv_offload:
         return dataclasses.replace(whole, gpu_buffers=(whole.buffers,))
@@ -404,13 +403,6 @@ def _divided(
         whole, gpu_buffers=tuple(gpu.buffers for gpu in gpus), host=part(on_host) if on_host else None
     )
     return dataclasses.replace(whole, parts=tuple(dataclasses.replace(gpu, whole=whole) for gpu in gpus))
-
-
-def _check_without_gpu(args: EngineArgs) -> None:
-    """Raise AttncalcError for an option that divides the model between GPUs and host."""
-    for name in ("n_gpu_layers", "n_cpu_moe", "tensor_split", "no_kv_offload"):
-        if getattr(args, name) not in (None, 0, (), False) or (name == "n_gpu_layers" and args.n_gpu_layers == 0):
-            raise AttncalcError(f"--{name.replace('_', '-')} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:

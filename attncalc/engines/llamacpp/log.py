@@ -128,6 +128,9 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
         settings["batch"] = str(slots)
     if not has_cache:
         settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
+    offloaded = _OFFLOADED.search(text)
+    if offloaded and int(offloaded[1]) < int(offloaded[2]):
+        settings["n_gpu_layers"] = offloaded[1]
     weights = first(_WEIGHT_TYPE, text)
     if weights and is_dtype(weights):
         settings["weights_dtype"] = weights.lower()

@@ -34,6 +34,7 @@ _OPTIONS = frozenset(
         "allow_long_max_model_len",
         "speculative_tokens",
         "speculative_layers",
+        "speculative_model",
         "prefix_caching",
         "disable_hybrid_kv_cache_manager",
         "swap_space",
@@ -69,6 +70,11 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
     staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
     # a drafter's layers cache as much as the model's last attention layer
     staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
+    # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
+    drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
+    staged += [
+        (args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, version, block_size)
+    ]
     staged = _pad_states(staged, block_size)
     groups, groups_by_stage, padding = _group_by_stage(staged, args, version)
     if args.dcp > 1:
@@ -175,8 +181,11 @@ def _notes(kinds: Set[Kind], args: EngineArgs, version: VllmVersion, states: Sta
         default = " by default" if args.prefix_caching is None else ""
         aligned = ", which takes one more state per request to align prefixes" if states.prefix_caching else ""
         yield f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever the context."
-    if args.speculative_tokens and not args.speculative_layers:
-        yield "The drafter's own layers are not counted: add --speculative-layers 1 for MTP or EAGLE."
+    if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
+        yield (
+            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
+            "for EAGLE."
+        )
     if args.pp > 1 and "sliding" in kinds and version.steps_depend_on_experts:
         yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
 

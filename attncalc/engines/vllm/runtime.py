@@ -44,11 +44,13 @@ class _Peak(NamedTuple):
         forward: bytes of the forward pass.
         sampler: bytes of the sampler; 0 on a stage without the logits.
         experts: bytes of the experts' workspace.
+        compiler: bytes of the inputs with which the compiler benchmarks kernels.
     """
 
     forward: Quantity
     sampler: Quantity
     experts: Quantity
+    compiler: Quantity
 
 
 def runtime(facts: RuntimeFacts) -> RuntimeMemory:
@@ -57,7 +59,12 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     notes = _notes(facts)
     facts = with_limits_of_profile(facts, version)
     v2_runner = _uses_v2_runner(facts, version)
-    peak = _Peak(_forward(facts, version), _sampler(facts, version, v2_runner=v2_runner), _experts(facts, version))
+    peak = _Peak(
+        _forward(facts, version),
+        _sampler(facts, version, v2_runner=v2_runner),
+        _experts(facts, version),
+        _compiler(facts, version),
+    )
     passes = _activations(facts, version, peak), _experts_workspace(facts, version, peak)
     items = encoder(facts, version, passes, _width(facts))
     parts = [
@@ -72,6 +79,7 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
         ("forward_bytes", "tensors of the forward pass", peak.forward),
         ("sampler_bytes", "tensors of the sampler", peak.sampler),
         ("experts_bytes", "workspace of the experts", peak.experts),
+        ("compiler_bytes", "inputs of the kernels that the compiler benchmarks", peak.compiler),
         *(items.terms if items else ()),
     ]
     return RuntimeMemory(
@@ -94,14 +102,22 @@ def _uses_v2_runner(facts: RuntimeFacts, version: VllmVersion) -> bool:
 
 
 def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart:
-    """Return the larger of forward pass and sampler: the first is freed before the second."""
+    """Return the largest of forward pass, sampler and compiler: each is freed before the next."""
     forward = named(peak.forward, "forward_bytes", "bytes of the tensors of a forward pass")
     if not version.keeps_experts_workspace and peak.experts:
         forward = forward + named(peak.experts, "experts_bytes", "bytes of the workspace of the experts")
-    sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
-    larger = quantity(maximum(forward, sampler) if peak.sampler else forward)
     rows, tokens = min(facts.limits), facts.limits.tokens
-    label = f"sampler, {count(rows)} sequences" if sampler > forward else f"forward pass, {count(tokens)} tokens"
+    steps = [(forward, f"forward pass, {count(tokens)} tokens")]
+    if peak.sampler:
+        sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
+        steps.append((sampler, f"sampler, {count(rows)} sequences"))
+    if peak.compiler and version.profiles_cold_compiler:
+        compiler = named(peak.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
+        steps.append((compiler, "compiler, which copies the embedding"))
+    larger, label = quantity(steps[0][0]), steps[0][1]
+    for size, name in steps[1:]:
+        label = name if size > larger else label
+        larger = quantity(maximum(larger, size))
     return RuntimePart(
         "activations",
         label,
@@ -124,7 +140,8 @@ def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) ->
     forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
     known = facts.args.max_num_seqs is not None
     autotuning = GIB if version.autotunes_deltas and _has_delta_nets(facts) else 0
-    return max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100 + autotuning
+    steps = max(forward, int(peak.sampler)) + GIB * (15 if known else 30) // 100
+    return max(steps, int(peak.compiler) + GIB // 20 if peak.compiler else 0) + autotuning
 
 
 def _has_delta_nets(facts: RuntimeFacts) -> bool:
@@ -207,6 +224,23 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
         result = result + tokens * d_ff
     expanded = maximum(_expanded_latents(facts, version), _indexer_logits(facts, version))
     return quantity(result + expanded if expanded else result)
+
+
+def _compiler(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+    """Return the bytes of a copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
+
+    vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in config/compilation.py),
+    with random tensors of the sizes of a kernel's inputs (codegen_kernel_benchmark in torch/_inductor). Compiling
+    happens inside the profile, so that the copy counts until the compiled graphs are cached: two logs have 0.91 and
+    1.19 GiB more than the forward pass, as computed, and one of them 0.95 less at its next start. A model with towers
+    looks tokens up outside its graph.
+    """
+    vocab = facts.whole.vocab_size
+    if not vocab or not facts.first or facts.whole.towers or facts.args.enforce_eager or not version.benchmarks_kernels:
+        return quantity(0)
+    rows = symbol("V_device", -(-vocab // facts.args.tp), "tokens of the embedding on one device")
+    d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+    return quantity((rows + _tokens(facts)) * d_model * _width(facts))
 
 
 def _has_indexer(facts: RuntimeFacts) -> bool:

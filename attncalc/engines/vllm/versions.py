@@ -346,6 +346,19 @@ class VllmVersion(NamedTuple):
         return self.number >= (0, 18)
 
     @property
+    def benchmarks_kernels(self) -> bool:
+        """Inductor benchmarks kernels while it compiles (benchmark_combo_kernel in config/compilation.py)."""
+        return self.number >= (0, 11, 1)
+
+    @property
+    def profiles_cold_compiler(self) -> bool:
+        """What is benchmarked decides the profile where the sampler needs less, as logs of 0.24 and 0.28 show.
+
+        One of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
+        """
+        return self.number >= (0, 23)
+
+    @property
     def splits_workspaces(self) -> bool:
         """A large block that is freed during the profile may be counted once more, as a small tensor pins it.
 

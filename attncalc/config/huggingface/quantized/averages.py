@@ -34,7 +34,7 @@ def mlx(found: Config) -> Read:
 
 
 def _mlx_scheme(found: Config) -> Scheme:
-    mode = found.get("mode", "affine")
+    mode = str(found.get("mode", "affine"))
     if mode in _MLX_MODES:
         return _MLX_MODES[mode]._replace(weight_only=True)
     if mode != "affine":

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....quantization import Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4, config_groups
-from .fields import Config, Read, UnreadError, block, by_scheme, section
+from .fields import Config, Read, UnreadError, block, by_scheme, modules, section
 
 _BLOCK = Scheme("fp8", 8, group=128, block=128, scale_bits=32)
 """DeepSeek's blocks of 128 x 128, with an fp32 scale each (weight_scale_inv)."""
@@ -28,10 +28,8 @@ def fp8(found: Config) -> Read:
     if found.get("expert_dtype") and found.get("scale_fmt") == "ue8m0":
         scheme = scheme._replace(scale_bits=8)
     if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
-        listed = found.get("ignore") or ()
-        return (NVFP4._replace(targets=("experts",)), scheme), [
-            name for name in listed if "mtp" in str(name) or str(name) == "head"
-        ]
+        outside = [name for name in modules(found.get("ignore")) if "mtp" in name or name == "head"]
+        return (NVFP4._replace(targets=("experts",)), scheme), outside
     if found.get("expert_dtype") == "fp4":
         return (MXFP4._replace(targets=("experts",)), scheme), ignored
     return (scheme,), ignored
@@ -99,7 +97,7 @@ def fbgemm_fp8(found: Config) -> Read:
 
 def quark(found: Config) -> Read:
     """Return the schemes of AMD's Quark: one for all matrices, and others for modules that a pattern names."""
-    ignored = [*(found.get("exclude") or ())]
+    ignored = [*modules(found.get("exclude"))]
     named: dict[str, Scheme] = {}
     for pattern, config in section(found, "layer_quant_config").items():
         weight = config.get("weight") if isinstance(config, dict) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....quantization import LINEAR, Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4
-from .fields import Config, Read, UnreadError, bits, by_scheme, integer, section, size
+from .fields import Config, Read, UnreadError, bits, by_scheme, integer, modules, section, size
 
 # GPTQ and AWQ
 
@@ -31,7 +31,7 @@ def gptq(found: Config) -> Read:
         targets = [str(name) for names in blocks for name in (names if isinstance(names, list) else [names])]
     if found.get("lm_head") is True:
         targets.append("lm_head")
-    schemes, ignored = [scheme._replace(targets=tuple(targets))], list(found.get("modules_to_not_convert") or ())
+    schemes, ignored = [scheme._replace(targets=tuple(targets))], [*modules(found.get("modules_to_not_convert"))]
     for pattern, changes in section(found, "dynamic").items():  # GPTQModel's rules: '-:' leaves a module out
         name = f"re:{str(pattern).removeprefix('+:').removeprefix('-:')}"
         if str(pattern).startswith("-:"):
@@ -106,8 +106,7 @@ def bitsandbytes(found: Config) -> Read:
     head is quantized unless it is one of them. Source: bitsandbytes 0.50, `Params4bit` and `Int8Params`; transformers,
     quantizers/base.py (get_modules_to_not_convert).
     """
-    given = found.get("llm_int8_skip_modules")
-    ignored = list(given) if isinstance(given, list) else []
+    ignored = modules(found.get("llm_int8_skip_modules"))
     targets = (LINEAR, "lm_head") if ignored else (LINEAR,)
     if found.get("load_in_8bit") or found.get("_load_in_8bit"):
         return (Scheme("int8", 8, scale_bits=32, fixed=1, targets=targets),), ignored
@@ -189,7 +188,7 @@ Source: torchao 0.18, quantization/quantize_/workflows (Int4Tensor, Int8Tensor, 
 
 def torchao(found: Config) -> Read:
     """Return torchao's schemes: one for all linear layers, or one for each module (FqnToConfig)."""
-    ignored = list(found.get("modules_to_not_convert") or ())
+    ignored = [*modules(found.get("modules_to_not_convert"))]
     kind = found.get("quant_type")
     if isinstance(kind, str):
         return (_torchao_scheme(kind, section(found, "quant_type_kwargs")),), ignored

@@ -1,0 +1,195 @@
+"""`attncalc presets`: the list, its filter, and models that are found by a repository in a preset's sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from asking import REPOSITORY, Ask
+
+from attncalc import AttncalcError, load, preset_names
+from attncalc.cli.catalogue import CATALOGUE
+from attncalc.config.presets import Preset, preset_of, presets
+from attncalc.report.presets import braced
+
+ROWS, COLUMNS = 24, 80
+MODELS = REPOSITORY / "presets/models"
+
+
+def test_the_list_leaves_a_row_for_the_prompt(ask: Ask) -> None:
+    lines = ask("presets").out.splitlines()
+    assert len(lines) < ROWS
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows their figures"
+
+
+def test_the_list_has_every_name_as_a_shell_expands_it(ask: Ask) -> None:
+    words = re.findall(r"[\w.-]+(?:\{\S+\})?", ask("presets").out.partition("\n\n")[2])
+    names = []
+    for word in words:
+        start, _, sizes = word.rstrip("}").partition("{")
+        names += [start + size for size in sizes.split(",")]
+    families = {preset.family for preset in presets()} | {"others"}
+    assert set(preset_names()) == {name for name in names if name in preset_names() or name not in families}
+
+
+def test_names_that_differ_in_size_are_joined() -> None:
+    assert braced(["a-7b", "a-70b", "a2-1.5b", "a2-8x7b", "a2-x"]) == ["a-{7b,70b}", "a2-{1.5b,8x7b}", "a2-x"]
+    assert braced(["a-7b"]) == ["a-7b"]
+
+
+def test_a_word_filters_by_name_title_and_repository(ask: Ask) -> None:
+    def found(*words: str) -> list[str]:
+        return [layer["name"] for layer in json.loads(ask("presets", *words, "--json").out)["layers"]]
+
+    assert found("QWEN2.5") == ["qwen2.5-7b", "qwen2.5-32b", "qwen2.5-72b"]
+    assert found("qwen3", "32b") == ["qwen3-32b", "qwen3-vl-32b"]
+    assert found("R1-Distill-Llama") == ["llama3.1-8b", "llama3.1-70b"]  # the distills have Llama's sizes
+    assert found("LLaMA-2 70B") == ["llama2-70b"]  # its title
+    assert set(found()) == set(preset_names())
+
+
+def test_a_filtered_list_has_figures(ask: Ask) -> None:
+    screen = ask("presets", "deepseek-v3").out
+    assert screen.startswith("2 built-in models with 'deepseek-v3'  'attncalc presets show NAME' prints one\n")
+    # 61 layers of 512 + 64 in 2 bytes: 68.63 KiB; V3.2 adds an indexer's key of 128
+    rows = [line.split() for line in screen.splitlines() if line.startswith("  deepseek")]
+    assert [(row[0], row[-1]) for row in rows] == [("deepseek-v3", "68.63"), ("deepseek-v3.2", "83.88")]
+
+
+def test_full_shows_the_figures_of_all_in_80_columns(ask: Ask) -> None:
+    lines = ask("presets", "--full").out.splitlines()
+    assert max(map(len, lines)) <= COLUMNS
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(preset_names())
+
+
+def test_options_stand_before_or_after_the_word(ask: Ask) -> None:
+    assert (
+        ask("presets", "--json", "gemma")
+        == ask("presets", "gemma", "--json")
+        == ask("presets", "list", "gemma", "--json")
+    )
+    assert ask("presets", "list") == ask("presets")
+
+
+def test_an_unknown_word_is_an_error_with_a_near_name(ask: Ask) -> None:
+    answer = ask("presets", "qwn")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "error: no preset with 'qwn'\n  tip: did you mean 'qwen'? 'attncalc presets' lists them all\n"
+    assert "no preset with 'qwen' and 'mamba'" in ask("presets", "qwen", "mamba").err
+    assert ask("presets", "--json", "show", "gpt2").err.startswith("error: options cannot come before 'show'")
+
+
+def test_a_preset_is_shown_by_its_name_or_a_repository(ask: Ask) -> None:
+    text = (MODELS / "gpt2.yaml").read_text()
+    assert ask("presets", "show", "gpt2").out == ask("presets", "show", "openai-community/gpt2").out == text
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Qwen/Qwen3-32B", "qwen3-32b"),
+        ("qwen/qwen3-32b", "qwen3-32b"),
+        ("Qwen3-32B", "qwen3-32b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3.1-70b"),
+        ("Qwen/Qwen3-32", None),
+        ("Qwen/Qwen3-32B-AWQ", None),
+        ("Qwen/Qwen3-32B@main", None),
+        ("somebody/qwen3-32b", None),
+        ("", None),
+    ],
+)
+def test_a_repository_leads_to_the_preset_whose_sources_name_it(name: str, preset: str | None) -> None:
+    assert preset_of(name) == preset
+    if preset:
+        assert load(name) == load(preset)
+
+
+def test_a_file_hides_a_repository_but_not_a_presets_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("Qwen/Qwen3-32B"), Path("gpt3")):
+        folder.mkdir(parents=True)
+        (folder / "m.yaml").write_text((MODELS / "gpt2.yaml").read_text())
+    assert load("Qwen/Qwen3-32B").main.n_layers == 12
+    assert load("gpt3").main.n_layers == 96
+
+
+def test_a_repository_belongs_to_one_preset_and_is_a_model() -> None:
+    owners: dict[str, str] = {}
+    for preset in presets():
+        for repository in preset.repositories:
+            part = repository.lower().partition("/")[2]
+            assert owners.setdefault(repository.lower(), preset.name) == preset.name
+            assert owners.setdefault(part, preset.name) == preset.name, f"{part} would lead to two presets"
+            assert repository.partition("/")[0] not in ("docs", "papers", "datasets", "spaces", "blog")
+            assert part not in preset_names() or part == preset.name, f"{part} is the name of another preset"
+
+
+def test_every_released_preset_names_a_repository() -> None:
+    without = {preset.name for preset in presets() if not preset.repositories}
+    assert without == {"gemma-2b", "gpt3", "transformer-base", "transformer-large"}
+
+
+def test_the_family_is_the_letters_that_a_name_starts_with() -> None:
+    families = {preset.name: preset.family for preset in presets()}
+    assert (families["qwen2.5-7b"], families["gpt-oss-20b"], families["t5-base"]) == ("qwen", "gpt", "t5")
+    assert Preset("7b", "7B", ()).family == "7b"
+
+
+def test_sizes_are_in_order() -> None:
+    names = [preset.name for preset in presets()]
+    assert names.index("llama2-7b") < names.index("llama2-70b") < names.index("llama3-8b")
+    assert names.index("qwen3-4b") < names.index("qwen3-14b") < names.index("qwen3-235b-a22b")
+
+
+def test_a_preset_is_read_without_the_others() -> None:
+    """Of the files in presets/models, `kv --preset llama2-70b` opens its own."""
+    code = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from attncalc.cli import run
+sys.argv = ["attncalc", "kv", "--preset", "llama2-70b", "--json"]
+run()
+print(*(file for file in opened if file.endswith(".yaml")), sep="\\n", file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    models = [Path(line) for line in done.stderr.splitlines() if Path(line).parent.name == "models"]
+    assert [path.name for path in models] == ["llama2-70b.yaml"]
+
+
+def test_a_misspelt_name_has_a_tip() -> None:
+    with pytest.raises(AttncalcError) as raised:
+        load("qwen3-33b")
+    assert "did you mean 'qwen3-32b'?" in raised.value.tip
+
+
+def test_sources_and_notes_are_sentences_of_text() -> None:
+    for name in preset_names():
+        data = yaml.safe_load((MODELS / f"{name}.yaml").read_text())
+        assert all(isinstance(text, str) for text in (*data["sources"], *data.get("notes", ())))
+        assert all(note.endswith(".") for note in data.get("notes", ())), name
+
+
+def test_the_catalogue_of_verify_has_every_kind_that_verify_has_a_layer_for() -> None:
+    layers = pytest.importorskip("attncalc.verify.layers")
+
+    def kinds(names: tuple[str, ...] | list[str]) -> set[tuple[str, str]]:
+        attentions = [kind for name in names for _, group in load(name).groups() for kind in group.attentions]
+        known = [
+            kind
+            for kind in attentions
+            if type(kind) in layers.LAYERS and not layers.LAYERS[type(kind)].unsupported(kind)
+        ]
+        return {(type(kind).__name__, type(getattr(kind, "span", None)).__name__) for kind in known}
+
+    assert kinds(CATALOGUE) == kinds(preset_names())
