@@ -294,6 +294,16 @@ def test_vila_reads_llm_cfg_and_the_first_llava_its_own_fields() -> None:
     assert any("vision tower is not counted" in note for note in read(flat).notes)
 
 
+def test_the_first_llava_has_the_fields_of_llama_and_an_uncounted_tower() -> None:
+    """liuhaotian/llava-v1.5-7b: Vicuna 7B."""
+    llama = CONFIGS["vila1.5-3b"]["llm_cfg"]
+    sizes = {"hidden_size": 4096, "intermediate_size": 11_008, "num_attention_heads": 32, "num_key_value_heads": 32}
+    config = {**llama, **sizes, "model_type": "llava", "mm_vision_tower": "openai/clip-vit-large-patch14-336"}
+    spec = read({**config, "architectures": ["LlavaLlamaForCausalLM"]})
+    assert params(spec).total == 6_738_415_616
+    assert any("vision tower is not counted" in note for note in spec.notes)
+
+
 @pytest.mark.parametrize(
     ("model_type", "architecture"), [("phi3_v", "Phi3VForCausalLM"), ("phi4mm", "Phi4MMForCausalLM")]
 )
