@@ -137,6 +137,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"x")
             self.wfile.flush()
 
+    def flood(self) -> None:
+        """Send a file without a length and without an end."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not self.hub.over.is_set():
+            self.wfile.write(bytes(1 << 16))
+
     def log_message(self, *_: object) -> None:
         pass
 

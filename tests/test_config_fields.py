@@ -114,6 +114,11 @@ def test_the_context_is_the_shorter_of_two_as_vllm_takes_it() -> None:
     assert not any("seq_length" in note for note in spec_of({**qwen, "seq_length": 8192}).notes)
 
 
+@pytest.mark.parametrize("value", [5, [], {"x": {}}, {"0": 5}, {"-1": {}}, {"9" * 5000: {}}, "a", {"²": {}}])
+def test_a_per_layer_config_that_is_none_is_an_error(value: Any) -> None:
+    assert "per_layer_config" in error_of({**LLAMA, "per_layer_config": value}).message
+
+
 def test_a_mistral_with_kinds_of_layers_is_read_as_ministral() -> None:
     """transformers' AutoConfig changes the model_type of such a config."""
     windows = {**LLAMA, "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}

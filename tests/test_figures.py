@@ -201,7 +201,7 @@ def test_published_totals_in_billions(name: str, billions: str) -> None:
     assert f"{int(params(load(name)).total) / 1e9:.{digits}f}" == billions
 
 
-# K and V, or MLA's latent, of one more token after 8,192, in bytes, and the state that does not grow
+# Bytes of K and V, or of MLA's latent, per token beyond 8,192 tokens, and of the state that does not grow
 CACHES = {
     # layers * K and V * KV heads * width * 2 B
     "qwen3-32b": (64 * 2 * 8 * 128 * 2, 0),

@@ -78,7 +78,7 @@ def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
     assert len(lines) < ROWS
 
 
-@pytest.mark.parametrize("more", [(), ("--batch", "4", "--context", "12000"), ("--engine", "all"), ("--gpus", "8")])
+@pytest.mark.parametrize("more", [(), ("--batch", "4", "--context", "11000"), ("--engine", "all"), ("--gpus", "8")])
 def test_the_default_screen_with_users_leaves_a_row_for_the_prompt(ask: Ask, more: tuple[str, ...]) -> None:
     lines = ask(*QWEN, *more, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K").out.splitlines()
     assert len(lines) < ROWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -15,7 +16,7 @@ from asking import REPOSITORY, Ask, results
 from gguf_files import write_gguf
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
 from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
@@ -46,11 +47,11 @@ FOLDER_OF = {"HF_HUB_CACHE": "hub", "HUGGINGFACE_HUB_CACHE": "hub", "HF_HOME": "
 
 
 @pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let no setting of the machine reach a test; HF_HOME is an empty folder."""
     for name in list(os.environ):
-        settings = ("HF_", "HUGGING", "TRANSFORMERS", "XDG_", "SSL_CERT", "REQUESTS_CA")
-        if name.upper().startswith(settings) or name.lower().endswith("_proxy"):
+        prefixes = ("HF_", "HUGGING", "TRANSFORMERS", "XDG_", "SSL_CERT", "REQUESTS_CA")
+        if name.upper().startswith(prefixes) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
 
@@ -226,6 +227,9 @@ def test_a_ref_that_leads_out_of_the_cache_is_not_followed(
 ) -> None:
     file = fill_cache(tmp_path / "home")
     (file.parent.parent.parent / "refs/main").write_text(ref, encoding="latin-1")
+    for place in (file.parent.parent / "a b", file.parent.parent / "../../../x"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "not in the local cache" in failure("org/name").message
 
@@ -450,23 +454,37 @@ def test_a_password_in_the_endpoint_is_sent_and_never_printed(hub: LocalHub, mon
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    [
-        *("http://me:secret@127.0.0.1:9", "https://me:secret@127.0.0.1:9", "me:secret@host", "http://me:secret@", "x"),
-        *(
-            "http://me:secret@host:99999",
-            "http://me:secret@host:port",
-            "http://[me:secret@host",
-            "ftp://me:secret@host",
-        ),
-        *("file:///etc", "http://me:secret@ho st", "http://me:secret@127.0.0.1:9\n", "http://me:secret@a..invalid"),
-    ],
+    "address", ["http://127.0.0.1:9", "https://127.0.0.1:9", "http://a..invalid", "http://x.invalid"]
 )
-def test_a_wrong_endpoint_is_an_error_without_its_password(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+def test_an_endpoint_that_does_not_answer_is_an_error_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address.replace("//", "//me:secret@"))
     error = failure("org/name")
     assert error.message.startswith("org/name: ")
     assert "secret" not in error.message + error.tip
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("me:secret@host", "http://me:secret@", "x", "http://me:secret@host:99999", "http://me:secret@host:port"),
+        *(
+            "http://[me:secret@host",
+            "ftp://me:secret@host",
+            "file:///etc",
+            "http://me:secret@ho st",
+            "http://host?secret",
+        ),
+    ],
+)
+def test_an_endpoint_that_is_no_address_is_an_error_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    error = failure("org/name")
+    assert error.message == "org/name: HF_ENDPOINT is not the address of a hub"
+    assert "secret" not in error.tip
 
 
 def test_a_proxy_is_used_and_its_password_never_printed(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,7 +597,7 @@ MISBEHAVIOURS: dict[str, tuple[str, Behaviour, str]] = {
     "a length that is too small": ("/config.json", sending(BODY, length=9), "not JSON"),
     "a length of 40 digits": ("/config.json", sending(BODY, length=10**40), "more than 4,194,304 bytes"),
     "a length above the limit": ("/config.json", sending(BODY, length=(4 << 20) + 1), "more than 4,194,304 bytes"),
-    "no length and no end": ("/config.json", sending(bytes(9 << 20), length=None), "more than 4,194,304 bytes"),
+    "no length and no end": ("/config.json", lambda h: h.flood(), "more than 4,194,304 bytes"),
     "a gzip bomb": (
         "/config.json",
         sending(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}),
@@ -607,6 +625,35 @@ def test_a_hub_that_misbehaves_is_one_error(hub: LocalHub, tmp_path: Path, case:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_five_redirects_are_followed(hub: LocalHub) -> None:
+    hub.behaviours["/config.json"] = lambda handler: handler.redirect(handler.path)
+    failure("org/name")
+    assert hub.paths().count(f"/org/name/resolve/{COMMIT}/config.json") == 1 + 5
+
+
+def test_any_answer_of_a_hub_is_a_model_or_one_error(hub: LocalHub) -> None:
+    """The listing, the config, the index and a header, each with damage."""
+    good = {
+        "/main": json.dumps(
+            {"sha": COMMIT, "siblings": [{"rfilename": n} for n in ("config.json", INDEX, SHARD)]}
+        ).encode(),
+        "/config.json": BODY,
+        "/" + INDEX: json.dumps({"weight_map": {"a": SHARD}, "metadata": {"total_size": 2000}}).encode(),
+        "/" + SHARD: HEAD,
+    }
+
+    @settings(max_examples=30)
+    @given(st.sampled_from(list(good)), st.integers(0, 3000), st.binary(max_size=6), st.integers(0, 20))
+    def check(path: str, start: int, damage: bytes, removed: int) -> None:
+        for end, content in good.items():
+            changed = content[: start % len(content)] + damage + content[start % len(content) + removed :]
+            hub.behaviours[end] = sending(changed if end == path else content)
+        with contextlib.suppress(AttncalcError):
+            assert load("org/name").main.n_layers > 0
+
+    check()
+
+
 def test_a_name_that_leads_out_of_the_repository_stays_on_the_hub(hub: LocalHub, tmp_path: Path) -> None:
     names = ["../../x.safetensors", "/etc/passwd", "model.safetensors/../../..", "a\n.json", "config.json"]
     hub.behaviours["/revision/main"] = listing(siblings=[{"rfilename": name} for name in names])
@@ -626,6 +673,7 @@ def part(content: bytes, where: str) -> Behaviour:
 
 FILE = weights({"a": 1000})
 HEAD = FILE.part(0, 1 << 17)
+SHARD = "model-00001-of-00001.safetensors"
 BROKEN_PARTS: dict[str, tuple[Behaviour, str]] = {
     "another part": (part(HEAD, "bytes 5-2060/2068"), "does not answer like a Hugging Face hub"),
     "no Content-Range": (sending(HEAD, status=206), "does not answer like a Hugging Face hub"),
@@ -691,6 +739,7 @@ def test_a_slow_answer_is_given_up(hub: LocalHub, monkeypatch: pytest.MonkeyPatc
 def test_a_silent_server_is_given_up(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PATIENCE", 0.2)
     hub.behaviours["/main"] = lambda handler: handler.hub.over.wait()
+    monkeypatch.setattr(download, "MAX_SECONDS", 5)
     assert "127.0.0.1 does not answer within 0.2 s" in failure("org/name").message
 
 

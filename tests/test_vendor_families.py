@@ -18,12 +18,14 @@ from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
+from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
 from attncalc.serving.fit import fit
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
+GROUP: dict[str, Any] = {"targets": 5, "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
 
 
 def read(config: dict[str, Any]) -> ModelSpec:
@@ -404,6 +406,18 @@ def test_falcon_perception_has_norms_without_weights() -> None:
     assert total("falcon-perception") == expected == pytest.approx(0.6e9, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("minicpm-v-4", {"rope_scaling": {"rope_type": [1], "factor": 2}}),
+        ("mimo-7b", {"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": "4096"}}),
+        ("mimo-7b", {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": GROUP}}}),
+    ],
+)
+def test_fields_of_another_type_are_no_bug(name: str, changes: dict[str, Any]) -> None:
+    assert total(name, **changes) == total(name)
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {
@@ -549,3 +563,11 @@ def test_a_draft_model_is_part_of_vllms_command() -> None:
 def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(AttncalcError, match=message):
         fit_with_draft(**changes)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
+    document = convert_config(CONFIGS[name], "config.json", title=name)
+    written = parse_document(to_yaml(document.data, name).encode(), f"{name}.yaml")
+    check(written)
+    assert build_model(written, name) == build_model(document, name)

@@ -6,6 +6,7 @@ Source: vLLM's _get_and_verify_max_len (config/model.py), which SGLang follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 _SCALED_ALREADY = frozenset({"default", "su", "longrope", "llama3", "mrope"})
@@ -20,11 +21,11 @@ def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> i
     if "gemma3" in model_type:
         return maximum
     for scaling in _scalings(given):
-        kind, factor = scaling.get("rope_type", scaling.get("type", "default")), scaling.get("factor")
-        if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)):
+        kind, factor = str(scaling.get("rope_type", scaling.get("type", "default"))), scaling.get("factor")
+        if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or not isfinite(factor):
             continue
-        original = scaling.get("original_max_position_embeddings") if "yarn" in str(kind) else None
-        maximum = max(maximum, int((original or maximum) * factor))
+        original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
+        maximum = max(maximum, int((original if isinstance(original, int) and original else maximum) * factor))
     return maximum
 
 

@@ -177,7 +177,7 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
     """Raise AttncalcError if one of the fields `names` cannot have its value.
 
     A value must have the type of the class's default, a number must be a possible size, and a list with one entry per
-    layer must be as long as there are layers.
+    layer must be as long as there are layers. `per_layer_config` must have fields of layers under their numbers.
     """
     for name in sorted(map(fields.own_name, names)):
         value, default = fields.given.get(name), fields.default(name)
@@ -186,6 +186,7 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
                 f"{name} {truncate(repr(value))} is not {_TYPE_NAMES.get(type(default), 'a size')}",
                 "correct the config",
             )
+    _check_per_layer_config(fields.given.get("per_layer_config"))
     n_layers, mtp_layers = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
     if type(n_layers) is not int or type(mtp_layers) is not int:  # the rules that use them raise the error
         return
@@ -197,6 +198,23 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
                 f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
             )
 
+
+def _check_per_layer_config(per_layer: Any) -> None:
+    """Raise AttncalcError if a `per_layer_config` is not {"5": {field: value}, ...}."""
+    if per_layer is None:
+        return
+    is_table = isinstance(per_layer, Mapping) and all(
+        key.isdecimal() and len(key) < _DIGITS and isinstance(changes, Mapping) for key, changes in per_layer.items()
+    )
+    if not is_table:
+        raise AttncalcError(
+            f"per_layer_config {truncate(repr(per_layer))} has no fields of layers under their numbers",
+            'it looks like {"5": {"sliding_window": 512}}',
+        )
+
+
+_DIGITS = 10
+"""Digits that the number of a layer must have fewer than."""
 
 _TYPE_NAMES: dict[type, str] = {int: "a whole number", bool: "true or false", str: "a word", list: "a list"}
 

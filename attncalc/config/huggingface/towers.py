@@ -30,7 +30,7 @@ def towers(fields: Fields) -> Iterator[Tower]:
     outer = fields.outer
     if outer is None:
         return
-    projector = _table()["projectors"].get(outer.given.get("model_type"))
+    projector = _table()["projectors"].get(str(outer.given.get("model_type")))
     if projector is None:
         return
     for name, field in FIELDS.items():

@@ -48,7 +48,10 @@ def config_groups(found: Config, *, heads: bool) -> list[Scheme]:
             raise UnreadError("a group that is not an object")
         if group.get("weights") is None:  # only activations, or the output of attention, are quantized
             continue
-        targets = [_CLASSES.get(str(target), str(target)) for target in group.get("targets") or [LINEAR]]
+        listed = group.get("targets") or [LINEAR]
+        if not isinstance(listed, list):
+            raise UnreadError("targets that are not a list")
+        targets = [_CLASSES.get(str(target), str(target)) for target in listed]
         if heads and LINEAR in targets:
             targets.append("lm_head")
         form = str(group.get("format") or found.get("format") or "")

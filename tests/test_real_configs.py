@@ -1,0 +1,28 @@
+"""config.json files of releases, as they are: parameters and KV cache equal those established for each.
+
+tests/data/real-configs.json has 66 files without their quantization, which tests/data/quantized has. The figures are
+those of transformers' own class on the meta device, or the published count. The cache is that of 4,096 tokens in the
+released dtype.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncalc import Workload, kv_cache, params
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
+
+FILES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "real-configs.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("entry", FILES, ids=lambda entry: entry["name"])
+def test_a_released_config_has_the_established_figures(entry: dict[str, Any]) -> None:
+    model = build_model(convert_config(entry["config"], "config.json", title=entry["name"]), entry["name"])
+    assert params(model).total == entry["params"]
+    workload = Workload.decode(1, 4096)
+    assert (kv_cache(model, workload).total if model.main.has_cache else 0) == entry["kv_4096"]
