@@ -417,6 +417,21 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     assert min_gpus(resolve(request_for(load("gpt2"), kv_memory=1))) is None
 
 
+def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[ModelSpec | None] = []
+    budget = fit_module.memory_budget
+
+    def counted(resolved: Any, part: ModelSpec | None = None, **ends: bool) -> Any:
+        parts.append(part)
+        return budget(resolved, part, **ends)
+
+    monkeypatch.setattr(fit_module, "memory_budget", counted)
+    # 61 layers on 20 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold
+    request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=20)
+    assert possible_verdict(request) == "does_not_fit"
+    assert [part.main.n_layers for part in parts if part] == [4]
+
+
 def test_every_suggestion_fits_with_the_options_it_names() -> None:
     request = request_for(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=24 * GIB), batch=40, context=8192)
     # weights 14.96 GiB of 24; 40 sequences of 1 GiB are 40 GiB

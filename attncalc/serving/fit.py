@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ..cost.cache import layer_cache_specs
@@ -121,6 +121,11 @@ class Device(NamedTuple):
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
         return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
 
+    def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
+        """Return whether there is room for the sequences, and the engine can run that many."""
+        limit = self.layout.max_sequences
+        return (limit is None or batch <= limit) and self.slack(batch, context, end) >= 0
+
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
         needed = self.layout.needed(batch, context)
@@ -188,9 +193,17 @@ def _needed(resolved: ResolvedRequest, device: Device, symbolic: CacheLayout) ->
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
-    """Return whether the request fits; None if it is not possible, or the engine refuses it."""
-    devices = _possible_devices(request)
-    return None if devices is None else _verdict(devices, request.workload.batch, request.workload.context)
+    """Return whether the request fits; None if it is not possible, or the engine refuses it.
+
+    A search asks this of many requests. Most fail on one of their first devices, and the others are not computed then.
+    """
+    try:
+        resolved = resolve(request)
+        if resolved.refusal:
+            return None
+        return _verdict(_devices(resolved), resolved.workload.batch, resolved.workload.context)
+    except AttncalcError:
+        return None
 
 
 def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
@@ -247,17 +260,13 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _possible_devices(request: FitRequest) -> list[Device] | None:
-    """Return the devices of a request; None if it is not possible, or the engine refuses it."""
-    try:
-        resolved = resolve(request)
-        return None if resolved.refusal else devices_of(resolved)
-    except AttncalcError:
-        return None
-
-
 def devices_of(resolved: ResolvedRequest) -> list[Device]:
     """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
+    return list(_devices(resolved))
+
+
+def _devices(resolved: ResolvedRequest) -> Iterator[Device]:
+    """Yield the devices, each of which is computed when it is asked for."""
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
@@ -267,18 +276,16 @@ def devices_of(resolved: ResolvedRequest) -> list[Device]:
     elif resolved.gpu and pp > 1:
         kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
     else:
-        return [Device(resolved, model, memory_budget(resolved), whole)]
-    # equal parts in the middle have equal budgets
-    places = [(part, i == 0, i == len(parts) - 1) for i, part in enumerate(parts)]
-    budgets = {
-        place: memory_budget(resolved, place[0], first=place[1], last=place[2]) for place in dict.fromkeys(places)
-    }
+        yield Device(resolved, model, memory_budget(resolved), whole)
+        return
     layouts = _layout_per_device(whole, len(parts))
     start = _layout_to_start(resolved) if kind == "stage" else None
-    return [
-        Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
-        for i, (place, part_layout) in enumerate(zip(places, layouts, strict=True), start=1)
-    ]
+    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
+    for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1):
+        first, last = i == 1, i == len(parts)
+        budget = budgets.get((part, first, last)) or memory_budget(resolved, part, first=first, last=last)
+        budgets[part, first, last] = budget
+        yield Device(resolved, part, budget, part_layout, start, f"{kind}_{i}")
 
 
 def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
@@ -318,17 +325,20 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
     return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
 
 
-def _verdict(devices: Sequence[Device], batch: int, context: int) -> Verdict:
+def _verdict(devices: Iterable[Device], batch: int, context: int) -> Verdict:
     """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
-    if _all_have_room(devices, batch, context, "low"):
-        return "fits"
-    return "may_not_fit" if _all_have_room(devices, batch, context, "high") else "does_not_fit"
+    verdict: Verdict = "fits"
+    for device in devices:
+        if not device.has_room(batch, context, "low"):
+            if not device.has_room(batch, context, "high"):
+                return "does_not_fit"
+            verdict = "may_not_fit"
+    return verdict
 
 
 def _all_have_room(devices: Sequence[Device], batch: int, context: int, end: End = "expected") -> bool:
     """Return whether every device has room for the sequences, and the engine can run that many."""
-    limit = devices[0].layout.max_sequences
-    return (limit is None or batch <= limit) and all(device.slack(batch, context, end) >= 0 for device in devices)
+    return all(device.has_room(batch, context, end) for device in devices)
 
 
 def _max_context(devices: Sequence[Device], main: Device, batch: int) -> Quantity | None:
@@ -375,8 +385,10 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
-        devices = _possible_devices(request)
-        if devices and _all_have_room(devices, batch, context):
+        if possible_verdict(request) in (None, "does_not_fit"):
+            continue
+        devices = devices_of(resolve(request))
+        if _all_have_room(devices, batch, context):
             tightest = min(devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
             needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")

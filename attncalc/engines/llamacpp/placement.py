@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,11 +57,12 @@ class Placement(NamedTuple):
         return tuple(self.layers.count(device) for device in range(HOST, self.gpus))
 
 
+@lru_cache(maxsize=128)
 def place_layers(
     layers: int,
     gpus: int,
     n_gpu_layers: int | None = None,
-    tensor_split: Sequence[float] = (),
+    tensor_split: tuple[float, ...] = (),
     *,
     output_first: bool = True,
 ) -> Placement:
@@ -77,6 +78,8 @@ def place_layers(
         tensor_split: The share of each GPU; () for equal ones.
         output_first: Whether the output layer is the first on a GPU; in builds of 2025 it is the last, so that
             -ngl 25 puts 25 layers there and no output.
+
+    It is cached because the compute buffer of each batch of a search depends on it.
     """
     offloaded = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
     first = max(0, layers + int(output_first) - offloaded)
