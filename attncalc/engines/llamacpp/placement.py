@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HOST = -1
 """The number of the host among the devices; GPUs are numbered from 0."""
+_TWO_LAYERS_PER_BLOCK = ("falcon_h1",)
+"""model_types with attention and Mamba-2 in parallel, which are two layers here."""
 
 
 class Placement(NamedTuple):
@@ -101,8 +103,7 @@ def _float(value: float) -> float:
 def placement_of(layers: int, args: EngineArgs) -> Placement:
     """Return the device of each of the model's layers.
 
-    llama.cpp's layers may be others: a block of Falcon-H1 is two layers here, and those of multi-token prediction are
-    none. `args.blocks` is the number of llama.cpp's, if a GGUF file was read.
+    llama.cpp's layers may be others (`block_count`), and both layers of a block are on the same device.
 
     Raises AttncalcError if --tensor-split does not name the GPUs.
     """
@@ -112,10 +113,19 @@ def placement_of(layers: int, args: EngineArgs) -> Placement:
             f"--tensor-split has {count(len(split))} shares for {count(args.gpus)} GPU{'s'[: args.gpus != 1]}",
             "give one share per GPU, as --gpus 2 --tensor-split 3,1",
         )
-    blocks = args.blocks or layers
+    blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
     per_block = 2 if layers == 2 * blocks else 1
     return placed._replace(layers=tuple(placed.layers[i // per_block] for i in range(layers)))
+
+
+def block_count(layers: int, args: EngineArgs) -> int:
+    """Return llama.cpp's own layers of a model that has `layers` here.
+
+    A GGUF file has their number, with the layers of multi-token prediction, which are none here. A block of Falcon-H1
+    is two layers here.
+    """
+    return args.blocks or (layers // 2 if args.model_type in _TWO_LAYERS_PER_BLOCK else layers)
 
 
 def place_blocks(blocks: int, args: EngineArgs) -> Placement:
