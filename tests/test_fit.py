@@ -20,6 +20,7 @@ from attncalc.engines import layout
 from attncalc.engines.base import Pool
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
+from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import reserve_for
@@ -74,7 +75,8 @@ class Paged(NamedTuple):
 
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "layout", lambda *_: Paged())
+    for module in (fit_module, devices_module):
+        monkeypatch.setattr(module, "layout", lambda *_: Paged())
 
 
 # The budget
@@ -419,13 +421,13 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
 
 def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[ModelSpec | None] = []
-    budget = fit_module.memory_budget
+    budget = devices_module.memory_budget
 
     def counted(resolved: Any, part: ModelSpec | None = None, **ends: bool) -> Any:
         parts.append(part)
         return budget(resolved, part, **ends)
 
-    monkeypatch.setattr(fit_module, "memory_budget", counted)
+    monkeypatch.setattr(devices_module, "memory_budget", counted)
     # 61 layers on 20 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold
     request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=20)
     assert possible_verdict(request) == "does_not_fit"

@@ -20,7 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.model import ModelSpec
-from attncalc.serving.devices import DeviceMemory, breakdown_lines, device_memory
+from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command

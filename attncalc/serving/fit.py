@@ -14,9 +14,9 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
-from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
+from .devices import Device, devices_of, each_device, layout_per_device
+from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
-from .stages import split_into_stages
 
 __all__ = [
     "FitRequest",
@@ -75,7 +75,7 @@ class FitResult(NamedTuple):
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
         if not self.resolved.whole_layers or self.resolved.gpu is None:
             return (*self.pool.log_lines, *runtime)
-        from .devices import breakdown_lines, device_memory
+        from .device_memory import breakdown_lines, device_memory
 
         breakdown = breakdown_lines(device_memory(self.resolved), self.resolved.gpu)
         return (*self.pool.log_lines, *runtime, *breakdown)
@@ -98,60 +98,6 @@ class MostSequences(NamedTuple):
     needed: Quantity | None
 
 
-class Device(NamedTuple):
-    """A GPU, or a memory that an engine reported.
-
-    Attributes:
-        resolved: The complete request.
-        model: The layers on this device, as a model.
-        budget: The device's memory.
-        layout: How the engine stores these layers' cache, in plain ints.
-        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
-        name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
-    """
-
-    resolved: ResolvedRequest
-    model: ModelSpec
-    budget: MemoryBudget
-    layout: CacheLayout
-    start: CacheLayout | None = None
-    name: str = ""
-
-    def slack(self, batch: int, context: int, end: End = "expected") -> int:
-        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
-        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
-
-    def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
-        """Return whether there is room for the sequences, and the engine can run that many."""
-        limit = self.layout.max_sequences
-        return (limit is None or batch <= limit) and self.slack(batch, context, end) >= 0
-
-    def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
-        needed = self.layout.needed(batch, context)
-        return max(needed, self.start.needed(1, context)) if self.start else needed
-
-    def kv_memory(self, batch: int, context: int, main: Device) -> Quantity:
-        """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
-        name, meaning = "kv_memory", "bytes for the cache"
-        if self.name != main.name:
-            name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
-        extra = self._extra_reserve(batch, context, "expected")
-        if extra:
-            name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
-        return named(max(0, self.budget.room() - extra), name, meaning)
-
-    def _extra_reserve(self, batch: int, context: int, end: End) -> int:
-        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
-
-        0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
-        """
-        budget = self.budget
-        if budget.reserve is None or budget.facts is None or not self.resolved.defaults.runtime_grows:
-            return 0
-        return at(end, reserve_for(self.resolved, budget.facts, batch, context)) - at(end, budget.reserve)
-
-
 def fit(request: FitRequest) -> FitResult:
     """Return what fits.
 
@@ -162,7 +108,7 @@ def fit(request: FitRequest) -> FitResult:
     batch, context = resolved.workload.batch, resolved.workload.context
     devices = devices_of(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
-    layouts = _layout_per_device(whole, len(devices))
+    layouts = layout_per_device(whole, len(devices))
     pools = [
         device_layout.pool(int(device.budget.kv_memory), context)
         for device, device_layout in zip(devices, layouts, strict=True)
@@ -201,7 +147,7 @@ def possible_verdict(request: FitRequest) -> Verdict | None:
         resolved = resolve(request)
         if resolved.refusal:
             return None
-        return _verdict(_devices(resolved), resolved.workload.batch, resolved.workload.context)
+        return _verdict(each_device(resolved), resolved.workload.batch, resolved.workload.context)
     except AttncalcError:
         return None
 
@@ -260,42 +206,6 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def devices_of(resolved: ResolvedRequest) -> list[Device]:
-    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
-    return list(_devices(resolved))
-
-
-def _devices(resolved: ResolvedRequest) -> Iterator[Device]:
-    """Yield the devices, each of which is computed when it is asked for."""
-    model, pp = resolved.model, resolved.args.pp
-    whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
-    if resolved.whole_layers:
-        from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
-
-        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
-    elif resolved.gpu and pp > 1:
-        kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
-    else:
-        yield Device(resolved, model, memory_budget(resolved), whole)
-        return
-    layouts = _layout_per_device(whole, len(parts))
-    start = _layout_to_start(resolved) if kind == "stage" else None
-    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
-    for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1):
-        first, last = i == 1, i == len(parts)
-        budget = budgets.get((part, first, last)) or memory_budget(resolved, part, first=first, last=last)
-        budgets[part, first, last] = budget
-        yield Device(resolved, part, budget, part_layout, start, f"{kind}_{i}")
-
-
-def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
-    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
-    if not resolved.defaults.checks_all_layers(resolved.args):
-        return None
-    args = dataclasses.replace(resolved.args_without_slots, pp=1)
-    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
-
-
 def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, context: int) -> int:
     """Return the index of the device with room for the fewest sequences."""
     if len(devices) == 1:
@@ -307,11 +217,6 @@ def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, cont
         return slack >= 0, Fraction(concurrency.numerator, concurrency.denominator), slack
 
     return min(range(len(devices)), key=room)
-
-
-def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
-    """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
-    return whole.parts if len(whole.parts) == devices else (whole,) * devices
 
 
 def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[Device]) -> Pool:
