@@ -203,6 +203,20 @@ def test_layers_are_in_order_and_complete(layers: int, gpus: int, n_gpu_layers: 
     assert layers + 1 - placed.layers.count(HOST) - (placed.output == HOST) == min(n_gpu_layers, layers + 1)
 
 
+def test_auto_is_llama_cpps_number_of_layers_with_all_engines(ask: Ask) -> None:
+    """The output and as many layers of 0.43 GB as fit beside 1 GiB of cache: the other engines take no such number."""
+    command = ("fit", "llama3-8b", "--gpu", "12GB", "--context", "8192", "--n-gpu-layers", "auto")
+    one, every = ask(*command, "--engine", "llamacpp", "--json"), ask(*command, "--engine", "all", "--json")
+    assert results(every)["concurrency"] == results(one)["concurrency"]
+    assert "FITS with llama.cpp." in json.loads(every.out)["summary"]
+
+
+def test_auto_has_no_effect_on_another_engine(ask: Ask) -> None:
+    answer = ask("fit", "llama3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--n-gpu-layers", "auto")
+    assert answer.code == 2
+    assert answer.err.startswith("error: --n-gpu-layers has no effect on engine vllm\n")
+
+
 def test_a_block_of_falcon_h1_is_two_layers() -> None:
     """-ngl 10 of 44 blocks and the output: 9 blocks, each of an attention and a Mamba-2 layer, are on the GPU."""
     model = load("falcon-h1-7b")

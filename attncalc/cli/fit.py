@@ -87,6 +87,11 @@ def fit(
     )
     request = with_auto_gpu_layers(request)
     if longest:
+        if request.engine == "all":
+            raise AttncalcError(
+                "--context auto cannot be combined with --engine all",
+                "name one engine: each has another longest context",
+            )
         request = with_longest_context(request)
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")

@@ -13,11 +13,17 @@ AUTO = "auto"
 
 
 def with_auto_gpu_layers(request: FitRequest) -> FitRequest:
-    """Return the request with a number of layers for 'auto': the most that fit for sure, or all if none do."""
-    if request.engine_args.get("n_gpu_layers") != AUTO:
+    """Return the request with a number of layers for 'auto': the most that fit for sure, or all if none do.
+
+    With engine 'all' they are those of llama.cpp. For another engine 'auto' stays, which that engine rejects.
+
+    Raises AttncalcError as `resolve` does.
+    """
+    if request.engine_args.get("n_gpu_layers") != AUTO or request.engine not in ("llamacpp", "all"):
         return request
-    request = request.with_engine_args(n_gpu_layers=None)
-    return with_layers_on_host(request) or request
+    of_llamacpp = request.for_engine("llamacpp")
+    found = with_layers_on_host(of_llamacpp.with_engine_args(n_gpu_layers=None))
+    return request.with_engine_args(n_gpu_layers=found.engine_args["n_gpu_layers"] if found else None)
 
 
 def most_gpu_layers(request: FitRequest) -> int | None:
