@@ -73,7 +73,8 @@ def test_the_schema_file_is_up_to_date() -> None:
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]
 ITEMS = st.sampled_from(["q", "k", "x", "local", "5 local", "0 local", 3])
 KINDS = st.sampled_from(["local", "n_heads", "Bad", "window"])
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 20_000), st.floats(allow_nan=False), st.text(max_size=5))
+FRACTIONS = st.floats(allow_nan=False).filter(lambda number: not number.is_integer())  # JSON Schema takes 1.0 for 1
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 20_000), FRACTIONS, st.text(max_size=5))
 VALUES: st.SearchStrategy[Any] = st.one_of(
     SCALARS,
     st.sampled_from(WORDS),

@@ -390,6 +390,8 @@ def test_assume_grouped_is_offered_only_if_it_gives_figures(ask: Ask) -> None:
     assert "--assume-grouped" in tip_of(unnamed)
     screen = ask("kv", "-", "--assume-grouped", stdin=json.dumps(unnamed)).out
     assert "ASSUMED: a config without a model_type read as plain grouped attention." in screen
+    strange = {"model_type": {"a": 1}, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model"}}
+    assert "--assume-grouped" in tip_of(strange)
     inside = {"model_type": "llava", "text_config": unknown}
     assert "--assume-grouped" not in tip_of(inside)
     assert ask("kv", "-", "--assume-grouped", stdin=json.dumps(inside)).code == 2

@@ -292,4 +292,4 @@ def _assumed_family(config: Mapping[str, Any]) -> Family:
     outer = Fields(config, known_class)
     inner = next((config[field] for field in LANGUAGE_CONFIGS if isinstance(config.get(field), Mapping)), None)
     fields = outer if inner is None else Fields(inner, known_class, outer)
-    return Family(str(config.get("model_type", "")), rules, fields, assumed=True)
+    return Family(str(config.get("model_type") or ""), rules, fields, assumed=True)

@@ -13,6 +13,11 @@ from ...errors import AttncalcError
 from ...units import truncate
 
 
+def written(value: Any) -> str:
+    """Return a field's value as an error prints it: 'null' for a value that is null, or missing."""
+    return "null" if value is None else truncate(repr(value))
+
+
 class ConfigClass(NamedTuple):
     """What transformers' config class of a model_type declares; the field names are transformers' own.
 
@@ -98,14 +103,14 @@ class Fields(Mapping[str, Any]):
         self.given: dict[str, Any] = {}
         self.remarks: list[str] = []
         self.looked_up: set[str] = set()
-        written: dict[str, str] = {}
+        names: dict[str, str] = {}
         for name, value in sorted(config.items(), key=lambda item: self.own_name(item[0]) != item[0]):
             own_name = self.own_name(name)
             if own_name in self.given and self.given[own_name] != value:
-                used, other = f"{truncate(name)} {truncate(repr(value))}", written[own_name]
+                used, other = f"{truncate(name)} {written(value)}", names[own_name]
                 self.remarks.append(f"{used} is used, not {other}, which is another name of the field.")
             self.given[own_name] = _with_new_names(value) if own_name == "layer_types" else value
-            written[own_name] = f"{truncate(name)} {truncate(repr(value))}"
+            names[own_name] = f"{truncate(name)} {written(value)}"
         self.outer = outer
 
     @property
@@ -183,7 +188,7 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
         value, default = fields.given.get(name), fields.default(name)
         if value is not None and not _is_possible(value, default):
             raise AttncalcError(
-                f"{name} {truncate(repr(value))} is not {_TYPE_NAMES.get(type(default), 'a size')}",
+                f"{name} {written(value)} is not {_TYPE_NAMES.get(type(default), 'a size')}",
                 "correct the config",
             )
     _check_per_layer_config(fields.given.get("per_layer_config"))
@@ -208,7 +213,7 @@ def _check_per_layer_config(per_layer: Any) -> None:
     )
     if not is_table:
         raise AttncalcError(
-            f"per_layer_config {truncate(repr(per_layer))} has no fields of layers under their numbers",
+            f"per_layer_config {written(per_layer)} has no fields of layers under their numbers",
             'it looks like {"5": {"sliding_window": 512}}',
         )
 

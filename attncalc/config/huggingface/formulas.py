@@ -21,8 +21,7 @@ from types import CodeType
 from typing import Any
 
 from ...errors import AttncalcError
-from ...units import truncate
-from .fields import Fields
+from .fields import Fields, written
 
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
@@ -69,7 +68,7 @@ def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> Attn
     if missing:
         subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"  # some of them are optional
         return AttncalcError(f"{subject} is missing", "add it to the config")
-    values = ", ".join(f"{name} {truncate(repr(fields[name]))}" for name in names)
+    values = ", ".join(f"{name} {written(fields[name])}" for name in names)
     return AttncalcError(
         f"the model cannot be computed from {values or rule}", "a field has another value than its class expects"
     )

@@ -20,7 +20,7 @@ from .family import (
     family_of,
     model_type_of,
 )
-from .fields import Fields, check_values, transformers_version
+from .fields import Fields, check_values, transformers_version, written
 from .formulas import names_in, value_of
 from .layers import is_rule_of_layer, pattern_of_layers
 from .quantized import Released, released, scheme_in_name, to_keys
@@ -118,7 +118,7 @@ def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
 def _value(family: Family, name: str) -> str:
     """Return the value that a field has in the config, or in the encoder's own config."""
     fields = family.fields if name in family.fields.given else family.encoder_fields or family.fields
-    return truncate(repr(fields.given[name]))
+    return written(fields.given[name])
 
 
 def _assumption(family: Family) -> str:
@@ -160,7 +160,7 @@ def _check_requirements(family: Family) -> None:
             continue
         values = {name: fields[name] for name in names_in(formula)}
         values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
-        listed = ", ".join(f"{name} {truncate(repr(value))}" for name, value in values.items())
+        listed = ", ".join(f"{name} {written(value)}" for name, value in values.items())
         subject = listed if len(values) == 1 else f"the combination of {listed}"
         raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 

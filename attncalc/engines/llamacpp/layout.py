@@ -344,7 +344,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
         )
     for cached in cache_specs:
         _check_supported(cached, types, release.fork)
-    window, notes = _window(cache_specs, release.fork, args.swa_full)
+    window, notes = _window(cache_specs, release.fork, is_known=args.swa_full or args.blocks is not None)
     states = _state_rows(merged)
     if args.speculative_tokens and not states:
         raise AttncalcError(
@@ -486,8 +486,12 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
     return next((reach for reach in reaches if reach is not None), None)
 
 
-def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tuple[int | None, list[str]]:
-    """Return the tokens of the sliding window, and notes. Raises AttncalcError if there are several windows."""
+def _window(cache_specs: Sequence[CacheSpec], fork: bool, *, is_known: bool) -> tuple[int | None, list[str]]:
+    """Return the tokens of the sliding window, and notes. Raises AttncalcError if there are several windows.
+
+    `is_known` says that llama.cpp's windows are those of the model: they are stored as full attention, or read from a
+    GGUF file by llama.cpp's rules.
+    """
     window = model_window(cache_specs, fork=fork)
     attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
     sizes = {int(c.span.reach) for c in attention if c.span.reach is not None}
@@ -504,7 +508,7 @@ def _window(cache_specs: Sequence[CacheSpec], fork: bool, swa_full: bool) -> tup
             f"{' and '.join(map(count, sorted(sizes)))}",
             _USE_IDEAL,
         )
-    notes = [] if swa_full else ["This assumes that llama.cpp's loader of this model sets its sliding windows."]
+    notes = [] if is_known else ["This assumes that llama.cpp's loader of this model sets its sliding windows."]
     return window, notes
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...quantity import symbol
 from ...units import BYTES, GIB
-from ..base import Detail
+from ..base import Detail, EngineArgs
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .cells import padded, window_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
@@ -58,7 +58,7 @@ def llamacpp_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     )
     return RuntimeMemory(
         parts,
-        tuple(_notes(graph, release)),
+        tuple(_notes(facts.args, graph, release)),
         buffer.terms,
         details=details,
         log_lines=tuple(_log_lines(facts, buffer)),
@@ -128,7 +128,7 @@ def _range(facts: RuntimeFacts, graph: Graph, buffer: ComputeBuffer) -> tuple[in
     return low, high
 
 
-def _notes(graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
+def _notes(args: EngineArgs, graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
@@ -143,7 +143,8 @@ def _notes(graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
-    yield _FIT_NOTE
+    if args.n_gpu_layers is None and not args.n_cpu_moe:  # with either, --fit changes nothing
+        yield _FIT_NOTE
 
 
 def _log_lines(facts: RuntimeFacts, buffer: ComputeBuffer) -> Iterator[str]:
