@@ -719,7 +719,8 @@ def test_names_of_shards() -> None:
 
 def test_a_folder_with_one_model_is_that_model(tmp_path: Path) -> None:
     small_llama(tmp_path / "m-Q8_0.gguf")
-    write_gguf(tmp_path / "mmproj-F16.gguf", "clip", {}, {"a": (32,)})
+    for name in ("mmproj-F16.gguf", "m.mmproj-Q8_0.gguf", "mtp-m-Q8_0.gguf", "ggml-vocab-m.gguf"):
+        write_gguf(tmp_path / name, "clip", {}, {"a": (32,)})
     assert load(tmp_path).name == "m-Q8_0"
 
 
