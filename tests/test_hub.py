@@ -884,7 +884,7 @@ def test_an_adapter_on_the_hub_names_its_base(hub: LocalHub) -> None:
     hub.add("org/lora", **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})})
     error = failure("org/lora")
     assert "org/lora/adapter_config.json: a LoRA adapter" in error.message
-    assert error.tip == "give the base model: attncalc kv Qwen/Qwen3-8B"
+    assert error.tip == "give the base model: Qwen/Qwen3-8B"
 
 
 def test_an_index_that_is_larger_than_all_answers_may_be_is_not_read(
