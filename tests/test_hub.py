@@ -558,7 +558,7 @@ def test_no_network_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     error = failure("org/name")
     assert error.message == "org/name: 127.0.0.1 cannot be reached: connection refused"
-    assert error.tip == "check the connection"
+    assert error.tip == "check the connection; without a network, give the path of the model's config.json"
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     assert "hub.invalid cannot be found: there is no network, or no such host" in failure("org/name").message
 
