@@ -96,6 +96,13 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         assert f"'{folder}'" in answer["launch_command"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
         assert (command("vllm", preset) or "").split()[2] == repository
+    for name, repository in (
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
+        ("DeepSeek-R1", "deepseek-ai/DeepSeek-R1"),
+        ("qwen3-8b", "Qwen/Qwen3-8B"),
+    ):
+        answer = json.loads(ask("fit", name, "--kv-memory", "20GiB", "-c", "4096", "--json").out)
+        assert answer["launch_command"].split()[2] == repository
 
 
 @pytest.mark.parametrize(
