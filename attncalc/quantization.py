@@ -7,7 +7,9 @@ for a matrix of attncalc, so that the lists of a quantization_config can be appl
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -193,6 +195,35 @@ def module_names(layer: int, role: Role, matrix: str, model_type: str = "", meth
     own_parents = _PARENTS_IN_MLX if method == "mlx" else _PARENTS_OF.get(model_type, {})
     parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **own_parents}[role]]
     return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
+
+
+_MAX_STEPS = 500_000
+"""Steps that comparing one name with all regular expressions of a list may take; those of releases take thousands."""
+_LONGEST_NAME = 64
+"""Characters of a module's name, about: 'language_model.model.layers.61.mlp.shared_experts.gate_up_proj'."""
+_UNBOUNDED = re.compile(r"\)[*+{]|\(\?(?![:=!<]|i\))")
+"""A repeated group, as in (a+)+ and (a|a)*, and rare groups: comments could hide a repeat from `pattern_problem`."""
+
+
+def pattern_problem(listed: Iterable[str]) -> str:
+    """Return why the regular expressions among these modules cannot be used; '' if they can.
+
+    Matching backtracks, which can take exponential time. If no group is repeated, n repeats divide a name in at most
+    length^n / n! ways, for each combination of alternatives: 'mlp.*(gate|up)_proj.*' takes at most 2 * 64^2 / 2 steps.
+    """
+    steps = 0
+    for pattern in (name[3:] for name in listed if name.startswith("re:")):
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError):
+            return "a pattern of modules that is not valid"
+        plain = re.sub(r"\\.|\[[^\]]*\]", "x", pattern)  # an escape or a set is one character
+        repeats = min(8, len(re.findall(r"(?<!\()[*+?{]", plain)))
+        alternatives = math.prod(part.count("|") + 1 for part in re.split(r"[()]", plain))
+        steps += alternatives * _LONGEST_NAME**repeats // math.factorial(repeats) + 100
+        if _UNBOUNDED.search(plain) or steps > _MAX_STEPS:
+            return "a pattern of modules that is too complex"
+    return ""
 
 
 class _Modules(NamedTuple):

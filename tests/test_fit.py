@@ -20,6 +20,7 @@ from attncalc.engines import layout
 from attncalc.engines.base import Pool
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
+from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import reserve_for
@@ -74,7 +75,8 @@ class Paged(NamedTuple):
 
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "layout", lambda *_: Paged())
+    for module in (fit_module, devices_module):
+        monkeypatch.setattr(module, "layout", lambda *_: Paged())
 
 
 # The budget
@@ -415,6 +417,21 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     assert min_gpus(resolve(spread)) == 7
     assert min_gpus(resolve(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB)))) == 1
     assert min_gpus(resolve(request_for(load("gpt2"), kv_memory=1))) is None
+
+
+def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[ModelSpec | None] = []
+    budget = devices_module.memory_budget
+
+    def counted(resolved: Any, part: ModelSpec | None = None, **ends: bool) -> Any:
+        parts.append(part)
+        return budget(resolved, part, **ends)
+
+    monkeypatch.setattr(devices_module, "memory_budget", counted)
+    # 61 layers on 20 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold
+    request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=20)
+    assert possible_verdict(request) == "does_not_fit"
+    assert [part.main.n_layers for part in parts if part] == [4]
 
 
 def test_every_suggestion_fits_with_the_options_it_names() -> None:

@@ -20,7 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.model import ModelSpec
-from attncalc.serving.devices import DeviceMemory, breakdown_lines, device_memory
+from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command
@@ -201,6 +201,18 @@ def test_layers_are_in_order_and_complete(layers: int, gpus: int, n_gpu_layers: 
     assert list(placed.layers) == sorted(placed.layers)
     assert sum(placed.counts()) == layers
     assert layers + 1 - placed.layers.count(HOST) - (placed.output == HOST) == min(n_gpu_layers, layers + 1)
+
+
+def test_a_block_of_falcon_h1_is_two_layers() -> None:
+    """-ngl 10 of 44 blocks and the output: 9 blocks, each of an attention and a Mamba-2 layer, are on the GPU."""
+    model = load("falcon-h1-7b")
+    request = FitRequest(
+        model, Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), engine_args={"n_gpu_layers": 10}
+    )
+    result = fit(request)
+    assert result.budget.layers == 2 * 9
+    assert any("offloaded 10/45 layers to GPU" in line for line in result.log_lines)
+    assert most_gpu_layers(request) == 45
 
 
 def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:

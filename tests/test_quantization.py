@@ -12,14 +12,15 @@ from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncalc import ModelSpec, Workload, load
+from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.config import preset_text
 from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.quantized import released
 from attncalc.config.huggingface.quantized.released import _METHODS
 from attncalc.cost.params import params
-from attncalc.quantization import Quantization, Scheme
+from attncalc.quantization import Quantization, Scheme, pattern_problem
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.stages import split_into_stages
 from attncalc.serving.weights import bytes_read, multiplied_as, released_dtype, weights
@@ -368,11 +369,31 @@ UNREAD: dict[str, Any] = {
     "a block of letters": {"quant_method": "fp8", "weight_block_size": ["a", "b"]},
     "an algorithm that is not known": {"quant_method": "modelopt", "quant_algo": "W1A1"},
     "a pattern that is not valid": {"quant_method": "fp8", "modules_to_not_convert": ["re:("]},
-    "a pattern that takes exponential time": {"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]},
+    "a repeat in a repeated group": {"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]},
+    "repeated alternatives": {"quant_method": "fp8", "modules_to_not_convert": ["re:(.|.)*x$"]},
+    "a repeated group of groups": {"quant_method": "fp8", "modules_to_not_convert": ["re:((.+))+x$"]},
+    "many alternatives": {"quant_method": "fp8", "modules_to_not_convert": ["re:" + "(.|.)" * 40 + "x$"]},
+    "many repeats": {"quant_method": "fp8", "modules_to_not_convert": ["re:.*.*.*.*.*.*x$"]},
+    "a repeat behind a comment": {"quant_method": "fp8", "modules_to_not_convert": ["re:(?#[)(.|.)*x$(?#])"]},
+    "very many patterns": {"quant_method": "fp8", "modules_to_not_convert": [f"re:{n}" for n in range(40_000)]},
     "a name without end": {"quant_method": "fp8", "modules_to_not_convert": ["a" * 10_000]},
     "too many names": {"quant_method": "fp8", "modules_to_not_convert": [str(n) for n in range(60_000)]},
     "names that are no list": {"quant_method": "fp8", "modules_to_not_convert": 7},
 }
+
+
+def test_patterns_of_releases_are_read() -> None:
+    released = ["re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "re:vision_tower.*", "re:.*mlp.gate$", "re:.*self_attn.*"]
+    assert pattern_problem(released) == ""
+    assert pattern_problem([f"re:.*\\.layers\\.{i}\\.(?:mlp|self_attn)\\..*" for i in range(100)]) == ""
+
+
+def test_a_wrong_pattern_in_a_model_file_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "model.yaml"
+    scheme = "quantization: {method: gptq, schemes: [{dtype: int4, bits: 4}], ignored: ['re:(']}"
+    file.write_text(f"{preset_text('llama3-8b')}\nweights_dtype: int4\n{scheme}\n")
+    with pytest.raises(AttncalcError, match="quantization: has a pattern of modules that is not valid"):
+        load(file)
 
 
 METHODS = sorted({*_METHODS, "mxfp4", "aqlm", ""})

@@ -59,7 +59,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
         model_type=top.get("model_type"),
         weights_dtype=top.get("weights_dtype"),
         experts_dtype=top.get("experts_dtype"),
-        quantization=_quantization(top.get("quantization")),
+        quantization=_quantization(document, top.get("quantization")),
         unread_quantization=top.get("unread_quantization", ""),
         kv_dtype=top.get("kv_dtype"),
         towers=_towers(document, top),
@@ -67,12 +67,18 @@ def build_model(document: Document, name: str) -> ModelSpec:
     )
 
 
-def _quantization(keys: Mapping[str, Any] | None) -> Quantization | None:
-    """Return how the checkpoint stores quantized matrices; None if the document does not say."""
+def _quantization(document: Document, keys: Mapping[str, Any] | None) -> Quantization | None:
+    """Return how the checkpoint stores quantized matrices; None if the document does not say.
+
+    Raises AttncalcError if a pattern of modules is not valid.
+    """
     if keys is None:
         return None
-    from ..quantization import Quantization, Scheme
+    from ..quantization import Quantization, Scheme, pattern_problem
 
+    for listed in (keys.get("ignored", ()), *(scheme.get("targets", ()) for scheme in keys["schemes"])):
+        if problem := pattern_problem(listed):
+            raise document.error(("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention")
     schemes = (Scheme(**{**keys, **_as_tuple(keys, "targets")}) for keys in keys["schemes"])
     return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())), keys.get("names", ""))
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from ..errors import AttncalcError
 from ..units import truncate
-from .folder import Folder, LocalFolder
+from .folder import LocalFolder
 
 HUB = "https://huggingface.co"
 MAIN = "main"
@@ -106,27 +106,6 @@ def with_revision(text: str, revision: str) -> str:
             f"--revision {truncate(revision)} cannot be combined with '{truncate(text)}'", "give the revision once"
         )
     return str(found._replace(revision=revision))
-
-
-def folder_of(repository: Repository) -> Folder:
-    """Return the files of a repository, from the cache or from the hub.
-
-    A repository in the cache is used without a request and without a check for a newer one. HF_HOME, HF_HUB_CACHE,
-    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for huggingface_hub.
-
-    Raises AttncalcError if there is no such model or revision, access is denied or the hub cannot be reached.
-    """
-    cached = cached_folder(repository)
-    if cached is not None:
-        return cached
-    if is_offline():
-        raise AttncalcError(
-            f"{repository}: not in the local cache, and HF_HUB_OFFLINE is set",
-            "unset it, or give the path to its config.json",
-        )
-    from .remote import RemoteFolder
-
-    return RemoteFolder(repository)
 
 
 def cached_folder(repository: Repository) -> LocalFolder | None:

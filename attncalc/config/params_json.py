@@ -257,7 +257,8 @@ def _windows(window: Any, layers: Any) -> dict[str, Any]:
     if not isinstance(window, list):
         return {"sliding_window": window}
     sizes = {size for size in window if type(size) is int}
-    if not window or type(layers) is not int or not 0 < layers <= 10_000 or len(sizes) > 1:
+    is_list = bool(window) and len(sizes) <= 1 and all(size is None or type(size) is int for size in window)
+    if not is_list or type(layers) is not int or not 0 < layers <= 10_000:
         raise AttncalcError("sliding_window: not a list of one size and nulls", _TIP)
     kinds = ["full_attention" if size is None else "sliding_attention" for size in window]
     return {

@@ -71,7 +71,7 @@ class RemoteFolder:
     """
 
     def __init__(self, repository: Repository) -> None:
-        """List the files. Raises AttncalcError as `folder_of` in hub.py does."""
+        """List the files. Raises AttncalcError if there is no such model or revision, or the hub cannot be reached."""
         self.max_headers: int | None = MAX_HEADERS
         self.is_complete = True
         self._repository = repository

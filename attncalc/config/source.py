@@ -52,9 +52,9 @@ def repository_source(repository: Repository) -> Source:
 
     Raises AttncalcError if there is none, or the cache or the hub has no such repository.
     """
-    from .hub import MAIN, folder_of
+    from .hub import MAIN
 
-    folder = folder_of(repository)
+    folder = _folder_of(repository)
     name = repository.name.partition("/")[2]
     if repository.revision != MAIN:
         is_commit = re.fullmatch(r"[0-9a-f]{40}", repository.revision)
@@ -70,6 +70,29 @@ def repository_source(repository: Repository) -> Source:
     is_named = repository.file == file  # as with a path, a file alone has no weights
     beside = folder if "/" not in file else None
     return Source(truncate(name, 120), folder.label(file), content, folder=None if is_named else folder, beside=beside)
+
+
+def _folder_of(repository: Repository) -> Folder:
+    """Return the files of a repository, from the cache or from the hub.
+
+    A repository in the cache is used without a request and without a check for a newer one. HF_HOME, HF_HUB_CACHE,
+    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE have the same meaning as for huggingface_hub.
+
+    Raises AttncalcError if there is no such model or revision, access is denied or the hub cannot be reached.
+    """
+    from .hub import cached_folder, is_offline
+
+    cached = cached_folder(repository)
+    if cached is not None:
+        return cached
+    if is_offline():
+        raise AttncalcError(
+            f"{repository}: not in the local cache, and HF_HUB_OFFLINE is set",
+            "unset it, or give the path to its config.json",
+        )
+    from .remote import RemoteFolder
+
+    return RemoteFolder(repository)
 
 
 def _file_of(repository: Repository, names: frozenset[str]) -> str:

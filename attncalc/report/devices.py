@@ -10,7 +10,7 @@ from ..units import BYTES, column, count
 from .report import Column, Table
 
 if TYPE_CHECKING:
-    from ..serving.devices import DeviceMemory
+    from ..serving.device_memory import DeviceMemory
 
 _PARTS = ("model", "cache", "compute", "outside", "total")
 
@@ -24,7 +24,7 @@ def is_divided(resolved: ResolvedRequest) -> bool:
 def _rows(result: FitResult) -> tuple[DeviceMemory, ...]:
     if not result.resolved.whole_layers:
         return ()
-    from ..serving.devices import device_memory
+    from ..serving.device_memory import device_memory
 
     return device_memory(result.resolved)
 

@@ -1,140 +1,111 @@
-"""The memory of each GPU and of the host with llama.cpp, as its log has it: model, cache and compute buffers."""
+"""The GPUs of a request that have layers of their own: their memory, and how the engine stores the cache there."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..engines.llamacpp.layout import LlamaCppLayout
-from ..hardware import Gpu
+from ..cost.cache import layer_cache_specs
+from ..engines import layout
+from ..engines.base import CacheLayout
 from ..model import ModelSpec
-from .fit import Device, devices_of
-from .offload import held_layers, on_host, spread_over_gpus
+from ..quantity import Quantity, named
+from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
 from .request import ResolvedRequest
-from .weights import weights
+from .stages import split_into_stages
 
 
-class DeviceMemory(NamedTuple):
-    """The expected bytes on one device.
+class Device(NamedTuple):
+    """A GPU, or a memory that an engine reported.
 
     Attributes:
-        name: Its name in the log: 'CUDA0', or 'host'.
-        layers: The layers that it has, without the output layer.
-        model: Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
-        cache: Bytes of the cache of the requested sequences.
-        compute: Bytes of its compute buffer; None if the reserve was given.
-        outside: Bytes outside the buffers; None on the host, and if the reserve was given.
+        resolved: The complete request.
+        model: The layers on this device, as a model.
+        budget: The device's memory.
+        layout: How the engine stores these layers' cache, in plain ints.
+        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
+        name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
     """
 
-    name: str
-    layers: int
-    model: int
-    cache: int
-    compute: int | None
-    outside: int | None
+    resolved: ResolvedRequest
+    model: ModelSpec
+    budget: MemoryBudget
+    layout: CacheLayout
+    start: CacheLayout | None = None
+    name: str = ""
 
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.model + self.cache + (self.compute or 0) + (self.outside or 0)
+    def slack(self, batch: int, context: int, end: End = "expected") -> int:
+        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
+        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
 
+    def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
+        """Return whether there is room for the sequences, and the engine can run that many."""
+        limit = self.layout.max_sequences
+        return (limit is None or batch <= limit) and self.slack(batch, context, end) >= 0
 
-def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
-    """Return the memory of each GPU, and then of the host; () for another engine, or without a GPU's memory.
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
+        needed = self.layout.needed(batch, context)
+        return max(needed, self.start.needed(1, context)) if self.start else needed
 
-    Raises AttncalcError as `fit` does.
-    """
-    if not resolved.whole_layers or resolved.share is None:
-        return ()
-    devices = devices_of(resolved)
-    rows = [_on_gpu(i, device, resolved) for i, device in enumerate(devices)]
-    host = on_host(resolved.model, resolved.gpus, resolved.args)
-    layout = devices[0].layout
-    whole = layout.whole or layout if isinstance(layout, LlamaCppLayout) else None
-    cache = whole.host.needed(resolved.workload.batch, resolved.workload.context) if whole and whole.host else 0
-    row = DeviceMemory(
-        name="host",
-        layers=resolved.model.main.n_layers - sum(row.layers for row in rows),
-        model=_host_weights(host, resolved),
-        cache=int(cache),
-        compute=_detail(devices[0], "host_compute_buffer"),
-        outside=None,
-    )
-    return (*rows, row)
+    def kv_memory(self, batch: int, context: int, main: Device) -> Quantity:
+        """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
+        name, meaning = "kv_memory", "bytes for the cache"
+        if self.name != main.name:
+            name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
+        extra = self._extra_reserve(batch, context, "expected")
+        if extra:
+            name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
+        return named(max(0, self.budget.room() - extra), name, meaning)
 
+    def _extra_reserve(self, batch: int, context: int, end: End) -> int:
+        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
 
-def _on_gpu(number: int, device: Device, resolved: ResolvedRequest) -> DeviceMemory:
-    budget = device.budget
-    parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts} if budget.reserve else {}
-    return DeviceMemory(
-        name=f"CUDA{number}",
-        layers=device.model.main.n_layers,
-        model=int(budget.weights.total) if budget.weights else 0,
-        cache=int(device.needed(resolved.workload.batch, resolved.workload.context)),
-        compute=parts.get("compute_buffer"),
-        outside=parts.get("outside_buffers"),
-    )
+        0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
+        """
+        budget = self.budget
+        if budget.reserve is None or budget.facts is None or not self.resolved.defaults.runtime_grows:
+            return 0
+        return at(end, reserve_for(self.resolved, budget.facts, batch, context)) - at(end, budget.reserve)
 
 
-def _detail(device: Device, name: str) -> int | None:
-    details = device.budget.reserve.runtime.details if device.budget.reserve else ()
-    return next((int(float(detail.quantity)) for detail in details if detail.name == name), None)
+def devices_of(resolved: ResolvedRequest) -> list[Device]:
+    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
+    return list(each_device(resolved))
 
 
-def _host_weights(host: ModelSpec, resolved: ResolvedRequest) -> int:
-    """Return the bytes of the weights on the host: its layers and tables, and the experts that GPUs do not have."""
+def each_device(resolved: ResolvedRequest) -> Iterator[Device]:
+    """Yield the devices, each of which is computed when it is asked for."""
+    model, pp = resolved.model, resolved.args.pp
+    whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
+    if resolved.whole_layers:
+        from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
 
-    def size(part: ModelSpec) -> int:
-        found = weights(
-            resolved.model,
-            part=part,
-            in_dtype=resolved.workload.dtype,
-            weights_dtype=resolved.weights_dtype,
-            engine=resolved.engine,
-            args=resolved.args,
-        )
-        return int(found.total)
-
-    if host.stored is not None and host.stored.contents:
-        return size(host)
-    parts = spread_over_gpus(resolved.model, resolved.gpus, resolved.args)
-    return size(host) + sum(size(part) - size(held_layers(part, resolved.args)) for part in parts)
-
-
-_MIB = 2**20
-_VENDORS = ("NVIDIA ", "GeForce ", "Tesla ", "AMD ", "Radeon ", "Instinct ")
-"""What llama.cpp leaves out of the names of GPUs."""
-_HEADER_FORM = "{}   {}    {}   {}   {}   {}    {}"
-_GPU_FORM = "{} = {} + ({} = {} + {} + {}) + {}"
-_HOST_FORM = "{}   {}    {} = {} + {} + {}    {}"
-_HEADER = ("memory breakdown [MiB]", "total", "free", "self", "model", "context", "compute", "unaccounted")
-
-
-def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
-    """Yield the table that llama.cpp prints at the start and at exit: the memory of each device in MiB.
-
-    What is outside the buffers is unaccounted, and an estimate. Without compute buffers there are no lines.
-
-    Source: common_memory_breakdown_print (common/fit.cpp).
-    """
-    if not rows or rows[0].compute is None:
+        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
+    elif resolved.gpu and pp > 1:
+        kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
+    else:
+        yield Device(resolved, model, memory_budget(resolved), whole)
         return
-    cells = [_HEADER, *(_breakdown(row, gpu) for row in rows)]
-    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
-    forms = [_HEADER_FORM, *[_GPU_FORM] * (len(rows) - 1), _HOST_FORM]
-    for form, (name, *texts) in zip(forms, cells, strict=True):
-        padded = (text.rjust(width) for text, width in zip(texts, widths[1:], strict=True))
-        yield f"common_memory_breakdown_print: | {name.ljust(widths[0])} | {form.format(*padded)} |"
+    layouts = layout_per_device(whole, len(parts))
+    start = _layout_to_start(resolved) if kind == "stage" else None
+    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
+    for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1):
+        first, last = i == 1, i == len(parts)
+        budget = budgets.get((part, first, last)) or memory_budget(resolved, part, first=first, last=last)
+        budgets[part, first, last] = budget
+        yield Device(resolved, part, budget, part_layout, start, f"{kind}_{i}")
 
 
-def _breakdown(row: DeviceMemory, gpu: Gpu) -> Sequence[str]:
-    """Return the cells of one row. Sizes are rounded down."""
-    used = row.model + row.cache + (row.compute or 0)
-    sizes = [str(size // _MIB) for size in (used, row.model, row.cache, row.compute or 0)]
-    if row.outside is None:
-        return ("  - Host", "", "", *sizes, "")
-    title = gpu.title
-    for vendor in _VENDORS:
-        title = title.removeprefix(vendor)
-    free = gpu.memory - used - row.outside
-    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(row.outside // _MIB))
+def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
+    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
+    if not resolved.defaults.checks_all_layers(resolved.args):
+        return None
+    args = dataclasses.replace(resolved.args_without_slots, pp=1)
+    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
+
+
+def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
+    """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
+    return whole.parts if len(whole.parts) == devices else (whole,) * devices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ..cost.cache import layer_cache_specs
@@ -14,9 +14,9 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
-from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
+from .devices import Device, devices_of, each_device, layout_per_device
+from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
-from .stages import split_into_stages
 
 __all__ = [
     "FitRequest",
@@ -75,7 +75,7 @@ class FitResult(NamedTuple):
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
         if not self.resolved.whole_layers or self.resolved.gpu is None:
             return (*self.pool.log_lines, *runtime)
-        from .devices import breakdown_lines, device_memory
+        from .device_memory import breakdown_lines, device_memory
 
         breakdown = breakdown_lines(device_memory(self.resolved), self.resolved.gpu)
         return (*self.pool.log_lines, *runtime, *breakdown)
@@ -98,55 +98,6 @@ class MostSequences(NamedTuple):
     needed: Quantity | None
 
 
-class Device(NamedTuple):
-    """A GPU, or a memory that an engine reported.
-
-    Attributes:
-        resolved: The complete request.
-        model: The layers on this device, as a model.
-        budget: The device's memory.
-        layout: How the engine stores these layers' cache, in plain ints.
-        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
-        name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
-    """
-
-    resolved: ResolvedRequest
-    model: ModelSpec
-    budget: MemoryBudget
-    layout: CacheLayout
-    start: CacheLayout | None = None
-    name: str = ""
-
-    def slack(self, batch: int, context: int, end: End = "expected") -> int:
-        """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""
-        return self.budget.room(end) - self._extra_reserve(batch, context, end) - self.needed(batch, context)
-
-    def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
-        needed = self.layout.needed(batch, context)
-        return max(needed, self.start.needed(1, context)) if self.start else needed
-
-    def kv_memory(self, batch: int, context: int, main: Device) -> Quantity:
-        """Return the bytes for the cache of that many sequences; the symbol names the device if it is not `main`."""
-        name, meaning = "kv_memory", "bytes for the cache"
-        if self.name != main.name:
-            name, meaning = f"kv_memory_{self.name}", f"bytes for the cache on {self.name.replace('_', ' ')}"
-        extra = self._extra_reserve(batch, context, "expected")
-        if extra:
-            name, meaning = f"{name}_then", f"{meaning}, less what a pass over these sequences takes"
-        return named(max(0, self.budget.room() - extra), name, meaning)
-
-    def _extra_reserve(self, batch: int, context: int, end: End) -> int:
-        """Return the bytes that the runtime memory for `batch` sequences has beyond that for the requested ones.
-
-        0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
-        """
-        budget = self.budget
-        if budget.reserve is None or budget.facts is None or not self.resolved.defaults.runtime_grows:
-            return 0
-        return at(end, reserve_for(self.resolved, budget.facts, batch, context)) - at(end, budget.reserve)
-
-
 def fit(request: FitRequest) -> FitResult:
     """Return what fits.
 
@@ -157,7 +108,7 @@ def fit(request: FitRequest) -> FitResult:
     batch, context = resolved.workload.batch, resolved.workload.context
     devices = devices_of(resolved)
     whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
-    layouts = _layout_per_device(whole, len(devices))
+    layouts = layout_per_device(whole, len(devices))
     pools = [
         device_layout.pool(int(device.budget.kv_memory), context)
         for device, device_layout in zip(devices, layouts, strict=True)
@@ -188,9 +139,17 @@ def _needed(resolved: ResolvedRequest, device: Device, symbolic: CacheLayout) ->
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
-    """Return whether the request fits; None if it is not possible, or the engine refuses it."""
-    devices = _possible_devices(request)
-    return None if devices is None else _verdict(devices, request.workload.batch, request.workload.context)
+    """Return whether the request fits; None if it is not possible, or the engine refuses it.
+
+    A search asks this of many requests. Most fail on one of their first devices, and the others are not computed then.
+    """
+    try:
+        resolved = resolve(request)
+        if resolved.refusal:
+            return None
+        return _verdict(each_device(resolved), resolved.workload.batch, resolved.workload.context)
+    except AttncalcError:
+        return None
 
 
 def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
@@ -247,48 +206,6 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _possible_devices(request: FitRequest) -> list[Device] | None:
-    """Return the devices of a request; None if it is not possible, or the engine refuses it."""
-    try:
-        resolved = resolve(request)
-        return None if resolved.refusal else devices_of(resolved)
-    except AttncalcError:
-        return None
-
-
-def devices_of(resolved: ResolvedRequest) -> list[Device]:
-    """Return one device per GPU, or per pipeline stage, that has its own layers; a single one if all are equal."""
-    model, pp = resolved.model, resolved.args.pp
-    whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
-    if resolved.whole_layers:
-        from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
-
-        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
-    elif resolved.gpu and pp > 1:
-        kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
-    else:
-        return [Device(resolved, model, memory_budget(resolved), whole)]
-    # equal parts in the middle have equal budgets
-    places = [(part, i == 0, i == len(parts) - 1) for i, part in enumerate(parts)]
-    budgets = {
-        place: memory_budget(resolved, place[0], first=place[1], last=place[2]) for place in dict.fromkeys(places)
-    }
-    layouts = _layout_per_device(whole, len(parts))
-    start = _layout_to_start(resolved) if kind == "stage" else None
-    return [
-        Device(resolved, place[0], budgets[place], part_layout, start, f"{kind}_{i}")
-        for i, (place, part_layout) in enumerate(zip(places, layouts, strict=True), start=1)
-    ]
-
-
-def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
-    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
-    if not resolved.defaults.checks_all_layers(resolved.args):
-        return None
-    args = dataclasses.replace(resolved.args_without_slots, pp=1)
-    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
-
-
 def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, context: int) -> int:
     """Return the index of the device with room for the fewest sequences."""
     if len(devices) == 1:
@@ -302,11 +219,6 @@ def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, cont
     return min(range(len(devices)), key=room)
 
 
-def _layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
-    """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
-    return whole.parts if len(whole.parts) == devices else (whole,) * devices
-
-
 def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[Device]) -> Pool:
     """Return the tightest device's pool, with the tokens of the device that has the fewest."""
     fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
@@ -318,17 +230,20 @@ def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[
     return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
 
 
-def _verdict(devices: Sequence[Device], batch: int, context: int) -> Verdict:
+def _verdict(devices: Iterable[Device], batch: int, context: int) -> Verdict:
     """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
-    if _all_have_room(devices, batch, context, "low"):
-        return "fits"
-    return "may_not_fit" if _all_have_room(devices, batch, context, "high") else "does_not_fit"
+    verdict: Verdict = "fits"
+    for device in devices:
+        if not device.has_room(batch, context, "low"):
+            if not device.has_room(batch, context, "high"):
+                return "does_not_fit"
+            verdict = "may_not_fit"
+    return verdict
 
 
 def _all_have_room(devices: Sequence[Device], batch: int, context: int, end: End = "expected") -> bool:
     """Return whether every device has room for the sequences, and the engine can run that many."""
-    limit = devices[0].layout.max_sequences
-    return (limit is None or batch <= limit) and all(device.slack(batch, context, end) >= 0 for device in devices)
+    return all(device.has_room(batch, context, end) for device in devices)
 
 
 def _max_context(devices: Sequence[Device], main: Device, batch: int) -> Quantity | None:
@@ -375,8 +290,10 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
-        devices = _possible_devices(request)
-        if devices and _all_have_room(devices, batch, context):
+        if possible_verdict(request) in (None, "does_not_fit"):
+            continue
+        devices = devices_of(resolve(request))
+        if _all_have_room(devices, batch, context):
             tightest = min(devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
             needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")

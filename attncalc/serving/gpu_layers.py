@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ..engines.llamacpp.placement import block_count
 from ..search import first_true
 from .expert_parallel import has_experts
 from .fit import FitRequest, possible_verdict
+from .request import resolve
 
 AUTO = "auto"
 """The value of n_gpu_layers that stands for the most layers that fit."""
@@ -54,8 +56,8 @@ def with_layers_on_host(request: FitRequest) -> FitRequest | None:
 
 
 def _layers(request: FitRequest) -> int:
-    stored = request.model.stored
-    return (stored.blocks if stored else None) or request.model.main.n_layers
+    """Return llama.cpp's layers, without the output layer."""
+    return block_count(request.model.main.n_layers, resolve(request).args)
 
 
 def _fits(request: FitRequest) -> bool:

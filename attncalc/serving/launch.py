@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from ..engines.base import EngineArgs
+from ..engines.llamacpp.placement import block_count
 from ..engines.sglang.versions import sglang_version
 from ..model import ModelSpec
 from ..units import DType
@@ -192,8 +193,8 @@ def _dtypes(resolved: ResolvedRequest, cache_dtypes: dict[str, str]) -> Flags:
 
 def _offload(resolved: ResolvedRequest) -> Flags:
     """Yield llama.cpp's options that divide the model between GPUs and host."""
-    args, layers = resolved.args, resolved.args.blocks or resolved.request.model.main.n_layers
-    if args.n_cpu_moe >= layers:
+    args = resolved.args
+    if args.n_cpu_moe >= block_count(resolved.request.model.main.n_layers, args):
         yield "--cpu-moe"
     elif args.n_cpu_moe:
         yield from ("--n-cpu-moe", args.n_cpu_moe)

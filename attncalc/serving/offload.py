@@ -63,7 +63,8 @@ def _arguments(model: ModelSpec, gpus: int, args: EngineArgs | None) -> EngineAr
     if args is None:
         from ..units import dtype
 
-        args = EngineArgs(dtype("fp16"), dtype("fp16"), blocks=model.stored.blocks if model.stored else None)
+        blocks = model.stored.blocks if model.stored else None
+        args = EngineArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=model.model_type)
     return dataclasses.replace(args, gpus=gpus)
 
 

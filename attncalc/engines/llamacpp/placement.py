@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HOST = -1
 """The number of the host among the devices; GPUs are numbered from 0."""
+_TWO_LAYERS_PER_BLOCK = ("falcon_h1",)
+"""model_types with attention and Mamba-2 in parallel, which are two layers here."""
 
 
 class Placement(NamedTuple):
@@ -57,11 +59,12 @@ class Placement(NamedTuple):
         return tuple(self.layers.count(device) for device in range(HOST, self.gpus))
 
 
+@lru_cache(maxsize=128)
 def place_layers(
     layers: int,
     gpus: int,
     n_gpu_layers: int | None = None,
-    tensor_split: Sequence[float] = (),
+    tensor_split: tuple[float, ...] = (),
     *,
     output_first: bool = True,
 ) -> Placement:
@@ -77,6 +80,8 @@ def place_layers(
         tensor_split: The share of each GPU; () for equal ones.
         output_first: Whether the output layer is the first on a GPU; in builds of 2025 it is the last, so that
             -ngl 25 puts 25 layers there and no output.
+
+    It is cached because the compute buffer of each batch of a search depends on it.
     """
     offloaded = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
     first = max(0, layers + int(output_first) - offloaded)
@@ -98,8 +103,7 @@ def _float(value: float) -> float:
 def placement_of(layers: int, args: EngineArgs) -> Placement:
     """Return the device of each of the model's layers.
 
-    llama.cpp's layers may be others: a block of Falcon-H1 is two layers here, and those of multi-token prediction are
-    none. `args.blocks` is the number of llama.cpp's, if a GGUF file was read.
+    llama.cpp's layers may be others (`block_count`), and both layers of a block are on the same device.
 
     Raises AttncalcError if --tensor-split does not name the GPUs.
     """
@@ -109,10 +113,19 @@ def placement_of(layers: int, args: EngineArgs) -> Placement:
             f"--tensor-split has {count(len(split))} shares for {count(args.gpus)} GPU{'s'[: args.gpus != 1]}",
             "give one share per GPU, as --gpus 2 --tensor-split 3,1",
         )
-    blocks = args.blocks or layers
+    blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
     per_block = 2 if layers == 2 * blocks else 1
     return placed._replace(layers=tuple(placed.layers[i // per_block] for i in range(layers)))
+
+
+def block_count(layers: int, args: EngineArgs) -> int:
+    """Return llama.cpp's own layers of a model that has `layers` here.
+
+    A GGUF file has their number, with the layers of multi-token prediction, which are none here. A block of Falcon-H1
+    is two layers here.
+    """
+    return args.blocks or (layers // 2 if args.model_type in _TWO_LAYERS_PER_BLOCK else layers)
 
 
 def place_blocks(blocks: int, args: EngineArgs) -> Placement:

@@ -16,7 +16,7 @@ from .cells import padded, window_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .layout import mib, model_window
 from .limits import DEFAULT_UBATCH, MIN_OFFLOADED_ROWS
-from .placement import placement_of
+from .placement import block_count, placement_of
 from .tensors import largest_on_host, model_buffers
 from .versions import LlamaCppVersion, llamacpp_version
 
@@ -149,8 +149,8 @@ def _notes(args: EngineArgs, graph: Graph, release: LlamaCppVersion) -> Iterator
 
 def _log_lines(facts: RuntimeFacts, buffer: ComputeBuffer) -> Iterator[str]:
     """Yield the log's lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
-    args, blocks = facts.args, facts.args.blocks or facts.whole.main.n_layers
-    on_gpus = placement_of(facts.whole.main.n_layers, args).on_gpus
+    args, layers = facts.args, facts.whole.main.n_layers
+    blocks, on_gpus = block_count(layers, args), placement_of(layers, args).on_gpus
     yield f"load_tensors: offloaded {on_gpus}/{blocks + 1} layers to GPU"
     sizes = model_buffers(facts.whole, args)
     index = 0 if facts.first else args.gpus - 1

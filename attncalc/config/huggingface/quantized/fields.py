@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....quantization import Scheme
+from ....quantization import Scheme, pattern_problem
 
 MAX_MODULES = 50_000
 """The most names that a list of modules may have; releases list some hundreds."""
@@ -19,9 +18,6 @@ Config = Mapping[str, Any]
 """The fields of a quantization_config."""
 Read = tuple[Sequence[Scheme], Any]
 """The schemes of a config, and its list of modules that are not quantized."""
-
-_NESTED_REPEAT = re.compile(r"[*+}][^()|]*\)\s*[*+{]")
-"""A repeat inside a repeated group, as in (a+)+, on which matching may take exponential time."""
 
 
 class UnreadError(Exception):
@@ -79,19 +75,9 @@ def modules(listed: Any) -> tuple[str, ...]:
     for name in names:
         if len(name) > MAX_NAME:
             raise UnreadError("a module's name that is too long")
-        if name.startswith("re:"):
-            _check_pattern(name[3:])
+    if problem := pattern_problem(names):
+        raise UnreadError(problem)
     return names
-
-
-def _check_pattern(pattern: str) -> None:
-    """Raise UnreadError for a regular expression that is wrong, or may take exponential time."""
-    if _NESTED_REPEAT.search(pattern) or pattern.count("*") + pattern.count("+") > 8:
-        raise UnreadError("a pattern of modules that is too complex")
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        raise UnreadError("a pattern of modules that is not valid") from None
 
 
 def checked(schemes: Sequence[Scheme]) -> tuple[Scheme, ...]:
