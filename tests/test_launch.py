@@ -90,8 +90,8 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
     folder.mkdir()
     config = (REPOSITORY / "docs/examples/qwen3-next-80b-a3b/config.json").read_text()
     (folder / "config.json").write_text(config)
-    for name in (folder, folder / "config.json"):
-        answer = json.loads(ask("fit", str(name), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
+    for path in (folder, folder / "config.json"):
+        answer = json.loads(ask("fit", str(path), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", str(folder)]
         assert f"'{folder}'" in answer["launch_command"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
