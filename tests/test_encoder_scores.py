@@ -193,3 +193,23 @@ def test_longt5_counts_its_window_and_its_summaries(kind: str) -> None:
     # 7 keys on each side, the query itself, and the summaries
     pairs = source * (2 * 7 + 1) - 7 * 8 + source * summaries
     assert encoder.scores == 4 * batch * LAYERS * D * pairs
+
+
+@pytest.mark.parametrize("head", ["ForConditionalGeneration", "Model", "ForQuestionAnswering"])
+def test_led_has_longformers_encoder_and_barts_decoder(head: str) -> None:
+    config = {"model_type": "led", "architectures": [f"LED{head}"], "d_model": D, "vocab_size": 100}
+    config |= {f"{side}_layers": LAYERS for side in ("encoder", "decoder")}
+    config |= {f"{side}_attention_heads": HEADS for side in ("encoder", "decoder")}
+    config |= {f"{side}_ffn_dim": 96 for side in ("encoder", "decoder")}
+    config |= {"attention_window": 8, "max_encoder_position_embeddings": 80, "max_decoder_position_embeddings": 40}
+    model, spec = class_of(config), spec_of(config)
+    assert params(spec).total == sum(parameter.numel() for parameter in model.parameters())
+    batch, source, target, side = 2, 64, 10, 4
+    blocks = 2 * batch * LAYERS * D * ((source // side - 1) * (2 * side) ** 2 + source * 3 * side)
+    inputs = {"input_ids": tokens(batch, source), "decoder_input_ids": tokens(batch, target)}
+    spent = flops(spec, Workload.prefill(batch, target, source=source))
+    (encoder,) = (group for group in spent.groups if "encoder" in group.group)
+    if head == "ForConditionalGeneration":
+        assert counted(model, **inputs) - blocks == spent.total_dense - encoder.scores_dense
+    pairs = source * (2 * side + 1) - side * (side + 1)
+    assert encoder.scores == 4 * batch * LAYERS * D * pairs

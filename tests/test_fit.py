@@ -23,7 +23,7 @@ from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
-from attncalc.serving.memory_budget import reserve_for
+from attncalc.serving.memory_budget import memory_budget, reserve_for
 from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.stages import split_into_stages
@@ -412,7 +412,7 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
     # in 20 GiB, 18 of them for each of 8: two stages of four
     twenty = dataclasses.replace(request, gpu=dataclasses.replace(GPU, memory=20 * GIB))
     assert min_gpus(resolve(dataclasses.replace(twenty, pp=2))) == 8
-    # llama.cpp splits_by_layer layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
+    # llama.cpp splits layers over any number: 129.73 GiB over GPUs of 20 are 7, of 200 one
     spread = request_for(load("llama2-70b"), "llamacpp", gpu=dataclasses.replace(GPU, memory=20 * GIB), reserve=0)
     assert min_gpus(resolve(spread)) == 7
     assert min_gpus(resolve(dataclasses.replace(spread, gpu=dataclasses.replace(GPU, memory=200 * GIB)))) == 1
@@ -421,11 +421,10 @@ def test_the_fewest_gpus_are_the_first_that_fit() -> None:
 
 def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[ModelSpec | None] = []
-    budget = devices_module.memory_budget
 
     def counted(resolved: Any, part: ModelSpec | None = None, **ends: bool) -> Any:
         parts.append(part)
-        return budget(resolved, part, **ends)
+        return memory_budget(resolved, part, **ends)
 
     monkeypatch.setattr(devices_module, "memory_budget", counted)
     # 61 layers on 20 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold

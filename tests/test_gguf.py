@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
+from attncalc.config import to_model_file
 from attncalc.config.folder import LocalFile
 from attncalc.config.gguf import gguf_model, local_gguf, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
@@ -39,6 +40,7 @@ from attncalc.ggml import GGML_TYPES, TYPES_BY_NAME
 from attncalc.model import ModelSpec
 
 Type = gguf.GGMLQuantizationType
+OF_THE_PACKAGE = [name for name in ARCHITECTURES if name in gguf.MODEL_ARCH_NAMES.values()]
 LLAMA_KEYS: dict[str, Any] = {
     "block_count": 2,
     "context_length": 64,
@@ -296,7 +298,7 @@ def kv_elements(model: ModelSpec) -> int:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name in gguf.MODEL_ARCH_NAMES.values()])
+@pytest.mark.parametrize("name", OF_THE_PACKAGE)
 def test_every_architecture_is_read_to_the_element(tmp_path: Path, name: str) -> None:
     small = SmallModel(name)
     shapes = small.shapes()
@@ -312,6 +314,16 @@ def test_every_architecture_is_read_to_the_element(tmp_path: Path, name: str) ->
     if not model.main.has_cache:
         per_layer = 0
     assert kv_elements(model) == (0 if per_layer == 0 else len(attention) * per_layer)
+
+
+@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+def test_the_yaml_of_every_architecture_is_the_same_model(tmp_path: Path, name: str) -> None:
+    small = SmallModel(name)
+    file = write_gguf(tmp_path / "m.gguf", name, small.keys(), small.shapes(), tokens=VOCAB)
+    (tmp_path / "m.yaml").write_text(to_model_file(file))
+    model, again = load(file), load(tmp_path / "m.yaml")
+    assert params(again) == params(model)
+    assert layer_cache_specs(again.plain()) == layer_cache_specs(model.plain())
 
 
 def test_the_package_has_no_architecture_that_is_neither_read_nor_refused_with_a_reason() -> None:
@@ -719,7 +731,8 @@ def test_names_of_shards() -> None:
 
 def test_a_folder_with_one_model_is_that_model(tmp_path: Path) -> None:
     small_llama(tmp_path / "m-Q8_0.gguf")
-    write_gguf(tmp_path / "mmproj-F16.gguf", "clip", {}, {"a": (32,)})
+    for name in ("mmproj-F16.gguf", "m.mmproj-Q8_0.gguf", "mtp-m-Q8_0.gguf", "ggml-vocab-m.gguf"):
+        write_gguf(tmp_path / name, "clip", {}, {"a": (32,)})
     assert load(tmp_path).name == "m-Q8_0"
 
 

@@ -558,7 +558,7 @@ def test_no_network_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     error = failure("org/name")
     assert error.message == "org/name: 127.0.0.1 cannot be reached: connection refused"
-    assert error.tip == "check the connection"
+    assert error.tip == "check the connection; without a network, give the path of the model's config.json"
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     assert "hub.invalid cannot be found: there is no network, or no such host" in failure("org/name").message
 
@@ -884,7 +884,7 @@ def test_an_adapter_on_the_hub_names_its_base(hub: LocalHub) -> None:
     hub.add("org/lora", **{"adapter_config.json": adapter, "adapter_model.safetensors": weights({"a": 5})})
     error = failure("org/lora")
     assert "org/lora/adapter_config.json: a LoRA adapter" in error.message
-    assert error.tip == "give the base model: attncalc kv Qwen/Qwen3-8B"
+    assert error.tip == "give the base model: Qwen/Qwen3-8B"
 
 
 def test_an_index_that_is_larger_than_all_answers_may_be_is_not_read(

@@ -107,7 +107,7 @@ def test_a_missing_dtype_is_noted() -> None:
 @pytest.mark.parametrize(
     ("vision", "note"),
     [
-        ("clip_vision_model", "The vision tower is not counted, except in the weights."),
+        ("clip_vision_model", "The vision tower is not counted, except in the size of the weights."),
         ("a_new_tower", "The vision tower is not counted."),
     ],
 )

@@ -90,12 +90,19 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
     folder.mkdir()
     config = (REPOSITORY / "docs/examples/qwen3-next-80b-a3b/config.json").read_text()
     (folder / "config.json").write_text(config)
-    for name in (folder, folder / "config.json"):
-        answer = json.loads(ask("fit", str(name), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
+    for path in (folder, folder / "config.json"):
+        answer = json.loads(ask("fit", str(path), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", str(folder)]
         assert f"'{folder}'" in answer["launch_command"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
         assert (command("vllm", preset) or "").split()[2] == repository
+    for name, repository in (
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
+        ("DeepSeek-R1", "deepseek-ai/DeepSeek-R1"),
+        ("qwen3-8b", "Qwen/Qwen3-8B"),
+    ):
+        answer = json.loads(ask("fit", name, "--kv-memory", "20GiB", "-c", "4096", "--json").out)
+        assert answer["launch_command"].split()[2] == repository
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ LAYOUTS: dict[str, tuple[str, object, str, str]] = {
         "adapter_config.json",
         {"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B", "r": 16},
         "a LoRA adapter (adapter_config.json)",
-        "give the base model: attncalc kv meta-llama/Llama-3.1-8B",
+        "give the base model: meta-llama/Llama-3.1-8B",
     ),
     "LoRA without a base": (
         "adapter_config.json",

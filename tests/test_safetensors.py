@@ -276,6 +276,7 @@ def test_a_header_above_the_formats_limit_is_not_read(tmp_path: Path) -> None:
         ('{"weight_map": {}, "metadata": {"total_size": "12"}}', "total_size is '12'"),
         ('{"weight_map": {}, "metadata": {"total_size": -1}}', "total_size is '-1'"),
         ('{"weight_map": {}, "metadata": {"total_size": 1.5}}', "total_size is '1.5'"),
+        (f'{{"weight_map": {{}}, "metadata": {{"total_size": {2**63}}}}}', f"total_size is '{2**63}'"),
         ('{"weight_map": {}, "metadata": {"total_size": Infinity}}', "total_size is 'inf'"),
     ],
 )

@@ -127,6 +127,7 @@ class _Watch:
         reason = traceback.format_exc(limit=-2)
         if reason not in self.failed:
             self.failed[reason] = name
+            CORPUS.mkdir(exist_ok=True)
             (CORPUS / name).write_text(text, encoding="utf-8")
             _say(f"FAILED {name}: attncalc {' '.join(self.last.arguments)[:200]!r}\n{reason}")
 

@@ -10,6 +10,7 @@ import typer
 
 from ..config import load
 from ..config.hub import MAIN, parse_repository
+from ..config.presets import repository_of
 from ..errors import AttncalcError
 from ..serving.fit import with_longest_context
 from ..serving.gpu_layers import with_auto_gpu_layers
@@ -185,6 +186,8 @@ def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         quantization = f":{repository.file}" if is_gguf and repository.file else ""
         revision = None if repository.revision == MAIN else repository.revision
         return {"served_model": f"{repository.name}{quantization}", "revision": revision}
+    if not path.exists() and (found := repository_of(name)):  # 'qwen3-32B' is Qwen/Qwen3-32B
+        return {"served_model": found}
     return {"served_model": str(path.parent) if path.name in ("config.json", "params.json") else name}
 
 

@@ -37,8 +37,8 @@ Model = Annotated[
     Text,
     typer.Argument(
         metavar="[MODEL]",
-        help="A preset, a config.json or .yaml, a folder with one, org/name on the hub or its address, - for standard "
-        "input.",
+        help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on the hub or its address, - "
+        "for standard input.",
     ),
 ]
 Revision = Annotated[

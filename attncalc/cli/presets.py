@@ -86,10 +86,10 @@ def schema(output: o.PlainOutputOptions) -> None:
     output.write(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command(help="Convert a config.json to a preset's YAML, to read and to change.")
+@app.command(help="Convert a config.json or .gguf file to a preset's YAML.")
 def add(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A config.json, a folder with one, org/name on the hub, or -.")
+        str, typer.Argument(metavar="MODEL", help="A config.json or .gguf file, a folder with one, org/name, or -.")
     ],
     output: o.PlainOutputOptions,
     assume_grouped: o.AssumeGrouped = False,

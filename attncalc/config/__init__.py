@@ -103,7 +103,7 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
     model_file = _read(os.fspath(model), assume_grouped)
     file = model_file.document.file
     if model_file.config is None and model_file.stored is None:
-        raise AttncalcError(f"{file} is already a model file", "give a config.json, or org/name on the hub")
+        raise AttncalcError(f"{file} is already a model file", "give a config.json, a .gguf file or org/name")
     build_model(model_file.document, model_file.name)
     return to_yaml(model_file.document.data, file)
 

@@ -276,4 +276,5 @@ def _failure(url: str, error: Exception) -> DownloadError:
 
 def _connection() -> str:
     proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
-    return f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
+    check = f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
+    return f"{check}; without a network, give the path of the model's config.json"

@@ -57,7 +57,7 @@ def _tip_for_base(data: Mapping[str, Any], key: str) -> str:
     base = data.get(key)
     if not isinstance(base, str) or not base.strip():
         return "give the base model's config.json, or its name on the hub as org/name"
-    return f"give the base model: attncalc kv {truncate(base, 120)}"
+    return f"give the base model: {truncate(base, 120)}"
 
 
 def _tip_for_parts(data: Mapping[str, Any]) -> str:

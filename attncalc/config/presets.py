@@ -85,6 +85,18 @@ def preset_of(name: str) -> str | None:
     return _by_repository().get(name.lower())
 
 
+def repository_of(name: str) -> str | None:
+    """Return the repository that presets' sources name and whose last part is `name` in any case, or None.
+
+    For example 'meta-llama/Llama-3.1-8B' for 'llama-3.1-8b'.
+    """
+    if name in preset_names():
+        return None
+    repositories = (repository for preset in presets() for repository in preset.repositories)
+    # The last of the same name, as in _by_repository.
+    return {repository.lower().partition("/")[2]: repository for repository in repositories}.get(name.lower())
+
+
 @cache
 def _by_repository() -> dict[str, str]:
     """Return {repository, or its last part, in lower case: name of the preset}."""

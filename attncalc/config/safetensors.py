@@ -220,7 +220,7 @@ def _index(folder: Folder) -> _Index | None:
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, float) and total.is_integer():  # some writers write 16060522496.0
         total = int(total)
-    if total is not None and (type(total) is not int or total < 0):
+    if total is not None and (type(total) is not int or not 0 <= total < 2**63):
         raise _broken(label, f"its total_size is '{truncate(total)}', not a number of bytes")
     return _Index(shards, total)
 

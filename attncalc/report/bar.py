@@ -36,6 +36,7 @@ class Bar(NamedTuple):
         weights: The weights.
         runtime: The least and the most that the engine keeps besides weights and cache.
         cache: The least and the most that is left for the cache.
+        gpus: The number of GPUs, of which each is as the bar shows.
     """
 
     memory: int
@@ -44,6 +45,7 @@ class Bar(NamedTuple):
     weights: int
     runtime: tuple[int, int]
     cache: tuple[int, int]
+    gpus: int = 1
 
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
@@ -79,11 +81,11 @@ class Bar(NamedTuple):
 
     def _limits(self) -> str:
         outside = self.memory - self.usable
+        each, owner = (" on each GPU", "its") if self.gpus > 1 else ("", "the GPU's")
+        usable = f"of {_gib(self.usable)} GiB{each}"
         if not outside:
-            return f"of {_gib(self.memory)} GiB"
-        return (
-            f"of {_gib(self.usable)} GiB, {self.share} of the GPU's {_gib(self.memory)}; {_gib(outside)} stay outside"
-        )
+            return usable
+        return f"{usable}, {self.share} of {owner} {_gib(self.memory)}; {_gib(outside)} stay outside"
 
 
 def _gib(size: int) -> str:

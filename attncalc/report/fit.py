@@ -91,7 +91,7 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         {**fit_facts(result, verdict(result), changes), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
         verdict=result.verdict,
-        bar=memory_bar(result.budget),
+        bar=memory_bar(result.budget, result.resolved.gpus),
         shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
     )
     return report if full or roofline else _in_rows(report, result, changes, notes, bounds)
@@ -142,7 +142,7 @@ def model_heading(result: FitResult) -> tuple[str, ...]:
     return (*lines, ", ".join(result.layout.facts)) if result.layout.facts else lines
 
 
-def memory_bar(budget: MemoryBudget) -> Bar | None:
+def memory_bar(budget: MemoryBudget, gpus: int = 1) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
@@ -153,6 +153,7 @@ def memory_bar(budget: MemoryBudget) -> Bar | None:
         weights=int(budget.weights.total),
         runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
+        gpus=gpus,
     )
 
 
@@ -685,9 +686,9 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
             "'concurrent requests' is computed for the memory shown."
         )
     if result.request.workload.kv_dtype is None and args.kv_dtype.name != args.dtype.name:
+        reason = f"{title}'s default for every model" if resolved.defaults.cache_dtype else "as the checkpoint asks"
         notes.append(
-            f"The cache is in {args.kv_dtype.name}, {title}'s default for every model; "
-            f"--kv-dtype {args.dtype.name} is the model's own dtype."
+            f"The cache is in {args.kv_dtype.name}, {reason}; --kv-dtype {args.dtype.name} is the model's own dtype."
         )
     notes += host_notes(resolved)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:

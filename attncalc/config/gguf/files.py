@@ -8,11 +8,10 @@ from pathlib import Path
 from ...errors import AttncalcError
 from ...units import count, truncate
 from ..folder import LocalFile
+from ..gguf_files import gguf_models
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 _MAX_SHARDS = 1000
-_NOT_MODELS = ("mmproj", "imatrix", "ggml-vocab")
-"""What the names of files start with that are no language models: projectors of towers, statistics, vocabularies."""
 
 
 def shard_names(name: str) -> list[str]:
@@ -53,18 +52,13 @@ def local_gguf(model: str) -> Path | None:
         return None
     if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):
         return None
-    models = sorted({shard_names(name)[0] for name in names if _is_model(name)})
+    models = gguf_models({shard_names(name)[0] for name in names if not name.startswith("ggml-vocab")})
     if len(models) > 1:
         listed = ", ".join(truncate(name, 60) for name in models[:5]) + (", ..." if len(models) > 5 else "")
         raise AttncalcError(
             f"{truncate(path, 200)}: the folder has {count(len(models))} GGUF models: {listed}", "name one of the files"
         )
     return path / models[0] if models else None
-
-
-def _is_model(name: str) -> bool:
-    lower = name.lower()
-    return lower.endswith(".gguf") and not lower.startswith(_NOT_MODELS)
 
 
 def local_sources(path: Path) -> list[LocalFile]:

@@ -355,4 +355,4 @@ def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
     if uncounted:
         yield f"The {' and '.join(uncounted)} tower is not counted."
     if counted:
-        yield f"The {' and '.join(sorted(counted))} tower is not counted, except in the weights."
+        yield f"The {' and '.join(sorted(counted))} tower is not counted, except in the size of the weights."
