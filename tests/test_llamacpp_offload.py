@@ -24,8 +24,9 @@ from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command
-from attncalc.serving.offload import spread_over_gpus
+from attncalc.serving.offload import held_layers, spread_over_gpus
 from attncalc.serving.request import resolve
+from attncalc.serving.weights import weights
 from attncalc.units import GIB
 from attncalc.workload import Workload
 
@@ -215,6 +216,23 @@ def test_auto_has_no_effect_on_another_engine(ask: Ask) -> None:
     answer = ask("fit", "llama3-8b", "--gpu", "rtx-4090", "--engine", "vllm", "--n-gpu-layers", "auto")
     assert answer.code == 2
     assert answer.err.startswith("error: --n-gpu-layers has no effect on engine vllm\n")
+
+
+def test_only_the_routed_experts_are_taken_from_a_quantized_mixture() -> None:
+    """The shared expert keeps its scheme, which the config gives by its name.
+
+    A layer has 256 experts of three matrices of 2048 x 512 in NVFP4: 4 bits, 8 more per 16, and a scale in fp32.
+    """
+    model = load(Path(__file__).parent / "data" / "quantized" / "nvidia__Qwen3.6-35B-A3B-NVFP4.json")
+    request = FitRequest(model, Workload.decode(context=4096), "llamacpp", gpu("h200"), engine_args={"n_cpu_moe": 40})
+    resolved = resolve(request)
+    (part,) = spread_over_gpus(resolved.model, 1, resolved.args)
+
+    def size(layers: ModelSpec) -> int:
+        return int(weights(resolved.model, part=layers, weights_dtype=resolved.weights_dtype).total)
+
+    matrix = 2048 * 512 * 4 // 8 + 2048 * 512 // 16 + 4
+    assert size(part) - size(held_layers(part, resolved.args)) == 40 * 256 * 3 * matrix
 
 
 def test_a_block_of_falcon_h1_is_two_layers() -> None:

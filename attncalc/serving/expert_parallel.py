@@ -153,9 +153,18 @@ def _whole_experts(mlp: Mlp, devices: int, *, replicates_shared: bool) -> WholeE
             f"--enable-expert-parallel: {devices} devices are more than the {n_experts} experts",
             f"use at most {n_experts} devices for --tp times --dp",
         )
-    fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)}
-    fields["n_experts"] = -(-n_experts // devices)
-    return WholeExperts(**fields, n_routed=n_experts, replicates_shared=replicates_shared)
+    return _with_experts(mlp, -(-n_experts // devices), replicates_shared=replicates_shared)
+
+
+def without_routed(mlp: Mlp) -> WholeExperts:
+    """Return a mixture on a device that has none of the routed experts: the router, and the shared ones."""
+    return _with_experts(_shared_apart(mlp), 0, replicates_shared=False)
+
+
+def _with_experts(mlp: Mlp, n_experts: int, *, replicates_shared: bool) -> WholeExperts:
+    """Return the mixture on a device that has so many of its experts."""
+    fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)} | {"n_experts": n_experts}
+    return WholeExperts(**fields, n_routed=mlp.n_experts or 0, replicates_shared=replicates_shared)
 
 
 def _divided(width: int, name: str, tp: int, ranks: int) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..attention import Matrix
 from ..checkpoint import CheckpointWeights, StoredDtype
 from ..engines.base import EngineArgs
 from ..engines.llamacpp.placement import HOST, placement_of
 from ..engines.llamacpp.tensors import cuda_bytes, mapped_bytes, tensors_of
-from ..mlp import Mlp
 from ..model import Layers, ModelSpec
+from .expert_parallel import without_routed
 from .stages import parts_of
 
 
@@ -95,19 +94,15 @@ def held_layers(part: ModelSpec, args: EngineArgs) -> ModelSpec:
     for group in part.main.layers:
         on_cpu = max(0, min(args.n_cpu_moe - number, group.count))
         if on_cpu:
-            layers.append(_without_experts(dataclasses.replace(group, count=on_cpu), part.main.d_model))
+            layers.append(_without_experts(dataclasses.replace(group, count=on_cpu)))
         if on_cpu < group.count:
             layers.append(dataclasses.replace(group, count=group.count - on_cpu))
         number += group.count
     return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, layers=tuple(layers)),))
 
 
-def _without_experts(layers: Layers, d_model: int) -> Layers:
+def _without_experts(layers: Layers) -> Layers:
     """Return layers of which only the router and the shared experts are left of a mixture."""
-    mlp = layers.mlp
-    if mlp is None or mlp.n_experts is None:
+    if layers.mlp is None or not layers.mlp.n_experts:
         return layers
-    width = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-    shared = Mlp(width, gated=mlp.gated) if width else None
-    router: tuple[Matrix, ...] = mlp.router(d_model)
-    return dataclasses.replace(layers, mlp=shared, extra=(*layers.extra, *router))
+    return dataclasses.replace(layers, mlp=without_routed(layers.mlp))
