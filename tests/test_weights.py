@@ -18,8 +18,8 @@ from attncalc.cost.intensity import weights_read
 from attncalc.cost.params import params
 from attncalc.engines import engine_defaults
 from attncalc.engines.base import EngineArgs
-from attncalc.engines.defaults import Limits
 from attncalc.engines.pipeline import stage_sizes
+from attncalc.engines.runtime import Limits
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.reserve import default_share, parse_share

@@ -14,19 +14,7 @@ if TYPE_CHECKING:
     from ..model import ModelSpec
     from ..quantization import Role
     from .base import EngineArgs
-    from .runtime import RuntimeFacts, RuntimeMemory
-
-
-class Limits(NamedTuple):
-    """The limits of one forward pass.
-
-    Attributes:
-        tokens: tokens of one pass.
-        sequences: sequences whose logits one pass computes.
-    """
-
-    tokens: int
-    sequences: int
+    from .runtime import Limits, RuntimeFacts, RuntimeMemory
 
 
 class ExtraWeights(NamedTuple):

@@ -13,9 +13,9 @@ from ..attention import CacheSpec
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
-from .defaults import EngineDefaults, Limits
+from .defaults import EngineDefaults
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
-from .runtime import no_runtime
+from .runtime import Limits, no_runtime
 
 if TYPE_CHECKING:
     from .base import EngineArgs

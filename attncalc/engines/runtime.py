@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..hardware import Gpu
 from ..quantity import Quantity, named, total
-from .defaults import Limits
 
 if TYPE_CHECKING:
     from ..model import ModelSpec
@@ -21,6 +20,18 @@ if TYPE_CHECKING:
 
 Term = tuple[str, str, Quantity]
 """(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
+
+
+class Limits(NamedTuple):
+    """The limits of one forward pass.
+
+    Attributes:
+        tokens: tokens of one pass.
+        sequences: sequences whose logits one pass computes.
+    """
+
+    tokens: int
+    sequences: int
 
 
 @dataclass(frozen=True)

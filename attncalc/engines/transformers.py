@@ -17,9 +17,10 @@ from ..units import DType, truncate
 from ..workload import Workload
 from . import ideal
 from .base import EngineArgs
-from .defaults import EngineDefaults, Limits
+from .defaults import EngineDefaults
 from .estimate import estimated_runtime
 from .pipeline import LayerCacheSpec, describe, merge_equal
+from .runtime import Limits
 from .unpaged import UnpagedLayout, check_specs
 
 NAME = "transformers"

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from ..cost.cache import layer_cache_specs
 from ..engines import engine_defaults
 from ..engines.base import DraftModel, EngineArgs
-from ..engines.defaults import EngineDefaults, Limits
+from ..engines.defaults import EngineDefaults
 from ..engines.refusal import Refusal
+from ..engines.runtime import Limits
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec

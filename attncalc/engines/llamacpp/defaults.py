@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..defaults import EngineDefaults, Limits
+from ..defaults import EngineDefaults
+from ..runtime import Limits
 from .limits import DEFAULT_UBATCH, MAX_SEQUENCES
 from .runtime import llamacpp_runtime
 

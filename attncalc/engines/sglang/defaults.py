@@ -6,7 +6,8 @@ Source: SGLang 0.5.23, srt/arg_groups/memory_hook.py.
 from __future__ import annotations
 
 from ..base import EngineArgs
-from ..defaults import EngineDefaults, Limits
+from ..defaults import EngineDefaults
+from ..runtime import Limits
 from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
 from .held_weights import extra_weights
 from .quantized import checkpoint_cache_dtype, loads_quantization

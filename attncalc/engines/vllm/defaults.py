@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..base import EngineArgs
-from ..defaults import EngineDefaults, Limits
+from ..defaults import EngineDefaults
+from ..runtime import Limits
 from .held_weights import extra_weights
 from .limits import max_num_batched_tokens, max_num_seqs
 from .quantized import checkpoint_cache_dtype, loads_quantization
