@@ -23,6 +23,7 @@ from attncalc.errors import AttncalcError
 from attncalc.serving.fit import fit
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest
+from attncalc.serving.weights import weights
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "vendor-configs.json").read_text())
 GROUP: dict[str, Any] = {"targets": 5, "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
@@ -558,6 +559,13 @@ def test_tensor_parallelism_divides_the_layer_and_the_head_of_a_draft_and_not_it
     assert int(part.size) == 2 * ((layer + 32_000 * d) // 2 + 3 * d * d + 4 * d)
 
 
+def test_a_quantized_draft_has_the_bytes_of_its_release() -> None:
+    draft = load("gpt-oss-20b")
+    (part,) = (p for p in fit_with_draft(draft=draft).budget.weights.extra if p.name == "weights_draft")
+    assert int(part.size) == int(weights(draft, weights_dtype="mxfp4").total)
+    assert int(part.size) < 14e9  # 13.76 GB are released, and 41.8 in bf16
+
+
 def test_a_draft_model_is_part_of_vllms_command() -> None:
     command = launch_command(fit_with_draft(engine_args={"speculative_tokens": 3}, served_draft="org/draft").resolved)
     assert """--speculative-config '{"model": "org/draft", "num_speculative_tokens": 3}'""" in str(command)
@@ -568,6 +576,8 @@ def test_a_draft_model_is_part_of_vllms_command() -> None:
     [
         ({"engine": "sglang"}, "--speculative-model has no effect on engine sglang"),
         ({"engine_args": {"speculative_layers": 1}}, "cannot be combined with --speculative-layers"),
+        ({"draft": load("t5-base")}, "T5 Base .* is an encoder-decoder"),
+        ({"draft": load("bert-base")}, "BERT Base .* has no cache"),
     ],
 )
 def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any], message: str) -> None:

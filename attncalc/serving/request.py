@@ -315,7 +315,7 @@ def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
     """Return the draft model on one device, split as the model is (vLLM's draft_tensor_parallel_size by default).
 
     The head of an EAGLE draft is split over the vocabulary; its `fc` is not. Raises AttncalcError if it does not
-    divide, or has no cache.
+    divide, or it is not a decoder.
     """
     draft = request.draft
     if draft is None:
@@ -325,11 +325,13 @@ def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
             "--speculative-model cannot be combined with --speculative-layers",
             "leave --speculative-layers out: the draft model has its own layers",
         )
-    if not draft.main.has_cache:
-        raise AttncalcError(f"--speculative-model: {draft.title} has no cache", "a draft model is a decoder")
+    if draft.encoder or not draft.main.has_cache:
+        what = "is an encoder-decoder" if draft.encoder else "has no cache"
+        raise AttncalcError(f"--speculative-model: {draft.title} {what}", "a draft model is a decoder")
     head = tuple(m._replace(cols=ceil_div(m.cols, tp)) if m.name == "lm_head" else m for m in draft.extra)
     part = dataclasses.replace(draft, extra=head).shard(tp)
-    return DraftModel(draft.title, int(weights(part).total), layer_cache_specs(part.plain()))
+    size = int(weights(part, weights_dtype=released_dtype(draft)).total)
+    return DraftModel(draft.title, size, layer_cache_specs(part.plain()))
 
 
 def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
