@@ -29,7 +29,9 @@ def parse_document(content: bytes, file: str) -> Document:
         _check_depth_and_aliases(text, file)
         root = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError:
-        raise AttncalcError(f"{file}: not a text file", "give a config.json, a GGUF file or a YAML model file in UTF-8") from None
+        raise AttncalcError(
+            f"{file}: not a text file", "give a config.json, a GGUF file or a YAML model file in UTF-8"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark else file

@@ -689,8 +689,7 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     if result.request.workload.kv_dtype is None and args.kv_dtype.name != args.dtype.name:
         reason = f"{title}'s default for every model" if resolved.defaults.cache_dtype else "as the checkpoint asks"
         notes.append(
-            f"The cache is in {args.kv_dtype.name}, {reason}; "
-            f"--kv-dtype {args.dtype.name} is the model's own dtype."
+            f"The cache is in {args.kv_dtype.name}, {reason}; --kv-dtype {args.dtype.name} is the model's own dtype."
         )
     notes += host_notes(resolved)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
