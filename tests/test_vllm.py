@@ -371,7 +371,11 @@ def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
     ("specs", "given", "wrong"),
     [
         ([LayerCacheSpec(2, ())], {}, "has no cache"),
-        ([LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))], {}, "'memory' is not supported"),
+        (
+            [LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))],
+            {},
+            "how vLLM stores this cache: memory",
+        ),
         ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
         ([LayerCacheSpec(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
         ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),

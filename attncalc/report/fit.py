@@ -667,7 +667,8 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     """Return the notes, the engine's own last."""
     resolved, budget = result.resolved, result.budget
     model, args, title = resolved.model, resolved.args, resolved.defaults.title
-    notes = context_notes(model, resolved.workload)
+    stated = f"{WARNING}{result.refusal.reason}." if result.refusal else ""  # the verdict, on the first line
+    notes = [note for note in context_notes(model, resolved.workload) if note != stated]
     if resolved.divides_experts:
         notes += parallel_notes(result)
     elif resolved.replicas > 1:

@@ -171,9 +171,7 @@ def _verdict(answers: Sequence[Answer]) -> str:
 
 def _refusals(errors: dict[str, AttncalcError]) -> tuple[str, ...]:
     """Return why engines do not support the request."""
-    return tuple(
-        f"{engine_defaults(name).title} does not support this: {error.message}." for name, error in errors.items()
-    )
+    return tuple(f"{engine_defaults(name).title}: {error.message}." for name, error in errors.items())
 
 
 def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:

@@ -164,8 +164,8 @@ def _check_supported(cached: CacheSpec) -> None:
     spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
     unsupported = None
     if cached.role == "other":
-        unsupported = cached.name
-    elif cached.scales_with == "source":
+        raise AttncalcError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
+    if cached.scales_with == "source":
         unsupported = f"{cached.name} of a source"
     elif cached.scales_with == "context" and not isinstance(cached.span, spans):
         unsupported = f"{cached.name} of {cached.span.description}"

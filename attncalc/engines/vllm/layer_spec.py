@@ -77,7 +77,9 @@ def layer_specs(
     """
     for c in cached:
         if c.role == "other":
-            raise AttncalcError(f"'{c.name}' is not supported for vLLM", "use --engine ideal for a lower bound")
+            raise AttncalcError(
+                f"attncalc does not know how vLLM stores this cache: {c.name}", "use --engine ideal for a lower bound"
+            )
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "context"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "source"]
     states = [c for c in cached if c.role in STATE_ROLES]
