@@ -384,6 +384,122 @@ def test_eagle_3_1_has_a_norm_for_each_hidden_state_of_the_target() -> None:
     assert total({**config, "fc_norm": True, "norm_output": True}) == total(config) + 3 * 2048
 
 
+DFLASH = sizes(4096, 12_288, 5, 32, 8, 151_936, model_type="qwen3", head_dim=128, tie_word_embeddings=False)
+DFLASH |= {"architectures": ["DFlashDraftModel"], "block_size": 16, "num_target_layers": 36}
+DFLASH["dflash_config"] = {"mask_token_id": 151_669, "target_layer_ids": [1, 9, 17, 25, 33]}
+
+
+def test_a_dflash_draft_shares_the_embedding_and_the_head_of_its_target() -> None:
+    """Qwen3-8B-DFlash-b16 has 1.05 billion parameters: five layers, and fc of the hidden states of five others."""
+    d = 4096
+    layer = grouped(d, 32, 8, 128) + 2 * 128 + 3 * d * 12_288 + 2 * d
+    expected = 5 * layer + 5 * d * d + 2 * d  # fc, the norm after it and the last norm
+    assert total(DFLASH) == expected == pytest.approx(1.05e9, rel=0.002)
+    assert cache(DFLASH) == 100 * 5 * 2 * 8 * 128 * 2
+    assert any("shares with its target" in note for note in read(DFLASH).notes)
+
+
+def test_dspark_and_domino_add_heads_to_dflash() -> None:
+    d, vocab = 4096, 151_936
+    dspark = {**DFLASH["dflash_config"], "projector_type": "dspark", "markov_rank": 256}
+    dspark |= {"enable_confidence_head": True, "confidence_head_with_markov": True}
+    # two matrices of the vocabulary and the rank; one row with a bias over a state and the rank
+    assert total({**DFLASH, "architectures": ["DSparkDraftModel"], "dflash_config": dspark}) == (
+        total(DFLASH) + 2 * vocab * 256 + d + 256 + 1
+    )
+    domino = {**DFLASH["dflash_config"], "projector_type": "domino", "emb_dim": 256, "gru_hidden_dim": 1024}
+    # torch.nn.GRU without biases: three gates of the input and three of the state
+    gru = 3 * 1024 * d + 3 * 1024 * 1024
+    assert total({**DFLASH, "architectures": ["DominoDraftModel"], "dflash_config": domino}) == (
+        total(DFLASH) + gru + (d + 1024) * 256 + 256 * vocab
+    )
+
+
+def test_openpangu_ultra_moe_has_four_norms_in_a_layer() -> None:
+    """openPangu-Ultra-MoE: 718 billion parameters, of which 39 are active."""
+    config = sizes(7680, 18_432, 61, 128, 128, 153_600, model_type="pangu_ultra_moe", moe_intermediate_size=2048)
+    config |= {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+    config |= {"v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8}
+    config |= {"first_k_dense_replace": 3, "sandwich_norm": True}
+    d = 7680
+    mla = d * 1536 + 1536 + 1536 * 128 * 192 + d * 576 + 512 + 512 * 128 * 256 + 128 * 128 * d
+    layers = 61 * (mla + 4 * d) + 3 * 3 * d * 18_432 + 58 * (257 * 3 * d * 2048 + 256 * d)
+    assert total(config) == layers + 2 * 153_600 * d + d == pytest.approx(718e9, rel=0.002)
+    assert active(config) == pytest.approx(39e9, rel=0.04)
+
+
+# Embedding models
+
+
+def encoder(model_type: str, vocab: int, **others: Any) -> dict[str, Any]:
+    """Return the config of an encoder of BERT-base's sizes."""
+    return {**sizes(768, 3072, 12, 12, None, vocab), "model_type": model_type, **others}
+
+
+def encoder_layer(mlp: int, biases: int) -> int:
+    """Return a layer of 768: four matrices, the MLP's, biases, and two norms."""
+    return 4 * 768**2 + mlp + biases + 4 * 768
+
+
+@pytest.mark.parametrize(
+    ("vocab", "types", "published"),
+    [(30_528, 0, 136_776_192), (250_048, 1, 305_368_320)],  # gte-base-en-v1.5; gte-multilingual-base
+)
+def test_the_first_gte_has_gated_mlps_and_rotary_positions(vocab: int, types: int, published: int) -> None:
+    """Hugging Face's count; it has 769 more for gte-multilingual-base, whose file has a classifier of tokens."""
+    config = encoder("new", vocab, architectures=["NewModel"], type_vocab_size=types, position_embedding_type="rope")
+    layer = encoder_layer(3 * 768 * 3072, 4 * 768 + 768)
+    assert total(config) == 12 * layer + (vocab + types) * 768 + 2 * 768 == published
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "gelu"])
+def test_nomic_embed_gates_its_mlps_by_its_activation(activation: str) -> None:
+    """nomic-embed-text-v1.5 has SwiGLU and 136,731,648 parameters (Hugging Face's count)."""
+    config = encoder("nomic_bert", 30_528, activation_function=activation, type_vocab_size=2)
+    matrices = 3 if activation == "swiglu" else 2
+    expected = 12 * encoder_layer(matrices * 768 * 3072, 0) + (30_528 + 2) * 768 + 2 * 768
+    assert total(config) == expected
+    assert activation == "gelu" or expected == 136_731_648
+
+
+def test_nomic_embed_v2_has_experts_in_every_second_layer() -> None:
+    """nomic-embed-text-v2-moe: 475 million parameters, of which 305 are active; one bias after the experts."""
+    config = encoder("nomic_bert", 250_048, activation_function="gelu", type_vocab_size=1, moe_every_n_layers=2)
+    config |= {"num_experts": 8, "moe_top_k": 2, "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True}
+    dense = encoder_layer(2 * 768 * 3072, 4 * 768 + 3072 + 768)
+    sparse = encoder_layer(8 * 2 * 768 * 3072 + 8 * 768, 4 * 768 + 768)
+    assert total(config) == 6 * (dense + sparse) + 250_049 * 768 + 2 * 768 == pytest.approx(475e6, rel=0.001)
+    assert active(config) == pytest.approx(305e6, rel=0.002)
+
+
+def test_jina_embeddings_2_has_berts_model_type_and_gated_mlps() -> None:
+    """jina-embeddings-v2-base-en: 137 million parameters, ALiBi and no learned positions."""
+    config = encoder("bert", 30_528, architectures=["JinaBertModel"], position_embedding_type="alibi")
+    config |= {"feed_forward_type": "geglu", "max_position_embeddings": 8192, "type_vocab_size": 2}
+    layer = encoder_layer(3 * 768 * 3072, 4 * 768 + 768)
+    pooler = 768 * 768 + 768
+    assert total(config) == 12 * layer + 30_530 * 768 + 2 * 768 + pooler == pytest.approx(137e6, rel=0.004)
+
+
+def test_jina_embeddings_3_has_no_learned_positions_and_its_adapters_are_noted() -> None:
+    """jina-embeddings-v3: 572 million parameters with five adapters of rank 4 on all matrices and the embedding."""
+    config = sizes(1024, 4096, 24, 16, None, 250_002, model_type="xlm-roberta", type_vocab_size=1)
+    config |= {"position_embedding_type": "rotary", "max_position_embeddings": 8194, "lora_rank": 4}
+    config["lora_adaptations"] = ["retrieval.query", "retrieval.passage", "separation", "classification", "matching"]
+    adapters = 5 * 4 * (24 * ((1024 + 3072) + (1024 + 1024) + 2 * (1024 + 4096)) + 250_002 + 1024)
+    assert total(config) + adapters == pytest.approx(572e6, rel=0.001)
+    assert any("LoRA adapters (5)" in note for note in read(config).notes)
+
+
+def test_colpali_has_a_projection_and_no_head() -> None:
+    """ColPali: Gemma 2B of PaliGemma, of 2,508,531,712 parameters, and a projection to 128."""
+    gemma = sizes(2048, 16_384, 18, 8, 1, 257_216, model_type="gemma", head_dim=256)
+    config = {"model_type": "colpali", "embedding_dim": 128, "vlm_config": {"model_type": "paligemma"}}
+    config["vlm_config"] |= {"text_config": gemma, "vision_config": {}}
+    layer = grouped(2048, 8, 1, 256) + 3 * 2048 * 16_384 + 2 * 2048
+    assert total(config) == 18 * layer + 257_216 * 2048 + 2048 + 2048 * 128 + 128
+
+
 # Every one of them
 
 
