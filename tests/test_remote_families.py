@@ -239,6 +239,20 @@ def test_openelm_has_heads_and_widths_of_each_layer() -> None:
     assert cache(config) == 100 * 2 * 64 * 2 * sum(n // 4 for n in queries)
 
 
+def test_decilm_has_kv_heads_of_each_layer() -> None:
+    config = sizes(4096, 14_336, 3, 32, None, 32_000, model_type="deci", num_key_value_heads_per_layer=[4, 2, 1])
+    attention = sum(grouped(4096, 32, kv_heads, 128) for kv_heads in (4, 2, 1))
+    assert total(config) == attention + 3 * (3 * 4096 * 14_336 + 2 * 4096) + 2 * 32_000 * 4096 + 4096
+    assert cache(config) == 100 * 2 * 128 * 2 * (4 + 2 + 1)
+
+
+def test_minicpm_4_1_has_full_attention_as_vllm_runs_it() -> None:
+    config = sizes(4096, 16_384, 32, 32, 2, 73_448, model_type="minicpm", tie_word_embeddings=False)
+    sparse = {**config, "sparse_config": {"kernel_size": 32, "topk": 64}}
+    assert (total(sparse), cache(sparse)) == (total(config), cache(config))
+    assert any("sparse_config" in note for note in read(sparse).notes)
+
+
 # GPT-2's layers
 
 
@@ -413,6 +427,30 @@ def test_dspark_and_domino_add_heads_to_dflash() -> None:
     assert total({**DFLASH, "architectures": ["DominoDraftModel"], "dflash_config": domino}) == (
         total(DFLASH) + gru + (d + 1024) * 256 + 256 * vocab
     )
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "Eagle3Qwen3ForCausalLM",
+        "MiMoMTPModel",
+        "Qwen3NextMTP",
+        "DFlashLagunaForCausalLM",
+        "PEagleDraftModel",
+        "HASSModel",
+    ],
+)
+@pytest.mark.parametrize("config", [LLAMA_3, QWEN_2_5, {**LLAMA_3, "model_type": "glm4"}])
+def test_a_draft_of_another_class_is_not_read_as_a_whole_model(config: dict[str, Any], architecture: str) -> None:
+    with pytest.raises(AttncalcError, match=f"{architecture} is not supported: it is a draft model"):
+        read({**config, "architectures": [architecture]})
+
+
+def test_vllms_drafts_of_minimax_and_qwen3_vl_have_llamas_layers() -> None:
+    config = {**LLAMA_3, "num_hidden_layers": 1, "draft_vocab_size": 32_000}
+    llama = total({**config, "architectures": ["LlamaForCausalLMEagle3"]})
+    for name in ("Eagle3MiniMaxM2ForCausalLM", "Eagle3Qwen3vlForCausalLM"):
+        assert total({**config, "architectures": [name]}) == llama
 
 
 def test_openpangu_ultra_moe_has_four_norms_in_a_layer() -> None:
