@@ -286,9 +286,19 @@ def test_rugpt3_xl_computes_all_scores_of_its_sparse_layers() -> None:
     assert not any("sparse pattern" in note for note in read({**config, "sparse_mode": "none"}).notes)
 
 
-def test_phi_3_small_is_an_error_that_says_why() -> None:
-    with pytest.raises(AttncalcError, match="attends to blocks"):
-        read({**LLAMA_3, "model_type": "phi3small"})
+@pytest.mark.parametrize(
+    ("model_type", "reason"), [("phi3small", "attends to blocks"), ("rwkv7", "recurrent"), ("llada", "diffusion")]
+)
+def test_a_family_that_is_not_modelled_is_an_error_that_says_why(model_type: str, reason: str) -> None:
+    with pytest.raises(AttncalcError, match=reason):
+        read({**LLAMA_3, "model_type": model_type})
+
+
+def test_the_tower_of_qwen_vl_is_noted() -> None:
+    config = sizes(4096, 22_016, 32, 32, None, 151_936, model_type="qwen", no_bias=True, kv_channels=128)
+    config |= {"seq_length": 2048, "tie_word_embeddings": False}
+    assert not any("tower" in note for note in read(config).notes)
+    assert "The vision tower is not counted." in read({**config, "visual": {"layers": 48}}).notes
 
 
 # Experts
@@ -527,6 +537,13 @@ def test_jina_embeddings_3_has_no_learned_positions_and_its_adapters_are_noted()
     adapters = 5 * 4 * (24 * ((1024 + 3072) + (1024 + 1024) + 2 * (1024 + 4096)) + 250_002 + 1024)
     assert total(config) + adapters == pytest.approx(572e6, rel=0.001)
     assert any("LoRA adapters (5)" in note for note in read(config).notes)
+
+
+def test_nvidias_bidirectional_llamas_are_encoders() -> None:
+    """llama-embed-nemotron-8b: Llama 3.1 8B without its head; every token sees every other."""
+    config = {**LLAMA_3, "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"]}
+    assert total(config) == LLAMA_3_8B - 128_256 * 4096
+    assert cache(config) == 0
 
 
 def test_colpali_has_a_projection_and_no_head() -> None:
