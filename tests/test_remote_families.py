@@ -558,6 +558,11 @@ def test_colpali_has_a_projection_and_no_head() -> None:
 # Every one of them
 
 
+def test_an_error_lists_the_fields_in_the_same_order_in_every_run() -> None:
+    with pytest.raises(AttncalcError, match="num_key_value_heads 8, tie_word_embeddings null, vocab_size 1000 is not"):
+        read(sizes(64, 128, 2, 8, 8, 1000, model_type="deepseek"))
+
+
 @pytest.mark.parametrize("config", [deepseek_ocr(), minimind(), minimind(use_moe=True, hidden_dim=None)])
 def test_a_config_written_as_a_preset_gives_the_same_model(config: dict[str, Any]) -> None:
     document = convert_config(config, "config.json", title="model")
