@@ -547,10 +547,10 @@ def test_nvidias_bidirectional_llamas_are_encoders() -> None:
 
 
 def test_colpali_has_a_projection_and_no_head() -> None:
-    """ColPali: Gemma 2B of PaliGemma, of 2,508,531,712 parameters, and a projection to 128."""
+    """ColPali: PaliGemma's Gemma 2B, and a projection to 128."""
     gemma = sizes(2048, 16_384, 18, 8, 1, 257_216, model_type="gemma", head_dim=256)
-    config = {"model_type": "colpali", "embedding_dim": 128, "vlm_config": {"model_type": "paligemma"}}
-    config["vlm_config"] |= {"text_config": gemma, "vision_config": {}}
+    paligemma = {"model_type": "paligemma", "text_config": gemma, "vision_config": {}}
+    config = {"model_type": "colpali", "embedding_dim": 128, "vlm_config": paligemma}
     layer = grouped(2048, 8, 1, 256) + 3 * 2048 * 16_384 + 2 * 2048
     assert total(config) == 18 * layer + 257_216 * 2048 + 2048 + 2048 * 128 + 128
 
