@@ -16,7 +16,7 @@ from attncalc import Workload, kv_cache, load, params
 from attncalc.config import load_with_config, to_model_file
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config, supported_model_types, unsupported_model_types
-from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, families
+from attncalc.config.huggingface.family import FOLDER, RULE_KEYS, as_list, families
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.formulas import FUNCTIONS
 from attncalc.config.keys import is_stack_key, layer_keys, schema
@@ -263,7 +263,7 @@ def test_any_value_of_any_field_gives_figures_or_an_error(name: str, data: st.Da
     fields = sorted(config_classes()[name].defaults) if name in config_classes() else ["hidden_size"]
     changed = data.draw(st.dictionaries(st.sampled_from(fields or ["hidden_size"]), VALUES, max_size=3))
     config = {"model_type": name, **changed}
-    part = families()[name].get("text")
+    part = next(iter(as_list(families()[name].get("text"))), None)
     if part:
         inner = config_classes()[name].sub_configs.get(part) if name in config_classes() else "llama"
         config = {"model_type": name, part: {"model_type": inner, **changed}}

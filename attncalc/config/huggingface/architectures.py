@@ -10,6 +10,12 @@ _TASK = re.compile(
 )
 """The end of a class's name: 'ForCausalLM' in 'LlamaForCausalLM'."""
 
+_DRAFT = re.compile(
+    r"^(Eagle3?|EAGLE3?|DFlash2?|PEagle|Peagle|Medusa|HASS)(?=[A-Z])"
+    r"|(Eagle3?|MTP(Model)?|NextN|DraftModel|DSparkModel|XPressModel)$"
+)
+"""The names of draft models in vLLM, SGLang and SpecForge: 'EagleLlamaForCausalLM', 'MiMoMTPModel'."""
+
 _OTHER_NAMES = {
     "decilm": "nemotron-nas",
     "eagle3llama": "llama",
@@ -36,6 +42,11 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
     by_letters = {_letters(name): name for name in sorted(known, reverse=True)}
     found = next((by_letters[letters] for letters in stems if stem and letters in by_letters), None)
     return found or _OTHER_NAMES.get(stem)
+
+
+def is_draft_class(class_name: str) -> bool:
+    """Return whether a class is a draft model for speculative decoding, whose config has its target's model_type."""
+    return _DRAFT.search(class_name) is not None
 
 
 def _letters(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...errors import AttncalcError
 from ...units import truncate
 from ..data_files import folder_content
-from .architectures import model_type_of_class
+from .architectures import is_draft_class, model_type_of_class
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
@@ -43,6 +43,8 @@ ASSUMED = "assumed"
 """The entry with the rules of --assume-grouped, which is not a family."""
 BASES = (ASSUMED, "remote")
 """Entries with `fields` that are no families."""
+ANOTHER_DRAFT = "another_draft"
+"""The entry for draft models that are not read, whatever their model_type."""
 LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
 
@@ -203,6 +205,8 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
     class_name = architecture(config)
     variants = rules.get("variants", {})
     variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
+    if variant is None and is_draft_class(class_name) and not class_name.endswith(tuple(rules.get("heads", ()))):
+        variant = ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
     if "unsupported" in class_rules:
         raise AttncalcError(f"architectures {truncate(class_name)} is not supported: {class_rules['unsupported']}", TIP)

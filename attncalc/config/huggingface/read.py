@@ -158,7 +158,7 @@ def _check_requirements(family: Family) -> None:
     for formula in family.rules.get("require", ()):
         if value_of(formula, fields):
             continue
-        values = {name: fields[name] for name in names_in(formula)}
+        values = {name: fields[name] for name in sorted(names_in(formula))}
         values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
         listed = ", ".join(f"{name} {written(value)}" for name, value in values.items())
         subject = listed if len(values) == 1 else f"the combination of {listed}"
