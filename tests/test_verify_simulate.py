@@ -19,6 +19,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
+from attncalc.cli.catalogue import CATALOGUE  # noqa: E402
 from attncalc.verify.checks.memory import SEEDS, PeakChecks, peak_checks  # noqa: E402
 from attncalc.verify.devices.base import PeakMemory  # noqa: E402
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
@@ -41,15 +42,41 @@ def disagreeing(ask: Ask, *arguments: str) -> list[str]:
     return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
 
 
+RECURRENT = ("granite4-h-tiny", "jamba-1.5-mini", "qwen3-next-80b-a3b")
+"""The presets of the catalogue whose recurrences are simulated token by token."""
+
+
+@pytest.fixture
+def attention_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out presets with recurrences, which have no kernel of their own on a GPU."""
+    presets = tuple(name for name in CATALOGUE if name not in RECURRENT)
+    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", presets)
+
+
+@pytest.mark.usefixtures("attention_only")
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-def test_every_preset_agrees_at_its_longest_context(ask: Ask, dtype: str) -> None:
+def test_the_catalogue_agrees_at_its_longest_contexts(ask: Ask, dtype: str) -> None:
     assert disagreeing(ask, "--simulate", "cuda", "--dtype", dtype) == []
 
 
+@pytest.mark.usefixtures("attention_only")
 @pytest.mark.parametrize("gpu", ["t4", "a100-80gb", "h100-80gb", "b200"])
-def test_every_preset_agrees_on_a_gpu_of_its_size(ask: Ask, gpu: str) -> None:
+def test_the_catalogue_agrees_on_a_gpu_of_its_size(ask: Ask, gpu: str) -> None:
     """1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads."""
     assert disagreeing(ask, "--simulate", gpu, "-b", "3", "-c", "1003", "--dtype", "fp16") == []
+
+
+@pytest.mark.parametrize("model", RECURRENT)
+def test_recurrent_layers_agree(ask: Ask, model: str) -> None:
+    assert disagreeing(ask, model, "--simulate", "cuda", "-c", "60") == []
+
+
+def test_the_context_of_recurrent_layers_is_shortened_to_the_minutes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 2 s per token the one recurrent layer of 4,096 tokens would take 8,192 s; 60 s are 30 tokens, so 16."""
+    monkeypatch.setattr("attncalc.verify.time_plan.SIMULATED_TOKEN", 2.0)
+    options = ("--simulate", "cuda", "-c", "4096", "--minutes", "1", "--json")
+    answer = document(ask("verify", "qwen3-next-80b-a3b", *options))
+    assert "Context 4,096 would take about 2 hours: shortened to 16." in answer["notes"]
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gemma3-27b"])

@@ -94,7 +94,10 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
     after_prefill = stepwise.bytes
     steps = []
     for position in range(before, request.context):
-        attend = attend_with(decode_kernel, layer.decode_mask(stepwise), with_sinks=False)
+        mask = layer.decode_mask(stepwise)
+        # The last token of a chunk sees the whole cache, the ones before it do not, and flash takes no mask. The math
+        # backend always does, and needs little memory for one token.
+        attend = attend_with(decode_kernel if mask.matrix is None else "math", mask, with_sinks=False)
         steps.append(layer.step(position, attend, stepwise))
     return Decoded(after_prefill, stepwise, together, torch.cat(steps, 1), expected)
 
