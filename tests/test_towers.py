@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncalc import ModelSpec, params
+from attncalc import ModelSpec, load, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.model import Tower
@@ -269,3 +269,26 @@ def test_formulas_of_towers_are_in_wheels() -> None:
     """A wheel has a JSON copy, so that PyYAML is not needed."""
     text = (Path(__file__).parent.parent / "hatch_build.py").read_text()
     assert json.dumps("attncalc/config/huggingface/tower_formulas") in text
+
+
+RELEASED = {
+    "gemma3-12b": "google--gemma-3-12b-it",
+    "mistral-small-24b": "mistralai--mistral-small-3.1-24b-instruct-2503",
+    "gemma4-26b-a4b": "google__gemma-4-26B-A4B",
+    "llama4-maverick": "meta-llama__Llama-4-Maverick-17B-128E-Instruct",
+    "qwen3-vl-8b": "Qwen__Qwen3-VL-8B-Instruct",
+    "qwen3.5-397b-a17b": "Qwen__Qwen3.5-397B-A17B",
+    "qwen3.6-27b": "nvidia__Qwen3.6-27B-NVFP4",
+    "qwen3.6-35b-a3b": "nvidia__Qwen3.6-35B-A3B-NVFP4",
+}
+"""Presets with a tower, and their released config.json in tests/data."""
+
+
+@pytest.mark.parametrize("preset", RELEASED)
+def test_a_preset_has_the_towers_of_its_config(preset: str) -> None:
+    data = Path(__file__).parent / "data"
+    configs = {entry["name"]: entry["config"] for entry in json.loads((data / "real-configs.json").read_text("utf-8"))}
+    name = RELEASED[preset]
+    config = configs.get(name) or json.loads((data / "startups" / "models" / f"{name}.json").read_text("utf-8"))
+    model = build_model(convert_config(config, "config.json", title=preset), preset)
+    assert load(preset).towers == model.towers != ()
