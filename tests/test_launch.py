@@ -94,6 +94,10 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         answer = json.loads(ask("fit", str(path), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", str(folder)]
         assert f"'{folder}'" in answer["launch_command"]
+    (tmp_path / "llama.json").write_text(config)
+    for name, text in ((str(tmp_path / "llama.json"), ""), ("-", config)):  # vLLM loads folders, not such a file
+        answer = json.loads(ask("fit", name, "--kv-memory", "9GiB", "-c", "4096", "--json", stdin=text).out)
+        assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", "MODEL"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
         assert (command("vllm", preset) or "").split()[2] == repository
     for name, repository in (

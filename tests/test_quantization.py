@@ -655,3 +655,13 @@ def test_a_format_that_the_engine_does_not_load_is_a_warning(
     assert warned != loaded
     # with a dtype of one's own the checkpoint is another one
     assert "does not load" not in ask("fit", str(file), *given, "--weights-dtype", "bf16").out
+
+
+def test_kv_notes_the_cache_dtype_that_a_checkpoint_asks_for(ask: Ask, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": SCHEME_8}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config, "torch_dtype": "bfloat16", "quantization_config": scheme}))
+    note = "The checkpoint asks for a cache in fp8."
+    assert note in " ".join(ask("kv", str(file)).out.split())
+    assert note not in " ".join(ask("kv", str(file), "--kv-dtype", "fp8").out.split())

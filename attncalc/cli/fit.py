@@ -170,10 +170,11 @@ def _gpus(text: str, gpus: int | None, log: StartupLog | None) -> dict[str, Any]
 def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     """Return what the engine loads, as fields of FitRequest: a folder, a file, or org/name on the hub.
 
-    There are none for a preset or a model file in YAML.
+    There are none for a preset or a model file in YAML. Engines load a folder with a config.json: for a config under
+    another name, or from standard input, the command has MODEL in its place.
     """
     path = Path(name)
-    if name in ("-", spec.name) or path.suffix in (".yaml", ".yml"):
+    if name == spec.name or path.suffix in (".yaml", ".yml"):
         return {}
     repository = None if path.exists() else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
@@ -188,7 +189,11 @@ def _served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         return {"served_model": f"{repository.name}{quantization}", "revision": revision}
     if not path.exists() and (found := repository_of(name)):  # 'qwen3-32B' is Qwen/Qwen3-32B
         return {"served_model": found}
-    return {"served_model": str(path.parent) if path.name in ("config.json", "params.json") else name}
+    if path.name in ("config.json", "params.json"):
+        name = str(path.parent)
+    elif name == "-" or path.is_file():
+        name = "MODEL"
+    return {"served_model": name}
 
 
 def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:

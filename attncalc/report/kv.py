@@ -214,6 +214,11 @@ def _notes(
         notes.append(f"{stored.name}: {stored.meaning}. Scales are included.")
     elif stored.name == "fp8":
         notes.append(f"fp8: {stored.meaning}.")
+    if workload.kv_dtype is None and model.kv_dtype not in (None, stored.name):
+        notes.append(
+            f"The checkpoint asks for a cache in {model.kv_dtype}. 'fit' follows it where the engine does; here "
+            f"--kv-dtype {model.kv_dtype} does."
+        )
     if model.stored is not None:
         notes += stored_notes(model, params(model).total)
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
