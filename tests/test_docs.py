@@ -34,7 +34,6 @@ _SCREEN = re.compile(
     r"```console\n\$ (?P<command>attncalc[^\n|]*?)(?: \| head -n (?P<lines>\d+))?\n(?P<text>.*?)```", re.DOTALL
 )
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_LISTS = ("attncalc presets", "attncalc gpus")
 """Commands that list all presets or GPUs. A new one is one file, and the docs need not list it."""
 
 
@@ -90,16 +89,27 @@ def without_numbers(screen: str) -> str:
     return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu|%)?|[KMG]iB|threads?|cached", "#", screen).split())
 
 
-def names(screen: str) -> set[str]:
+def first_words(screen: str) -> set[str]:
     """Return the first word of each row of a list."""
     return set(re.findall(r"^  (\S+)", screen, re.MULTILINE))
+
+
+def preset_names_in(screen: str) -> set[str]:
+    """Return the names in a list of presets, whose braces are those of a shell: 'phi-{3,4}' is two names."""
+    words = {word for row in re.findall(r"^  (?:\S+)? {2,}(.*)", screen, re.MULTILINE) for word in row.split()}
+    parts = (re.fullmatch(r"([^{]*)(?:\{(.*)\})?", word) for word in words)
+    return {f"{m[1]}{ending}" for m in parts if m for ending in (m[2] or "").split(",")}
+
+
+_LISTS = {"attncalc presets": preset_names_in, "attncalc gpus": first_words}
+"""Commands that list what is built in, and which names their screens have."""
 
 
 def is_up_to_date(screen: Screen, output: str) -> bool:
     if screen.command.startswith("attncalc verify"):
         return without_numbers(head(output, screen.lines)) == without_numbers(screen.text)
-    if screen.command in _LISTS and len(output.splitlines()) > len(screen.text.splitlines()):
-        return names(screen.text) <= names(output)  # a longer list may have other units and column widths
+    if screen.command in _LISTS and _LISTS[screen.command](screen.text) < _LISTS[screen.command](output):
+        return True  # a longer list may have other units, column widths and lines
     return head(output, screen.lines) == screen.text
 
 
@@ -119,21 +129,21 @@ def test_every_console_block_is_tested() -> None:
 
 
 def test_docs_stay_valid_when_a_preset_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new preset changes the list's heading, a long name its column widths, and a large model its units."""
+    """A new preset changes the list's heading and its lines."""
     lists = [screen for screen in screens() if screen.command == "attncalc presets"]
     assert lists
     models = tmp_path / "models"
     shutil.copytree(presets_folder() / "models", models)
-    large = preset_text("llama2-70b").replace("n_layers: 80", "n_layers: 2000")
-    (models / "a-new-preset-with-a-very-long-name.yaml").write_text(large)
+    (models / "a-new-preset-with-a-very-long-name.yaml").write_text(preset_text("llama2-70b"))
     monkeypatch.setattr(presets, "_folder", lambda: models)
+    monkeypatch.setattr("attncalc.cli.presets.all_presets", presets.presets.__wrapped__)  # without its memory
     output = printed("attncalc presets")
     assert "a-new-preset-with-a-very-long-name" in output
-    assert "billion" in output
+    assert preset_names_in(output) == {path.stem for path in models.glob("*.yaml")}
     for screen in lists:
         assert output != screen.text
         assert is_up_to_date(screen, output)
-        assert not is_up_to_date(screen._replace(text=screen.text.replace("llama2-70b", "llama2-71b")), output)
+        assert not is_up_to_date(screen._replace(text=screen.text.replace("{7b,70b}", "{7b,71b}")), output)
 
 
 def python_blocks(page: Path) -> str:
