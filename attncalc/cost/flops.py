@@ -174,9 +174,8 @@ def scores(stack: Stack, layers: Layers, workload: Workload, *, dense: bool = Fa
         workload = dataclasses.replace(workload, lengths=None)
     cost = summed(run.sequences * layers.attention.score_flops(run, mask) for run in stack.runs(workload))
     if layers.cross:
-        for run in workload.runs:
-            source_run = Run(run.sequences, run.new, workload.source or 0)
-            cost += run.sequences * layers.cross.score_flops(source_run, None)
+        runs = (Run(run.sequences, run.new, workload.source or 0) for run in workload.runs)
+        cost += summed(run.sequences * layers.cross.score_flops(run, None) for run in runs)
     return cost
 
 

@@ -43,9 +43,11 @@ def fewest_cpu_moe(request: FitRequest) -> int | None:
     """
     if not has_experts(request.model):
         return None
+    if _fits(_with_cpu_moe(request, 0)):
+        return 0
     total = _layers(request)
-    if _fits(_with_cpu_moe(request, 0)) or not _fits(_with_cpu_moe(request, total)):
-        return 0 if _fits(_with_cpu_moe(request, 0)) else None
+    if not _fits(_with_cpu_moe(request, total)):
+        return None
     return first_true(lambda n: _fits(_with_cpu_moe(request, n)), 0, total)
 
 
