@@ -97,7 +97,7 @@ def _folder_of(repository: Repository) -> Folder:
 
 def _file_of(repository: Repository, names: frozenset[str]) -> str:
     """Return the model file of a repository with these files. Raises AttncalcError if it has none."""
-    from .gguf_files import gguf_file, gguf_models, quantizations
+    from .gguf_names import gguf_file, gguf_models, quantizations
 
     wanted = repository.file
     if wanted in names and wanted.endswith((".json", ".gguf")) and not wanted.endswith(".index.json"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...errors import AttncalcError
 from ...units import count, truncate
 from ..folder import LocalFile
-from ..gguf_files import gguf_models
+from ..gguf_names import gguf_models
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 _MAX_SHARDS = 1000
