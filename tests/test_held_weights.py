@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import LLAMA_3_8B
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,20 +47,7 @@ def from_config(**config: Any) -> ModelSpec:
     return build_model(convert_config(config, "config"), "config")
 
 
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "rope_theta": 500000.0,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
+LLAMA = {**LLAMA_3_8B, "max_position_embeddings": 131072, "rope_theta": 500000.0}
 
 # Logged start-ups
 

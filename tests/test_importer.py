@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import Ask, results
+from configs import SMALL_LLAMA as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,19 +24,6 @@ from attncalc.config.keys import is_stack_key, layer_keys, schema
 from attncalc.config.schema import check
 from attncalc.errors import AttncalcError
 from attncalc.model import ModelSpec
-
-LLAMA: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 3,
-    "vocab_size": 100,
-    "max_position_embeddings": 256,
-    "torch_dtype": "bfloat16",
-}
 
 
 def read(**fields: Any) -> ModelSpec:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
+from configs import LLAMA_3_8B as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,18 +27,6 @@ from attncalc.serving.stages import split_into_stages
 from attncalc.serving.weights import bytes_read, multiplied_as, released_dtype, weights
 from attncalc.units import dtype
 
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
 # A layer: q and o 4096 x 4096, k and v 4096 x 1024, gate and up 4096 x 14336, down 14336 x 4096
 LINEAR = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
 OUTPUTS = 4096 + 4096 + 2 * 1024 + 2 * 14336 + 4096
