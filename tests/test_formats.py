@@ -210,7 +210,9 @@ _LATEX = re.compile("|".join(map(re.escape, _COMMAND)))
 
 def latex_tables(text: str) -> Iterator[Rows]:
     """Yield the rows of each tabular: those above the \\midrule, and those below."""
-    for body in re.findall(r"\\begin\{tabular\}\{[lr]+\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S):
+    for body in re.findall(
+        r"\\begin\{tabular\}\{@\{\}[lr]+@\{\}\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S
+    ):
         above, rule, below = body.partition("\\midrule\n")
         yield (_latex_rows(above), _latex_rows(below)) if rule else ((), _latex_rows(above))
 
