@@ -41,6 +41,7 @@ RUNS = [
     "gpus h100-80gb",
     "presets",
     "presets llama3",
+    "presets families",
     "verify gpt2 --simulate t4 -c 64",
 ]
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
