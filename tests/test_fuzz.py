@@ -27,4 +27,4 @@ def test_a_damaged_input_gives_an_answer_or_one_error(kind: str, random: Random)
 
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
 def test_an_input_that_once_failed_gives_an_answer_or_one_error(file: Path) -> None:
-    check(Case.from_json(file.read_text(encoding="utf-8")))
+    check(Case.from_json(file.read_text(encoding="utf-8")), with_all_relations=True)

@@ -337,4 +337,4 @@ def _size(data: Mapping[str, Any], key: str) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is int or (type(value) is float and math.isfinite(value))  # isfinite(10**400) overflows
