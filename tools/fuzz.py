@@ -4,7 +4,7 @@
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
 
-A run writes what it has done to standard output once a minute. Input number N of seed S is always the same:
+A run writes what it has done to standard output once a minute, and all of it when it ends or is interrupted. Input number N of seed S is always the same:
 `--seed S --first N --count 1` repeats it. --coverage guides the inputs by the code that they reach; it needs atheris.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import gc
 import hashlib
 import heapq
@@ -21,7 +22,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -62,6 +62,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["ATTNCALC_DEBUG"] = os.environ["HF_HUB_OFFLINE"] = "1"
     signal.signal(signal.SIGPROF, _too_slow)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.coverage:
         return _guided(options)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -77,12 +78,13 @@ def _random(options: argparse.Namespace) -> int:
     end = time.monotonic() + options.seconds
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    for number in range(options.first, options.first + options.count):
-        random = Random(f"{options.seed}/{number}")
-        kind = random.choice(drawn)
-        watch.try_case(kind, number, KINDS[kind](random))
-        if time.monotonic() > end:
-            break
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(options.first, options.first + options.count):
+            random = Random(f"{options.seed}/{number}")
+            kind = random.choice(drawn)
+            watch.try_case(kind, number, KINDS[kind](random))
+            if time.monotonic() > end:
+                break
     return watch.report()
 
 
@@ -210,7 +212,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _too_slow(*_: object) -> Iterator[None]:
+def _too_slow(*_: object) -> None:
     raise TimeoutError(f"took more than {SECONDS_PER_CASE} s of the processor")
 
 

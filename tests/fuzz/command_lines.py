@@ -73,7 +73,7 @@ METAVARS: dict[str, tuple[str, ...]] = {
     "KERNEL": ("all", "math", "flash", "efficient", "cudnn", "flex", "flash_attn2"),
     "LIBRARY": ("transformers",),
     "DIR": ("record",),
-    "FILE": ("answer.json", "answer.csv", "answer.md", "answer.txt", "answer"),
+    "FILE": ("answer.json", "answer.csv", "answer.md", "answer.txt", "answer.html", "answer.tex", "answer"),
     "FORMAT": tuple(FORMATS),
 }
 """{metavar: usual values}."""

@@ -34,8 +34,9 @@ def check_result(case: Case, result: Result) -> None:
 def _check_characters(result: Result, case: Case) -> None:
     for text in (result.out, result.err, *(content.decode("utf-8") for content in result.written.values())):
         plain = COLOUR.sub("", text) if case.terminal else text
+        allowed = {"\n", "\t"} if "tsv" in case.arguments else {"\n"}
         if not plain.replace("\n", "").isprintable():
-            assert all(_is_visible(char) for char in set(plain) - {"\n"}), repr(plain)
+            assert all(_is_visible(char) for char in set(plain) - allowed), repr(plain)
 
 
 def _is_visible(char: str) -> bool:
