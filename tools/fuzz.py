@@ -4,8 +4,10 @@
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
 
-A run writes what it has done to standard output once a minute, and all of it when it ends or is interrupted. Input number N of seed S is always the same:
-`--seed S --first N --count 1` repeats it. --coverage guides the inputs by the code that they reach; it needs atheris.
+A run writes what it has done to standard output once a minute, and a report when it ends or is interrupted. Input
+number N of seed S is always the same: `--seed S --first N --count 1` repeats it. Many small files are written: with
+TMPDIR=/dev/shm, a folder in memory, a run is much quicker. --coverage guides the inputs by the code that they reach; it
+needs atheris.
 """
 
 from __future__ import annotations
