@@ -81,7 +81,7 @@ class Result(NamedTuple):
 
 def run_case(case: Case) -> Result:
     """Run the command in a folder of its own. Raises what is a bug in attncalc; AssertionError if it changes a file."""
-    out, err = _Output(case), _Output(case)
+    out, err = _Output(case, "strict"), _Output(case, "backslashreplace")
     stdin = io.TextIOWrapper(io.BytesIO(case.files.get(STREAM, b"")))
     with (
         _working_folder(case) as written,
@@ -118,12 +118,13 @@ _cached_command = functools.cache(typer.main.get_command)
 
 
 class _Output(io.TextIOWrapper):
-    """A stream in the case's encoding, which remembers what is written."""
+    """A stream in the case's encoding, which remembers what is written; standard error escapes what that lacks."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, errors: str) -> None:
         self._bytes = io.BytesIO()
         self._terminal = case.terminal
-        super().__init__(self._bytes, encoding=case.environment.get("PYTHONIOENCODING", "utf-8"), newline="\n")
+        encoding = case.environment.get("PYTHONIOENCODING", "utf-8")
+        super().__init__(self._bytes, encoding=encoding, errors=errors, newline="\n")
 
     def isatty(self) -> bool:
         return self._terminal
