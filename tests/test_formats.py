@@ -152,7 +152,7 @@ def test_latex_compiles(report: Report, tmp_path: Path) -> None:
 HOSTILE = "a_b & 50% #1 $x^2~\\{y} <b>|=*[é\u00d7"
 
 
-@pytest.mark.parametrize("name", [HOSTILE, "=cmd", "[x", "*x", "</script><b>", "a\tb\nc", '"q', "\\end{tabular}"])
+@pytest.mark.parametrize("name", [HOSTILE, "=cmd", "[x", "*x", "</script><b>", "b\nc", '"q', "\\end{tabular}"])
 def test_a_name_is_the_same_in_every_format(name: str) -> None:
     table = Table((Column("", "left"), Column(name)), ((name, "1"), (f"  {name}", "2")))
     report = Report("kv", (name,), {}, {}, (), tables=(table,), notes=(name,))
