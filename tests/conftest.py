@@ -17,6 +17,7 @@ settings.register_profile("attncalc", deadline=None, max_examples=80, derandomiz
 settings.load_profile("attncalc")
 
 from asking import Answer, Ask  # noqa: E402
+from schemas import check_answer  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
@@ -24,13 +25,18 @@ from attncalc.config.folder import LocalFile  # noqa: E402
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...")."""
+    """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...").
+
+    Whatever it prints as JSON must be as the command's schema says.
+    """
 
     def run_command(*arguments: str, stdin: str = "") -> Answer:
         monkeypatch.setattr(sys, "argv", ["attncalc", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code = run()
         captured = capsys.readouterr()
+        if captured.out.startswith('{\n  "schema": "attncalc.'):
+            check_answer(captured.out)
         return Answer(code, captured.out, captured.err)
 
     return run_command

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluate import evaluate
+from schemas import check_answer
 
 from attncalc.cli import run
 
@@ -96,13 +97,13 @@ def _check_error(out: str, err: str) -> None:
 
 
 def _check_answer(case: Case, out: str, err: str) -> None:
-    """An answer is readable, and each formula of JSON gives its value."""
+    """An answer is readable, its JSON is as the schema says, and each formula of JSON gives its value."""
     _check_characters(out)
     _check_characters(err)
     assert out or "-o" in case.arguments, "nothing was printed"
     if "--json" not in case.arguments:
         return
-    data = json.loads(out, parse_constant=_no_constant)
+    data = check_answer(out)
     for figure in _figures(data):
         if figure["formula"]:
             value = evaluate(figure["formula"], figure["symbols"])
@@ -115,10 +116,6 @@ def _figures(data: Any) -> Iterator[dict[str, Any]]:
     """Yield the results of a JSON answer, those of its layers too."""
     for part in (data, *data.get("layers", ())):
         yield from (figure for figure in part.get("results", ()) if "formula" in figure)
-
-
-def _no_constant(name: str) -> None:
-    raise AssertionError(f"{name} is not JSON")
 
 
 def _check_characters(text: str) -> None:
