@@ -9,6 +9,7 @@ from .report import Report
 
 COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
 CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet computes a cell that starts with one of these
 
 
 def render(report: Report, *, explain: bool = False) -> str:
@@ -21,18 +22,20 @@ def render(report: Report, *, explain: bool = False) -> str:
     writer = csv.writer(out, lineterminator="\n")
     if report.checks:
         writer.writerow(CHECK_COLUMNS)
-        writer.writerows(tuple(check.facts()[name] for name in CHECK_COLUMNS) for check in report.checks)
+        writer.writerows(
+            tuple({**check.facts(), "of": escape(check.of)}[name] for name in CHECK_COLUMNS) for check in report.checks
+        )
         return out.getvalue()
     writer.writerow(COLUMNS)
     assumed = "yes" if report.model.get("assumed") else ""
     for f in report.all_figures:
-        writer.writerow((_text(f.of), f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
+        writer.writerow((escape(f.of), f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
     return out.getvalue()
 
 
-def _text(name: str) -> str:
-    """Return the name of a file or model as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
+def escape(text: str) -> str:
+    """Return a text as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
 
     Source: OWASP, CSV Injection.
     """
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
+    return f"'{text}" if text.startswith(_FORMULA) else text
