@@ -150,6 +150,15 @@ def read_source(model: ModelSpec, source: Count | None) -> int | None:
     return model.encoder.max_context or DEFAULT_CONTEXT
 
 
+def reject_training(workload: Workload) -> None:
+    """Raise AttncalcError for a training step, which `attncalc memory` does not support."""
+    if workload.phase == "train":
+        raise AttncalcError(
+            "memory does not support --phase train: it counts a forward pass without gradients",
+            "give --phase prefill or decode",
+        )
+
+
 def read_lengths(lengths: str | Sequence[Count]) -> tuple[int, ...]:
     """Return the lengths in '512,300,128' or (512, 300, 128). Raises AttncalcError if one is not a number."""
     parts = lengths.split(",") if isinstance(lengths, str) else lengths
