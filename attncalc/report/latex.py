@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from .characters import printable
+from .explain import explain_figures
+from .report import Report, Table
+
+_WIDTH = 64
+"""Columns of typewriter letters in the text width of LaTeX's article."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -73,13 +79,66 @@ _LIGATURE = re.compile(r"([-',])(?=\1)")  # TeX joins -- to a dash, '' to a quot
 _OPTION = re.compile(r"[\[*]")  # \\ takes a star or a bracket as its option, also at the start of the next row
 
 
+def render(report: Report, *, explain: bool = False) -> str:
+    r"""Return one tabular per table of the screen; the heading and the notes are comments.
+
+    There is no table environment and no caption: a paper has its own, and loads the tabulars with \input. `explain`
+    adds the formula of each figure.
+    """
+    title, *facts = report.heading
+    head = [f"attncalc {report.command}: {title}", *facts, "Load \\usepackage{booktabs} in the preamble."]
+    blocks = [_comments(head)]
+    blocks += [_comments([report.answer])] if report.answer else []
+    blocks += [_tabular(table) for table in report.tables]
+    if explain:
+        blocks += [_typewriter(lines) for lines in explain_figures(report, _WIDTH)]
+    blocks += [_comments(notes) for notes in report.note_blocks]
+    blocks += [_tabular(table) for table in report.footer]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _comments(lines: Iterable[str]) -> str:
+    return "\n".join(f"% {part}" for line in lines for part in line.split("\n"))
+
+
+def _typewriter(lines: Iterable[str]) -> str:
+    r"""Return lines in which every space counts. \verbatim would not do: a title may contain its end."""
+    return "\n".join(rf"\noindent\texttt{{{escape(line).replace(' ', '~')}}}\par" for line in lines)
+
+
+def _tabular(table: Table) -> str:
+    if table.code:
+        return _typewriter([*(column.header for column in table.columns if column.header), *(c for (c,) in table.rows)])
+    header = table.header_rows
+    lines = [
+        rf"\begin{{tabular}}{{{''.join(column.align[0] for column in table.columns)}}}",
+        r"\toprule",
+        *(_row(cells) for cells in header),
+        *([r"\midrule"] if header else []),
+        *(_row(cells) for cells in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(map(_cell, cells)) + r" \\"
+
+
+def _cell(text: str) -> str:
+    """Return a cell; one that is indented, as a part of the row above, gets a quad for each two spaces."""
+    words = text.strip()
+    return r"\quad " * ((len(text) - len(text.lstrip())) // 2 if words else 0) + escape(words)
+
+
 def escape(text: str) -> str:
     r"""Return `text` on one line, so that LaTeX prints its characters: 'a_b' becomes 'a\_b'.
 
-    The result is ASCII and compiles with pdfTeX, XeTeX and LuaTeX. A letter that pdfTeX's fonts lack is replaced by
+    The result is ASCII and compiles with any LaTeX of 2020 or later. A letter that pdfTeX's fonts lack is replaced by
     its code point: 'U+4E2D'.
     """
-    line = " ".join(printable(text, "utf-8").split("\n"))
+    line = re.sub("[\t\n]", " ", printable(text, "utf-8"))
     escaped = "".join(map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line))))
     return "{}" + escaped if _OPTION.match(escaped) else escaped
 
