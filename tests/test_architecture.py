@@ -33,8 +33,9 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": set[str](),
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
+    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
+    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""

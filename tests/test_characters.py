@@ -48,7 +48,7 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
         ("Größe", "cp1252", "Größe"),
         ("漢", "cp1252", r"\u6f22"),
         ("😀", "ascii", r"\ud83d\ude00"),
-        ("a\nb", "utf-8", "a\nb"),
+        ("a\nb\tc", "utf-8", "a\nb\tc"),
         ("a\rb\x1b[31m", "utf-8", r"a\u000db\u001b[31m"),
         ("gpj\u202eexe", "utf-8", r"gpj\u202eexe"),
         ("a\u2028b\u2066c", "utf-8", r"a\u2028b\u2066c"),

@@ -49,7 +49,17 @@ def _umask() -> int:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "start"), [("md", "**GPT-2"), ("csv", "of,name,value"), ("txt", "GPT-2 (124M)  multi")]
+    ("suffix", "start"),
+    [
+        ("md", "**GPT-2"),
+        ("csv", "of,name,value"),
+        ("tsv", "of\tname\tvalue"),
+        ("txt", "GPT-2 (124M)  multi"),
+        ("tex", "% attncalc kv: GPT-2"),
+        ("html", "<!DOCTYPE html>"),
+        ("htm", "<!DOCTYPE html>"),
+        ("HTML", "<!DOCTYPE html>"),
+    ],
 )
 def test_the_suffix_of_a_file_selects_its_format(ask: Ask, tmp_path: Path, suffix: str, start: str) -> None:
     file = tmp_path / f"x.{suffix}"
@@ -57,7 +67,7 @@ def test_the_suffix_of_a_file_selects_its_format(ask: Ask, tmp_path: Path, suffi
     assert file.read_text().startswith(start)
 
 
-@pytest.mark.parametrize("suffix", ["xlsx", "html", "jsn"])
+@pytest.mark.parametrize("suffix", ["xlsx", "rst", "jsn"])
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"x.{suffix}"
     answer = ask("kv", "gpt2", "-o", str(file))
@@ -73,8 +83,8 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_p
 
 @pytest.mark.parametrize("command", [("kv", "no-such-model"), ("verify", "no-such-model"), ("presets", "families")])
 def test_the_format_is_checked_before_anything_is_computed(ask: Ask, command: tuple[str, ...]) -> None:
-    assert "no output format has the suffix '.tex'" in ask(*command, "-o", "t.tex").err
-    assert "unknown format 'tex'" in ask(*command, "--format", "tex").err
+    assert "no output format has the suffix '.rst'" in ask(*command, "-o", "t.rst").err
+    assert "unknown format 'rst'" in ask(*command, "--format", "rst").err
     assert "--json cannot be combined with --format csv" in ask(*command, "--json", "--format", "csv").err
 
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.models import read_model
+from ..api.workloads import DEFAULT_CONTEXT
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..report.compare import compare_models, compare_variants
@@ -36,7 +38,7 @@ class ModelsOptions(Options):
         """Return one device's share of every model. Raises AttncalcError as `model_name` and `read_model` do."""
         names = [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
         tp = parse_count(self.tp, "--tp")
-        return [o.read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
+        return [read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
@@ -46,7 +48,7 @@ def compare(
     specs = models.read()
     shortest = None
     if workload.context is None and len(specs) > 1:
-        shortest = min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs)
+        shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
         workload = workload.with_defaults({"context": str(shortest)})
     workloads = [o.read_workload(spec, _for_model(workload, encoder=bool(spec.encoder)), dtypes) for spec in specs]
     if len(specs) == 1:

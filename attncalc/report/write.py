@@ -33,7 +33,7 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
         print_report(report, explain=explain)
         return
     deliver(chosen.render(report, explain=explain), output, force=force)
-    if output is not None or chosen.name in ("json", "csv"):  # a warning among data is easily overlooked
+    if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
             if note.startswith(WARNING) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
