@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .quantity import Quantity, Ratio
     from .serving.request import FitRequest
     from .serving.traffic import Traffic
+    from .sweep.sweep import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -47,6 +48,7 @@ _HOMES = {
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
+    "sweep.sweep": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
@@ -86,6 +88,7 @@ __all__ = [
     "params",
     "preset_names",
     "roofline",
+    "sweep",
     "users",
 ]
 

@@ -354,13 +354,25 @@ class ModelSpec:
 
     def plain(self) -> ModelSpec:
         """Return one device's part in plain ints, which searches use since they are fast."""
+        return self._plain
+
+    @cached_property  # one `attncalc fit` asks for it 20 times
+    def _plain(self) -> ModelSpec:
         return self._split(self.tp)
 
     def shard(self, tp: int) -> ModelSpec:
         """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
-        sharded = dataclasses.replace(self, tp=tp)
-        sharded.plain()  # raises the error now instead of when a cost is computed
-        return sharded
+        if tp == self.tp:
+            return self
+        if tp not in self._shards:
+            sharded = dataclasses.replace(self, tp=tp)
+            sharded.plain()  # raises the error now instead of when a cost is computed
+            self._shards[tp] = sharded
+        return self._shards[tp]
+
+    @cached_property  # a sweep asks for each of them many times
+    def _shards(self) -> dict[int, ModelSpec]:
+        return {}
 
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:

@@ -63,6 +63,10 @@ class Question(NamedTuple):
     answer: int
 
 
+class LateQuestionError(RuntimeError):
+    """Something that a function returned asked for a number after the function had ended."""
+
+
 class Recording:
     """The operations and the questions of one run of a function.
 
@@ -70,14 +74,12 @@ class Recording:
         atoms: Each atom after those in its operands, with whether it is above 0 for all variables above 0.
         questions: The questions in order, each once.
         is_over: Whether the run has ended.
-        is_late: Whether something that the function returned asked a question after the end.
     """
 
     def __init__(self) -> None:
         self.atoms: list[tuple[Atom, bool]] = []
         self.questions: list[Question] = []
         self.is_over = False
-        self.is_late = False
         self._indices: dict[Any, int] = {}
         self._known: set[Any] = set()
 
@@ -90,11 +92,11 @@ class Recording:
         return {(self._indices[key],): 1}
 
     def ask(self, comparison: str, terms: Terms, answer: int) -> None:
-        """Note a question with its answer."""
+        """Note a question with its answer. Raises LateQuestionError if the run has ended."""
         key = (comparison, _key(terms))
         if self.is_over:
-            self.is_late = True
-        elif key not in self._known:
+            raise LateQuestionError
+        if key not in self._known:
             self._known.add(key)
             self.questions.append(Question(comparison, terms, answer))
 
@@ -216,12 +218,49 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "//": operator.floordiv,
     "%": operator.mod,
 }
-_USES = """
-    __abs__ __add__ __and__ __ceil__ __divmod__ __float__ __floor__ __floordiv__ __format__ __hash__ __index__ __int__
-    __invert__ __lshift__ __mod__ __mul__ __neg__ __or__ __pos__ __pow__ __radd__ __rand__ __rdivmod__ __repr__
-    __rfloordiv__ __rlshift__ __rmod__ __rmul__ __ror__ __round__ __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__
-    __rxor__ __sub__ __truediv__ __trunc__ __xor__ bit_length
-""".split()
+_USES = (
+    "__abs__",
+    "__add__",
+    "__and__",
+    "__ceil__",
+    "__divmod__",
+    "__float__",
+    "__floor__",
+    "__floordiv__",
+    "__format__",
+    "__hash__",
+    "__index__",
+    "__int__",
+    "__invert__",
+    "__lshift__",
+    "__mod__",
+    "__mul__",
+    "__neg__",
+    "__or__",
+    "__pos__",
+    "__pow__",
+    "__radd__",
+    "__rand__",
+    "__rdivmod__",
+    "__repr__",
+    "__rfloordiv__",
+    "__rlshift__",
+    "__rmod__",
+    "__rmul__",
+    "__ror__",
+    "__round__",
+    "__rpow__",
+    "__rrshift__",
+    "__rshift__",
+    "__rsub__",
+    "__rtruediv__",
+    "__rxor__",
+    "__sub__",
+    "__truediv__",
+    "__trunc__",
+    "__xor__",
+    "bit_length",
+)
 """Methods of int that ask for the number itself."""
 
 
@@ -254,9 +293,10 @@ def _is_known(recording: Recording, difference: Terms, symbol: str) -> bool:
     if not any(difference):  # a constant
         return True
     least = recording.least(difference)
-    most = recording.least({monomial: -factor for monomial, factor in difference.items()})
-    bound = least if least is not None else most
-    return bound is not None and (bound > 0 or (bound == 0 and symbol in (("<", ">=") if bound is least else (">", "<="))))
+    if least is not None:
+        return least > 0 or (least == 0 and symbol in ("<", ">="))
+    least = recording.least({monomial: -factor for monomial, factor in difference.items()})
+    return least is not None and (least > 0 or (least == 0 and symbol in (">", "<=")))
 
 
 def _operation(symbol: str, *, reflected: bool) -> Callable[[Any, Any], Any]:
@@ -286,11 +326,11 @@ def _computed(symbol: str, left: Terms, right: Terms, recording: Recording) -> T
 
 for _name in _USES:
     setattr(Recorded, _name, _use(_name))
-for _symbol, _function in _COMPARISONS.items():
-    setattr(Recorded, f"__{_function.__name__}__", _comparison(_symbol))
-for _symbol, _function in _ARITHMETIC.items():
-    setattr(Traced, f"__{_function.__name__}__", _operation(_symbol, reflected=False))
-    setattr(Traced, f"__r{_function.__name__}__", _operation(_symbol, reflected=True))
+for _symbol, _compare in _COMPARISONS.items():
+    setattr(Recorded, f"__{_compare.__name__}__", _comparison(_symbol))
+for _symbol, _compute in _ARITHMETIC.items():
+    setattr(Traced, f"__{_compute.__name__}__", _operation(_symbol, reflected=False))
+    setattr(Traced, f"__r{_compute.__name__}__", _operation(_symbol, reflected=True))
 setattr(Recorded, "__str__", lambda self: str(_asked(self)))  # noqa: B010 - int has none of its own
 setattr(Recorded, "__bool__", lambda self: self != 0)  # noqa: B010
 
@@ -305,7 +345,7 @@ def to_function(variables: Sequence[str], recording: Recording, results: Sequenc
     values = [source.value(result) for result in results]
     lines = [*source.lines, f"return ({''.join(f'{value}, ' for value in values)})"]
     text = f"def compute({', '.join(variables)}):\n" + "".join(f" {line}\n" for line in lines)
-    exec(text, source.objects)  # noqa: S102 - it has only operators, numbers and the names in `source`
+    exec(text, source.objects)  # the text has only operators, numbers and the names of these objects
     function: Callable[..., Any] = source.objects["compute"]
     return function
 
@@ -442,7 +482,8 @@ class _Tree(Generic[Answer]):
         except AttncalcError as error:
             leaf = _Leaf(lambda *_: None, error)
         recording.is_over = True
-        place, add = self._root, self._set_root
+        place = self._root
+        add: Callable[[Any], None] = self._set_root
         for question in recording.questions:
             if place is None:
                 place = _Branch(to_function(self._variables, recording, (question,)))
@@ -481,21 +522,11 @@ class Compiled(_Tree[tuple[Any, ...]]):
 class Remembered(_Tree[Answer]):
     """A function whose result is any object, which is kept for all numbers that it does not depend on.
 
-    An object that asks for a number after it was returned answers for the number that it was made with; `is_late` tells
-    that one did.
+    An object that uses a number after it was returned would answer for the number that it was made with. It raises
+    LateQuestionError.
     """
 
     _kind = Watched
 
-    def __init__(self, function: Callable[..., Answer], variables: Sequence[str]) -> None:
-        super().__init__(function, variables)
-        self._recordings: list[Recording] = []
-
     def _leaf(self, result: Any, recording: Recording) -> _Leaf:
-        self._recordings.append(recording)
         return _Leaf(lambda *_: result)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether an object asked for a number after it was returned."""
-        return any(recording.is_late for recording in self._recordings)

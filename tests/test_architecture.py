@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
     "search": set[str](),
+    "tracing": {"errors", "quantity"},
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
@@ -35,7 +36,9 @@ MAY_IMPORT = {
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "verify"},
+    "sweep": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
+    "cli": BASE
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweep", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -50,6 +53,7 @@ HOMES = {
     "http": ("config/download.py",),
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
+    "pyarrow": ("report/rows/parquet.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

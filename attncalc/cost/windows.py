@@ -28,7 +28,8 @@ class WithoutWindows:
     def total(self) -> int:
         """The bytes of the whole cache at the workload's context."""
         return sum(
-            int(layers.count) * sum(int(self._engine.layer_bytes(spec, self._workload, self._kv_dtype)) for spec in specs)
+            int(layers.count)
+            * sum(int(self._engine.layer_bytes(spec, self._workload, self._kv_dtype)) for spec in specs)
             for stack, layers in self._model.symbolic().groups()
             for specs in [layers.with_full_attention().cache() if stack.has_cache else ()]
         )

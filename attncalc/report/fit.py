@@ -256,11 +256,17 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
         "devices": devices_facts(result),
-        "totals": {
-            "concurrency": float(result.pool.concurrency) * resolved.replicas,
-            "max_batch": None if result.max_batch is None else int(result.max_batch) * resolved.replicas,
-            "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * resolved.replicas,
-        },
+        "totals": totals(result),
+    }
+
+
+def totals(result: FitResult) -> dict[str, int | float | None]:
+    """Return what fits in all replicas together, for JSON."""
+    replicas = result.resolved.replicas
+    return {
+        "concurrency": float(result.pool.concurrency) * replicas,
+        "max_batch": None if result.max_batch is None else int(result.max_batch) * replicas,
+        "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * replicas,
     }
 
 
