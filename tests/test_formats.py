@@ -107,7 +107,7 @@ def test_csv_and_tsv_have_the_figures_of_json(report: Report, form: str, dialect
     read = list(csv.DictReader(io.StringIO(FORMATS[form].render(report)), dialect=dialect))
     document = json.loads(FORMATS["json"].render(report))
     if report.checks:
-        columns = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
+        columns: tuple[str, ...] = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
         expected = [check.facts() for check in report.checks]
     else:
         columns = ("name", "value", "unit", "formula", "substituted")

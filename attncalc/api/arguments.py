@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ def takes(kind: Any) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
+        @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
             for name in options:
                 if name not in known:
@@ -42,17 +44,22 @@ def takes(kind: Any) -> Callable[[F], F]:
         own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
         names = {parameter.name for parameter in own}
         keywords = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
             for name, annotation in kind.__annotations__.items()
             if name not in names
         ]
         known = [*names, *(parameter.name for parameter in keywords)]
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(call, name, getattr(function, name))
         call.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _plain(annotation: Any) -> Any:
+    """Return the type of an option without its parser, to show it in help."""
+    if hasattr(annotation, "__metadata__"):
+        return annotation.__origin__
+    return getattr(annotation, "__forward_arg__", annotation)
 
 
 def read_call(

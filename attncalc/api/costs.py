@@ -17,6 +17,7 @@ from ..cost import flops as of_flops
 from ..cost import intensity as of_intensity
 from ..cost import params as of_params
 from ..cost.kernels import Machine
+from ..model import ModelSpec
 from ..quantity import Quantity
 from ..report.compare import compare_models
 from ..report.flops import flops_report
@@ -66,6 +67,9 @@ class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, tota
 
 class KVCache(Result, of_cache.KVCache):
     """The KV cache, as `attncalc kv` prints it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it has the module of its engine, which cannot be pickled
+        return _kv_cache, self._make_report.args
 
     def _answer(self) -> str:
         return human(self.total, BYTES)
@@ -135,10 +139,15 @@ def kv_cache(model: ModelLike, workload: Workload | None = None, **options: Any)
     """
     engine = options.pop("engine", None) or "ideal"
     spec, size = read_call(model, workload, options)
+    return _kv_cache(spec, size, engine)
+
+
+def _kv_cache(model: ModelSpec, workload: Workload, engine: str) -> KVCache:
     cache = KVCache.__new__(KVCache)
-    vars(cache).update(vars(of_cache.kv_cache(spec, size, engine_name=engine)))
+    vars(cache).update(vars(of_cache.kv_cache(model, workload, engine_name=engine)))
     stored = f" as {engine} stores it" if engine != "ideal" else ""
-    cache.knowing(f"{model_subject(spec)}, {workload_subject(size)}{stored}", partial(kv_report, spec, size, engine))
+    subject = f"{model_subject(model)}, {workload_subject(workload)}{stored}"
+    cache.knowing(subject, partial(kv_report, model, workload, engine))
     return cache
 
 
@@ -170,7 +179,7 @@ def flops(model: ModelLike, workload: Workload | None = None, **options: Any) ->
     """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill.
 
     >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
-    Flops(llama2-70b, decode, batch 8, context 4,096: 1.18 TFLOP)
+    Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
 
     Args:
         model: As in `load`.
@@ -198,7 +207,7 @@ def activations(
     """Return the activation memory of one attention layer of each kind, on one device; by default in a prefill.
 
     >>> activations("llama2-70b", context=8192)
-    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 402 MiB)
+    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416 MiB)
 
     Args:
         model: As in `load`.
@@ -268,7 +277,7 @@ def decode_intensity(model: ModelLike, workload: Workload | None = None, **optio
     """Return the FLOP per byte of a decode step, which reads weights and cache once.
 
     >>> decode_intensity("llama2-70b", batch=8, context=4096)
-    Intensity(llama2-70b, batch 8, context 4,096: 7.98 FLOP per byte)
+    Intensity(llama2-70b, batch 8, context 4,096: 8 FLOP per byte)
 
     Args:
         model: As in `load`.

@@ -40,13 +40,14 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
     spec = read_model(model, **given(options, ModelOptions))
+    traffic = read_traffic(options)
     check_offload(options)
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
         served = served_model(os.fspath(named), spec)
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
-    return fit_request(spec, options, traffic=read_traffic(options), served=served)
+    return fit_request(spec, options, traffic=traffic, served=served)
 
 
 def fit_request(
@@ -130,7 +131,7 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
-        deployment |= _gpus(os.fspath(deployment["gpu"]), deployment.get("gpus"))
+        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
     return deployment
 
 

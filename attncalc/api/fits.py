@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 class FitResult(Result, of_fit.FitResult):
     """What fits, as `attncalc fit` prints it."""
 
+    def __reduce__(self) -> tuple[Any, ...]:  # the engine's defaults have functions, which cannot be pickled
+        return fit, (self.request,)
+
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return `fits` and `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
         return {"fits": self.fits, "verdict": self.verdict, **super().to_dict()}
@@ -96,7 +99,7 @@ def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
     """Return how many users' requests run concurrently.
 
     >>> users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024)
-    Users(llama3-8b in given memory, vLLM, batch 1, context 8,192: 35 on average, 32 at worst)
+    Users(llama3-8b on one device, vLLM, batch 1, context 8,192, bf16: 35 on average, 31 at worst)
 
     Args:
         model: As in `load`; or a complete request, without options, for which the answer is None without users.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 from ..report.report import Report, context_fact
@@ -22,10 +21,10 @@ class Result:
 
     FIGURES: ClassVar[tuple[str, ...]] = ()
     _subject: str
-    _make_report: Callable[[], Report]
+    _make_report: partial[Report]
 
-    def knowing(self, subject: str, make_report: Callable[[], Report]) -> None:
-        """Remember what was asked, in words, and a function that returns the report."""
+    def knowing(self, subject: str, make_report: partial[Report]) -> None:
+        """Remember what was asked, in words, and the call that returns the report."""
         self._subject, self._make_report = subject, make_report
 
     @cached_property

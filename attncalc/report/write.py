@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from .characters import printable
 from .formats import choose_format
 from .notes import WARNING
 from .report import Report
+
+IS_WINDOWS = os.name == "nt"
 
 
 def write(report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool) -> None:
@@ -55,8 +58,15 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
         try:
             sys.stdout.write(printable(text, sys.stdout.encoding))
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        except OSError as error:
+            if not is_closed_pipe(error):
+                raise
             drop_output()
+
+
+def is_closed_pipe(error: OSError) -> bool:
+    """Return whether the reader closed the pipe, as `head` does; on Windows that is an invalid argument."""
+    return isinstance(error, BrokenPipeError) or (IS_WINDOWS and error.errno == errno.EINVAL)
 
 
 def drop_output() -> None:
@@ -97,7 +107,7 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
             if force:
                 os.replace(temporary, target)
             else:
-                os.link(temporary, target)  # unlike a rename, a link fails if the target exists
+                _rename_to_new(temporary, target)
         finally:
             Path(temporary).unlink(missing_ok=True)
     except FileExistsError:
@@ -105,6 +115,20 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be written").lower()
         raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
+
+
+def _rename_to_new(temporary: str, target: Path) -> None:
+    """Rename a file. Raises FileExistsError if `target` exists, which os.rename overwrites except on Windows."""
+    if IS_WINDOWS:
+        os.rename(temporary, target)
+        return
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # FAT and some network drives have no links: an empty file takes the name first
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(temporary, target)
 
 
 def _umask() -> int:
