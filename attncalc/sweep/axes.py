@@ -17,7 +17,10 @@ from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..units import count, dtype, parse_count, truncate
 from ..workload import Mask
-from .values import MAX_CELLS, Parse, read_values
+from .values import Parse, read_values
+
+MAX_CELLS = 10_000_000
+"""The most cells of a sweep."""
 
 
 class Kind(NamedTuple):
