@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .quantity import Quantity, Ratio
     from .serving.request import FitRequest
     from .serving.traffic import Traffic
-    from .sweep.sweep import sweep
+    from .sweeps.sweep import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -48,7 +48,7 @@ _HOMES = {
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
-    "sweep.sweep": ("sweep",),
+    "sweeps.sweep": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }

@@ -37,9 +37,9 @@ MAY_IMPORT = {
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "sweep": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
+    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
     "cli": BASE
-    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweep", "verify"},
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweeps", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""

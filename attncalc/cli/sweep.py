@@ -34,9 +34,9 @@ def sweep(
     columns: s.ColumnOptions,
     output: s.RowOutputOptions,
 ) -> None:
-    from ..sweep.grid import for_screen
-    from ..sweep.output import write_sweep
-    from ..sweep.sweep import sweep as sweep_of
+    from ..sweeps.grid import for_screen
+    from ..sweeps.output import write_sweep
+    from ..sweeps.sweep import sweep as sweep_of
 
     options: dict[str, Any] = {}
     for group in (workload, forward, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):

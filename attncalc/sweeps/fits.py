@@ -134,6 +134,8 @@ class Fits:
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     fewest = min_gpus(result.resolved) if "min_gpus" in names else None
-    values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(result, fewest)}
+    with_offload = "max_n_gpu_layers" in names or "min_n_cpu_moe" in names
+    figures = fit_figures(result, fewest, with_offload=with_offload)
+    values: dict[str, Any] = {figure.name: figure.value for figure in figures}
     values |= {"fits": result.fits, "verdict": result.verdict, "replicas": result.resolved.replicas}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}

@@ -82,6 +82,8 @@ FIT = {
     "compute_buffer": BYTES,
     "host_compute_buffer": BYTES,
     "model_buffer": BYTES,
+    "max_n_gpu_layers": NO_UNIT,
+    "min_n_cpu_moe": NO_UNIT,
     "replicas": NO_UNIT,
     "concurrency_all_replicas": NO_UNIT,
     "max_batch_all_replicas": NO_UNIT,
