@@ -117,11 +117,17 @@ class Deployment:
     Attributes:
         resolved: The complete request.
         devices: Its devices, in plain ints.
+        layouts: How the engine stores the cache on each device with the slots of the request, in plain ints. Those of
+            `devices` have slots for any batch.
     """
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self.resolved = resolved
         self.devices = devices_of(resolved)
+        self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
+        if resolved.defaults.max_slots:
+            whole = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
+            self.layouts = layout_per_device(whole, len(self.devices))
 
     def result(self, batch: int, context: int) -> FitResult:
         """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
@@ -136,7 +142,7 @@ class Deployment:
             budget=self.devices[tightest].budget,
             layout=layouts[tightest],
             pool=pool,
-            needed=_needed(batch, context, self.devices[tightest], layouts[tightest]),
+            needed=self.needed(batch, context, tightest, layouts[tightest]),
             verdict="does_not_fit" if refusal else self.verdict(batch, context),
             refusal=refusal,
             max_context=self.max_context(batch, tightest),
@@ -148,13 +154,25 @@ class Deployment:
 
         Args:
             context: Tokens of each sequence.
-            layouts: The layout of each device in symbols, for formulas; by default in plain ints.
+            layouts: `layouts` in symbols, for formulas; by default in plain ints.
         """
-        layouts = layouts or [device.layout for device in self.devices]
         return [
             device_layout.pool(int(device.budget.kv_memory), context)
-            for device, device_layout in zip(self.devices, layouts, strict=True)
+            for device, device_layout in zip(self.devices, layouts or self.layouts, strict=True)
         ]
+
+    def needed(self, batch: int, context: int, i: int, device_layout: CacheLayout | None = None) -> Quantity:
+        """Return the bytes that the batch needs on the i-th device, with their formula if its layout is in symbols."""
+        sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
+        if device_layout is None:
+            needed = quantity(self.layouts[i].needed(batch, context))
+        else:
+            needed = quantity(device_layout.needed(sequences, tokens))
+        start = self.devices[i].start
+        to_start = start.needed(1, context) if start else 0
+        if to_start > needed:
+            return symbol("start", to_start, "bytes of one request in all layers, to start")
+        return needed
 
     def tightest(self, pools: Sequence[Pool], batch: int, context: int) -> tuple[int, Pool]:
         """Return the index of the device with room for the fewest sequences, and its pool."""
@@ -183,14 +201,6 @@ class Deployment:
     def max_batch(self, context: int, tightest: int) -> Quantity | None:
         """Return the most sequences of `context` tokens; `tightest` is the device whose symbols have short names."""
         return _max_batch(self.devices, self.devices[tightest], context)
-
-
-def _needed(batch: int, context: int, device: Device, symbolic: CacheLayout) -> Quantity:
-    """Return the bytes that the batch needs on a device, with their formula."""
-    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
-    needed = quantity(symbolic.needed(sequences, tokens))
-    start = device.start.needed(1, context) if device.start else 0
-    return symbol("start", start, "bytes of one request in all layers, to start") if start > needed else needed
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:

@@ -43,9 +43,9 @@ class _Cells:
         return FitResult(
             resolved=deployment.resolved_at(batch, context),
             budget=device.budget,
-            layout=device.layout,
+            layout=deployment.layouts[tightest],
             pool=pool,
-            needed=Quantity(device.needed(batch, context)),
+            needed=deployment.needed(batch, context, tightest),
             verdict="does_not_fit" if refusal else deployment.verdict(batch, context),
             refusal=refusal,
             max_context=self._keep(("max_context", batch), lambda: deployment.max_context(batch, tightest)),
