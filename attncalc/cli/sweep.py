@@ -51,4 +51,4 @@ def sweep(
     )
     if form is None and columns.names() is None:
         rows = for_screen(rows)
-    raise typer.Exit(write_sweep(rows, form, output=output.output, force=output.force))
+    raise typer.Exit(write_sweep(rows, form, output=output.output, force=output.force, jobs=columns.processes()))
