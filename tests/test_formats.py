@@ -41,6 +41,7 @@ RUNS = [
     "gpus h100-80gb",
     "presets",
     "presets llama3",
+    "presets families",
     "verify gpt2 --simulate t4 -c 64",
 ]
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
@@ -210,7 +211,9 @@ _LATEX = re.compile("|".join(map(re.escape, _COMMAND)))
 
 def latex_tables(text: str) -> Iterator[Rows]:
     """Yield the rows of each tabular: those above the \\midrule, and those below."""
-    for body in re.findall(r"\\begin\{tabular\}\{[lr]+\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S):
+    for body in re.findall(
+        r"\\begin\{tabular\}\{@\{\}[lr]+@\{\}\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S
+    ):
         above, rule, below = body.partition("\\midrule\n")
         yield (_latex_rows(above), _latex_rows(below)) if rule else ((), _latex_rows(above))
 

@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from at_import import ImportTime
-from forks import Outcome, Work, run_imported, run_swapped
+from forks import EXAMPLES, Outcome, Work, run_imported, run_swapped
 from mutations import Mutant, mutants
 from reach import Reach
 from results import Results
@@ -54,7 +54,8 @@ def main() -> int:
     parser.add_argument("--changed", metavar="BRANCH", help="the files that differ from this branch")
     parser.add_argument("--sample", type=int, help="how many mutants to run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=30, help="seconds of tests per mutant (default 30)")
+    parser.add_argument("--budget", type=float, default=10, help="seconds of tests per mutant (default 10)")
+    parser.add_argument("--thorough", action="store_true", help="120 seconds of tests, and all examples of Hypothesis")
     parser.add_argument("--line", type=int, action="append", help="only mutants of this line")
     parser.add_argument("--survivors", action="store_true", help="run only those that survived the last time")
     parser.add_argument("--report", action="store_true", help="print the last results")
@@ -63,6 +64,8 @@ def main() -> int:
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     os.chdir(ROOT)
+    if options.thorough:
+        options.budget, EXAMPLES[0] = 120, 80
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has none of torch's threads
     FOLDER.mkdir(exist_ok=True)
     chosen = _sample(_mutants(_files(options)), options.sample, options.seed)
