@@ -16,6 +16,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -155,7 +156,7 @@ class Collected:
         clear_caches(files_too=work is not None and work.mutant.path.startswith("attncalc/config"))
         self._pipe = pipe
         items = [self._items[test] for test in tests]
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in itertools.zip_longest(items, items[1:]):
             signal.setitimer(signal.ITIMER_PROF, time_limit(self.reach.seconds.get(item.nodeid, 0)))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
