@@ -178,6 +178,7 @@ RUNS = {
             for model in ("gpt-oss-20b", "gemma3-27b", "qwen3-next-80b-a3b", "jamba-1.5-mini")
             for engine in ("vllm", "sglang", "llamacpp")
         ),
+        f"{LOGS}/models/gemma-4-e2b.json --gpu l4 -c 8192",
         f"gemma3-27b --vllm-log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log --gpu h100",
         f"qwen3-8b --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
     ],

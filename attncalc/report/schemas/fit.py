@@ -68,6 +68,7 @@ _BUDGET = {
     ),
     "weights_mla_workspace": size(BYTES, "of the weights: a buffer of FlashInfer for MLA", _NOT_HELD),
     "weights_expert_padding": size(BYTES, "of the weights: padding of MXFP4 experts", _NOT_HELD),
+    "weights_layer_inputs": size(BYTES, "of the weights: a buffer of Gemma 3n's and 4's inputs per layer", _NOT_HELD),
     "weights_vocab_padding": size(BYTES, "of the weights: padding of the vocabulary", _NOT_HELD),
     "weights_allocator": size(BYTES, "of the weights: what PyTorch's allocator adds to large tensors", _NOT_HELD),
 }
