@@ -118,6 +118,18 @@ def test_no_name_disappears_from_the_contract() -> None:
     assert promised - known == set(), f"add these lines to {NAMES.relative_to(REPOSITORY)}"
 
 
+def test_every_name_is_documented() -> None:
+    """The keys of attention are those of a model file, and the schema explains them."""
+    pages = ("docs/json.md", "docs/measured/README.md")
+    text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
+    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
+    lines = {line for name in SCHEMAS for line in names(name)}
+    figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
+    keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}
+    keys -= {line.partition(".")[2] for line in lines if line.startswith("attention.")} - {"kind"}
+    assert {name for name in figures | keys if not name.startswith("^")} - documented == set()
+
+
 # What commands print
 
 
