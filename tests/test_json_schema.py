@@ -293,6 +293,28 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
     assert set(ATTENTION["properties"]) == seen
 
 
+@pytest.mark.parametrize(
+    "command", ["kv no-such-model", "fit gpt2", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
+)
+def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
+    answer = ask(*command.split(), "--json")
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
+    answer = ask("schema", "kvs")
+    assert (answer.code, answer.out) == (2, "")
+    assert "error: there is no schema 'kvs'" in answer.err
+    assert "did you mean 'kv'" in answer.err
+
+
+def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> None:
+    listed = [line.split()[0] for line in ask("schema").out.splitlines()]
+    assert listed == [*SCHEMAS, "model", "gpu"]
+    assert ask("schema", "model").out == ask("presets", "schema").out
+    assert json.loads(ask("schema", "gpu").out) == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_published_copy_is_the_schema_that_the_command_prints(ask: Ask, name: str) -> None:
     """`python tests/test_json_schema.py` writes it."""
