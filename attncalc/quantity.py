@@ -62,6 +62,9 @@ class Formula(NamedTuple):
     tokens: tuple[Token, ...]
     operator: str = ""
 
+    def __repr__(self) -> str:
+        return f"Formula({self.text!r})"
+
     @property
     def names(self) -> dict[tuple[str, int], str]:
         """Return the printed name of each symbol, by the symbol's own name and value."""
@@ -328,6 +331,9 @@ class Ratio(NamedTuple):
     numerator: int
     denominator: int
     formula: Formula
+
+    def __repr__(self) -> str:
+        return f"Ratio({self.numerator} / {self.denominator})"
 
     def __float__(self) -> float:
         """Return the float nearest to the quotient, however large the two are."""

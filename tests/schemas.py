@@ -16,7 +16,7 @@ from attncalc.report.schemas import schema
 
 def check_answer(text: str) -> dict[str, Any]:
     """Return the JSON object that a command printed. Raises AssertionError if it breaks the schema that it names."""
-    answer: dict[str, Any] = json.loads(text, parse_constant=_no_constant)
+    answer: dict[str, Any] = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
     error = best_match(_validator(schema_of(answer)).iter_errors(answer))
     if error is not None:
         raise AssertionError(f"{error.json_path}: {error.message[:500]}")
@@ -30,6 +30,12 @@ def schema_of(answer: dict[str, Any]) -> str:
 
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    assert len(data) == len(pairs), f"a key is given twice: {[key for key, _ in pairs]}"
+    return data
 
 
 @cache

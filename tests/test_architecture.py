@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
-BASE = {"errors", "quantity", "search", "units", "workload"}
+BASE = {"errors", "quantity", "ranges", "search", "units", "workload"}
 MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
+    "ranges": {"errors", "units"},
     "search": set[str](),
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
@@ -33,8 +34,9 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": set[str](),
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
+    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
+    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""

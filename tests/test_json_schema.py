@@ -162,7 +162,12 @@ RUNS = {
     "params": ["gpt2 --tp 2", "docs/examples/qwen3-next-80b-a3b"],
     "flops": ["gpt2 --phase train", "gemma3-27b --past 100 -c 300", "t5-base --phase decode --mask prefix:3"],
     "memory": ["gpt2 --phase decode", "gemma3-27b --past 100 -c 300", "llama2-70b --attention mla:512"],
-    "compare": ["llama2-70b --attention mla:512", "llama2-70b gemma3-27b t5-base", "gpt2 bert-base"],
+    "compare": [
+        "llama2-70b --attention mla:512",
+        "llama2-70b gemma3-27b t5-base",
+        "gpt2 bert-base",
+        "gpt2 llama2-7b --fail-if kv_cache>=+900%",
+    ],
     "gpus": ["", "h100", "mi300x", "m4-max"],
     "presets": ["", "qwen 32b", "--full"],
     "families": [""],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 import typer.core
@@ -42,21 +42,11 @@ class Options:
 
     def with_defaults(self, texts: dict[str, str]) -> Self:
         """Return the group with `texts`, {option: text}, for the options that were left out."""
-        present = {name: value for name, value in vars(self).items() if value is not None}
-        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **present})
+        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **self.given()})
 
-    def parsed(self) -> dict[str, Any]:
-        """Return {option: value} of the options that were given, parsed by the function in their annotation.
-
-        Raises AttncalcError if a text cannot be parsed.
-        """
-        values = {}
-        for name, annotation in _annotations(type(self)).items():
-            value = getattr(self, name)
-            if value is not None:
-                parse = next((part for part in annotation.__metadata__ if inspect.isfunction(part)), None)
-                values[name] = parse(value, f"--{name.replace('_', '-')}") if parse else value
-        return values
+    def given(self) -> dict[str, Any]:
+        """Return {option: value} of the options that were given; of a flag always."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def _annotations(cls: type[Options]) -> dict[str, Any]:
@@ -138,7 +128,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     groups: dict[str, tuple[type[Options], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
-    hints = get_type_hints(function, include_extras=True)
+    # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option whose default is None.
+    hints = inspect.get_annotations(function, eval_str=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
         if inspect.isclass(kind) and issubclass(kind, Options):

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from ...units import BYTES, FLOP, PARAMS
+from ...units import BYTES, FLOP, NO_UNIT, PARAMS
+from ..fail_if import OPERATORS
 from .attention import DEFINITIONS
-from .parts import MODEL_FACTS, amount, document, figures, flag, layer, ratio, ref, size, text
+from .parts import (
+    MODEL_FACTS,
+    amount,
+    choice,
+    document,
+    fields,
+    figures,
+    flag,
+    layer,
+    listed,
+    number,
+    or_null,
+    ratio,
+    ref,
+    size,
+    text,
+    whole,
+)
 
 _NO_DECODE = "for an encoder, which has no decode step"
 _FIGURES = {
@@ -24,12 +42,29 @@ _ROW = {
     **MODEL_FACTS,
     "name": text("name of the row: that of a variant, such as MHA or GQA-8, or of a model"),
     "released": flag("whether this is the model as released"),
+    "context": whole("tokens per sequence", 1),
     "attention": ref("attention", "the attention of its leading kind of layer"),
 }
+_CHECK = fields(
+    "a condition of --fail-if and one row that it was checked on",
+    {
+        "model": text("name of the row"),
+        "context": whole("tokens per sequence", 1),
+        "condition": text("the condition as it was given"),
+        "name": text("name of the figure"),
+        "value": number("the row's figure"),
+        "baseline": or_null(number("the first model's figure"), "with one model"),
+        "operator": choice("how the two are compared", *OPERATORS),
+        "limit": number("what the figure is compared with"),
+        "unit": choice("unit of the three numbers", BYTES, FLOP, PARAMS, NO_UNIT),
+        "passed": flag("whether the condition does not hold"),
+    },
+)
 SCHEMA = document(
     "compare",
     "One model with MHA, GQA, MQA and MLA; or several models.",
     results=figures("the figures of the model as released, or of the first model", _FIGURES),
     layers=layer("a row: a variant or a model", _ROW, figures("its figures", _FIGURES)),
+    extra={"checks": listed("the results of --fail-if; [] without it", _CHECK)},
     definitions=DEFINITIONS,
 )
