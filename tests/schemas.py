@@ -50,7 +50,7 @@ def _contains(validator: Any, contains: Any, items: Any, parent: Any) -> Iterato
     if len(of_name) != 1:
         yield ValidationError(f"{len(of_name)} figures are called '{name}'")
     for item in of_name:
-        yield from validator.descend(item, contains)
+        yield from validator.descend(item, contains, path=items.index(item))
 
 
 _QuickValidator = extend(Draft202012Validator, {"contains": _contains})  # type: ignore[no-untyped-call]

@@ -118,6 +118,18 @@ def test_no_name_disappears_from_the_contract() -> None:
     assert promised - known == set(), f"add these lines to {NAMES.relative_to(REPOSITORY)}"
 
 
+def test_every_name_is_documented() -> None:
+    """The keys of attention are those of a model file, and the schema explains them."""
+    pages = ("docs/json.md", "docs/measured/README.md")
+    text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
+    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
+    lines = {line for name in SCHEMAS for line in names(name)}
+    figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
+    keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}
+    keys -= {line.partition(".")[2] for line in lines if line.startswith("attention.")} - {"kind"}
+    assert {name for name in figures | keys if not name.startswith("^")} - documented == set()
+
+
 # What commands print
 
 
@@ -175,11 +187,15 @@ RUNS = {
         "deepseek-v3.2 --engine llamacpp --kv-memory 40GiB",
         "gemma3-27b --engine llamacpp --kv-memory 40GiB",
         "t5-base --engine transformers --gpu t4",
+        "presets/kinds/recurrent.yaml --engine ideal --gpu t4",
+        "llama3-8b --gpu h100 --speculative-tokens 3 --reserve 2GiB",
+        "llama3-8b --gpu h100 --engine llamacpp --reserve 2GiB -b 100000",
         *(
             f"{model} --engine {engine} --kv-memory 9GiB"
             for model in ("gpt-oss-20b", "gemma3-27b", "qwen3-next-80b-a3b", "jamba-1.5-mini")
             for engine in ("vllm", "sglang", "llamacpp")
         ),
+        f"{LOGS}/models/gemma-4-e2b.json --gpu l4 -c 8192",
         f"gemma3-27b --vllm-log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log --gpu h100",
         f"qwen3-8b --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
     ],
@@ -280,6 +296,28 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
         validator.validate(json.loads(json.dumps(facts)))
         seen |= set(facts)
     assert set(ATTENTION["properties"]) == seen
+
+
+@pytest.mark.parametrize(
+    "command", ["kv no-such-model", "fit gpt2", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
+)
+def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
+    answer = ask(*command.split(), "--json")
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
+    answer = ask("schema", "kvs")
+    assert (answer.code, answer.out) == (2, "")
+    assert "error: there is no schema 'kvs'" in answer.err
+    assert "did you mean 'kv'" in answer.err
+
+
+def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> None:
+    listed = [line.split()[0] for line in ask("schema").out.splitlines()]
+    assert listed == [*SCHEMAS, "model", "gpu"]
+    assert ask("schema", "model").out == ask("presets", "schema").out
+    assert json.loads(ask("schema", "gpu").out) == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -32,7 +32,6 @@ _NO_BLOCKS = "for an engine without blocks"
 _NO_LIMIT = "without a limit"
 _LLAMACPP = "for other engines than llama.cpp"
 _NO_USERS = "without --prompt and --lengths, and without a limit"
-_NO_ROOFLINE = "without a roofline"
 _BUDGET = {
     "gpu_memory": size(BYTES, "memory of one GPU as software sees it", _NO_GPU),
     "usable_memory": size(BYTES, "the share of it that the engine uses", _NO_GPU),
@@ -69,6 +68,7 @@ _BUDGET = {
     ),
     "weights_mla_workspace": size(BYTES, "of the weights: a buffer of FlashInfer for MLA", _NOT_HELD),
     "weights_expert_padding": size(BYTES, "of the weights: padding of MXFP4 experts", _NOT_HELD),
+    "weights_layer_inputs": size(BYTES, "of the weights: a buffer of Gemma 3n's and 4's inputs per layer", _NOT_HELD),
     "weights_vocab_padding": size(BYTES, "of the weights: padding of the vocabulary", _NOT_HELD),
     "weights_allocator": size(BYTES, "of the weights: what PyTorch's allocator adds to large tensors", _NOT_HELD),
 }
@@ -76,17 +76,21 @@ _USERS = {
     "concurrent_average": amount("concurrent users of one replica, on average", _NO_USERS),
     "concurrent_worst": amount("concurrent users of one replica, at worst", _NO_USERS),
 }
-_BOUNDS: Figures = {
-    "prefill_time_bound": ratio("the shortest possible time of a prefill", _NO_ROOFLINE, SECONDS),
-    "decode_time_bound": ratio("the shortest possible time of a decode step", _NO_ROOFLINE, SECONDS),
-    "decode_tokens_per_second_bound": ratio("the highest possible rate of the batch", _NO_ROOFLINE, PER_SECOND),
-    "decode_compute_bound_batch": amount(
-        "the batch from which decode is compute-bound", f"if it never is, and {_NO_ROOFLINE}"
+_TIMES: Figures = {
+    "prefill_time_bound": ratio("the shortest possible time of a prefill", unit=SECONDS),
+    "decode_time_bound": ratio("the shortest possible time of a decode step", unit=SECONDS),
+    "decode_tokens_per_second_bound": ratio(
+        "the highest possible rate of the batch", "with drafted tokens", unit=PER_SECOND
     ),
-    "ridge_flop_per_byte": ratio("the FLOP per byte from which a step is compute-bound on this GPU", _NO_ROOFLINE),
-    "prefill_flop_per_byte": ratio("FLOP per byte of the prefill", _NO_ROOFLINE),
-    "decode_flop_per_byte": ratio("FLOP per byte of a decode step", _NO_ROOFLINE),
-    "decode_flop_per_byte_limit": ratio("what decode_flop_per_byte approaches in growing batches", _NO_ROOFLINE),
+    "decode_compute_bound_batch": amount("the batch from which decode is compute-bound", "if it never is"),
+    "ridge_flop_per_byte": ratio("the FLOP per byte from which a step is compute-bound on this GPU"),
+    "prefill_flop_per_byte": ratio("FLOP per byte of the prefill"),
+    "decode_flop_per_byte": ratio("FLOP per byte of a decode step"),
+    "decode_flop_per_byte_limit": ratio("what decode_flop_per_byte approaches in growing batches"),
+}
+_BOUNDS: Figures = {
+    name: figure._replace(null=", and ".join(filter(None, (figure.null, "without a roofline"))))
+    for name, figure in _TIMES.items()
 }
 _DETAILS: Figures = {
     "kv_block_size": size(TOKENS, "tokens per block"),
@@ -169,11 +173,15 @@ _TOTALS = {
     "max_batch": _FREE_BATCH,
     "kv_tokens": or_null(whole("tokens that fit"), _NO_LIMIT),
 }
-_BUFFER = or_null(whole("bytes"), "if it is not estimated")
+_GIVEN = "if the reserve was given"
 _DEVICE = {
     "name": text("CUDA0, CUDA1, ... or host"),
     "layers": whole("layers on it"),
-    **dict.fromkeys(("model_buffer", "kv_buffer", "compute_buffer", "outside_buffers", "total"), _BUFFER),
+    "model_buffer": whole("bytes of its weights"),
+    "kv_buffer": whole("bytes of its cache"),
+    "compute_buffer": or_null(whole("bytes of its compute buffer"), _GIVEN),
+    "outside_buffers": or_null(whole("bytes outside the buffers"), f"{_GIVEN}, and on the host"),
+    "total": whole("bytes of all of them"),
 }
 _ESTIMATE = {
     "name": text("its name"),
@@ -185,10 +193,7 @@ _ESTIMATE = {
     "inside": flag("whether the logged size is in the range"),
 }
 _REFUSAL = {
-    "kind": or_null(
-        choice("why the engine did not start", "too_small", "no_memory", "out_of_memory", "occupied"),
-        "if the log does not say it",
-    ),
+    "kind": choice("why the engine did not start", "too_small", "no_memory", "out_of_memory", "occupied"),
     "message": text("the engine's message"),
     "reason": text("the reason in words"),
     "missing": or_null(whole("bytes that are missing"), "if they are unknown"),
@@ -210,13 +215,13 @@ _ROOFLINE = {
     "weights_dtype": text("dtype of the weights"),
     "math_dtype": text("dtype in which matrices are multiplied"),
     "prefill_bound_by": _BOUND_BY,
-    "decode_bound_by": or_null(_BOUND_BY, "for an encoder"),
+    "decode_bound_by": _BOUND_BY,
 }
 _VARIANT = {
     "name": text("the variant: MHA, MQA, ..."),
     "released": flag("whether this is the model as released"),
     **_ROOFLINE,
-    **{name: {"description": bound.description, "type": [bound.type, "null"]} for name, bound in _BOUNDS.items()},
+    **{name: bound.plain for name, bound in _TIMES.items()},
 }
 
 SCHEMA = document(
@@ -261,7 +266,7 @@ SCHEMA = document(
                 "what bounds the times",
                 {**_ROOFLINE, "variants": listed("a decode step with other attention", fields("a variant", _VARIANT))},
             ),
-            _NO_ROOFLINE,
+            "without a roofline",
         ),
     },
     definitions={"engine_figures": figures("the engine's figures", _ENGINE, _DETAILS)},

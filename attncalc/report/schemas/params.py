@@ -16,7 +16,7 @@ _MODEL = {
     "params_other": size(PARAMS, "other parts"),
     "params_active": size(PARAMS, "used by one token; fewer than all in a mixture of experts"),
     "params_attention_weights": size(PARAMS, "attention's matrices alone"),
-    "params_attention_share": ratio("params_attention / params_total", "if there are no parameters"),
+    "params_attention_share": ratio("params_attention / params_total"),
     "weights_stored": size(BYTES, "the weights in the safetensors or GGUF files", "without files"),
 }
 _MATRICES = {"^params_[A-Za-z0-9_.]+$": size(PARAMS, "a tensor of attention, in all layers")}

@@ -124,6 +124,11 @@ class FigureSchema(NamedTuple):
         return {"unit": {"const": self.unit}, "value": {"type": types}}
 
     @property
+    def plain(self) -> Schema:
+        """The schema of the value alone, where its name is a key."""
+        return {"description": self.description, "type": self.schema["value"]["type"]}
+
+    @property
     def description(self) -> str:
         """Its meaning, and when it is null."""
         return f"{self.meaning}; null {self.null}" if self.null else self.meaning
