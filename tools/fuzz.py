@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import gc
 import hashlib
 import heapq
@@ -40,6 +39,7 @@ SLOWEST = 20
 WEIGHTS = {
     "arguments": 3,
     "comparisons": 1,
+    "deployments": 2,
     "lists": 3,
     "logs": 1,
     "gpu_files": 2,
@@ -64,7 +64,6 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["ATTNCALC_DEBUG"] = os.environ["HF_HUB_OFFLINE"] = "1"
     signal.signal(signal.SIGPROF, _too_slow)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.coverage:
         return _guided(options)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -80,13 +79,15 @@ def _random(options: argparse.Namespace) -> int:
     end = time.monotonic() + options.seconds
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    with contextlib.suppress(KeyboardInterrupt):
-        for number in range(options.first, options.first + options.count):
-            random = Random(f"{options.seed}/{number}")
-            kind = random.choice(drawn)
-            watch.try_case(kind, number, KINDS[kind](random))
-            if time.monotonic() > end:
-                break
+    interrupts: list[int] = []
+    for name in (signal.SIGINT, signal.SIGTERM):  # an exception would be an answer of the case that runs
+        signal.signal(name, lambda number, _: interrupts.append(number))
+    for number in range(options.first, options.first + options.count):
+        random = Random(f"{options.seed}/{number}")
+        kind = random.choice(drawn)
+        watch.try_case(kind, number, KINDS[kind](random))
+        if interrupts or time.monotonic() > end:
+            break
     return watch.report()
 
 

@@ -13,10 +13,9 @@ from random import Random
 from typing import Any
 
 import yaml
-from test_params_json import PRESETS as PARAMS_JSON
 
 from .case import STREAM, Case
-from .command_lines import MODEL_COMMANDS, ODD, command_line, gpu_word, models, options, output_words
+from .command_lines import MODEL_COMMANDS, ODD, command_line, engine_options, gpu_word, models, options, output_words
 from .damage import damaged, damaged_bytes, text, value
 from .gguf_bytes import architectures, gguf_bytes, small_model
 
@@ -46,7 +45,9 @@ def configs() -> dict[str, dict[str, Any]]:
 @cache
 def params_json() -> dict[str, dict[str, Any]]:
     """Return the params.json of Meta's and Mistral's releases by name."""
-    return dict(PARAMS_JSON)
+    from test_params_json import PRESETS, TOTALS
+
+    return {**PRESETS, **{name: data for name, (data, _) in TOTALS.items()}}
 
 
 @cache
@@ -78,6 +79,44 @@ def arguments(random: Random) -> Case:
         random.choice(models()) if random.randrange(10) else random.choice((*ODD, "no-such-model", "a/b:x", "hf://x/y"))
     )
     return Case(command_line(random, model))
+
+
+PLACES: tuple[tuple[str, ...], ...] = (
+    ("--tp", "2"),
+    ("--tp", "8"),
+    ("--gpus", "4"),
+    ("--gpus", "8"),
+    ("--tp", "2", "--pp", "2"),
+    ("--pp", "4"),
+    ("--dp", "2"),
+    ("--tp", "2", "--dp", "4", "--enable-expert-parallel"),
+    ("--dp", "8", "--enable-expert-parallel"),
+    ("--tp", "4", "--dcp", "2"),
+    ("--tp", "8", "--dp", "8", "--enable-dp-attention"),
+    ("--tp", "8", "--attn-dp", "4"),
+)
+"""How a model is split."""
+TRAFFIC: tuple[tuple[str, ...], ...] = (
+    ("--prompt", "4K", "--output", "1K"),
+    ("--prompt", "4K", "--output-len", "256", "--shared-prefix", "1K"),
+    ("--lengths", "100,5000,30000"),
+    ("--prompt", "1", "--output", "1"),
+)
+"""The requests of users."""
+
+
+def deployments(random: Random) -> Case:
+    """Return `fit` as a user may type it: an engine, GPUs, a split, traffic, and up to two more options."""
+    engine = random.choice(("vllm", "vllm", "sglang", "sglang", "llamacpp", "llamacpp", "transformers", "ideal", "all"))
+    gpu = random.choice(("h100", "a100-80gb", "rtx-4090", "l4", "24GB", "h200", "b200", "mi300x"))
+    words = ["fit", random.choice(models()), "--engine", engine, "--gpu", gpu]
+    words += random.choice(PLACES) if random.randrange(2) else ()
+    words += random.choice(TRAFFIC) if random.randrange(3) == 0 else ()
+    known = [option for option in engine_options(engine) if not {*words} & {*option.names, "--log"}]
+    for option in random.sample(known, random.choice((0, 1, 1, 2))):
+        if option.metavar not in ("FILE", "N|FILE", "FORMAT", "REVISION"):
+            words += option.words(random)
+    return Case((*words, *random.choice(((), ("--full",), ("--json",), ("--json",), ("--roofline",)))))
 
 
 def comparisons(random: Random) -> Case:
@@ -136,16 +175,58 @@ def params_files(random: Random) -> Case:
     return Case(command_line(random, "model", READERS), {"model/params.json": content})
 
 
-def quantized_files(random: Random) -> Case:
-    """Return a command on a config whose quantization is of another model, damaged, or in a file beside it."""
-    known = configs()
-    described = {
+@cache
+def quantizations() -> dict[str, dict[str, Any]]:
+    """Return the quantization_config of every kind that the tests have, by a name of its own."""
+    from test_quantization import METHODS
+    from test_quantized_releases import RELEASES
+
+    found = {
         name: config["quantization_config"]
-        for name, config in known.items()
+        for name, config in configs().items()
         if isinstance(config.get("quantization_config"), dict)
     }
-    config = damaged(random, known, most=1)
-    quantization = damaged(random, described)
+    for release in RELEASES:
+        config = release.get("config")
+        quantization = config.get("quantization_config") if isinstance(config, dict) else None
+        if isinstance(quantization, dict):
+            found[str(release.get("name"))] = quantization
+    for method in METHODS:
+        found[f"{method} 4"] = {"quant_method": method, "bits": 4, "group_size": 128, "desc_act": True, "sym": False}
+        found[f"{method} load"] = {"quant_method": method, "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+        found[f"{method} w"] = {"quant_method": method, "weights": "int8", "modules_to_not_convert": ["lm_head"]}
+        found[f"{method} block"] = {"quant_method": method, "weight_block_size": [128, 128], "ignore": ["re:.*gate"]}
+        found[f"{method} algo"] = {"quant_method": method, "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}
+    return found
+
+
+QUANTIZATION_WORDS: dict[str, tuple[Any, ...]] = {
+    "bits": (2, 3, 4, 8, 16, 0, 5, "4"),
+    "group_size": (-1, 32, 64, 128, 0, 7, None),
+    "quant_algo": ("FP8", "NVFP4", "W4A16_AWQ", "W4A8_AWQ", "MIXED_PRECISION", "x"),
+    "kv_cache_quant_algo": ("FP8", "NVFP4", None, "x"),
+    "weight_block_size": ([128, 128], [1, 32], [], None, [0, 0]),
+    "modules_to_not_convert": (["lm_head"], ["model.layers.0"], [], None, ["re:.*"], [5]),
+    "load_in_8bit": (True, False),
+    "bnb_4bit_quant_type": ("nf4", "fp4", "x"),
+    "bnb_4bit_quant_storage": ("uint8", "bfloat16", "x"),
+    "zero_point": (True, False),
+    "backend": ("autoawq", "x"),
+    "weights": ("int8", "int4", "float8", "x"),
+    "linear_class": ("autobitlinear", "bitlinear"),
+    "quant_type": ("int4_weight_only", {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}, "x"),
+    "head_bits": (6, 8, 16),
+    "mode": ("affine", "mxfp4", "nvfp4", "mxfp8"),
+}
+"""Fields of quantizations and values that their readers know, or nearly know."""
+
+
+def quantized_files(random: Random) -> Case:
+    """Return a command on a config whose quantization is of another model, damaged, or in a file beside it."""
+    config = damaged(random, configs(), most=1)
+    quantization = damaged(random, quantizations(), most=2)
+    for key in random.sample(sorted(QUANTIZATION_WORDS), random.choice((0, 0, 1, 2, 3))):
+        quantization[key] = random.choice(QUANTIZATION_WORDS[key])
     name = random.choice(("hf_quant_config.json", "quantize_config.json", "quant_config.json"))
     files = {}
     if random.randrange(3) == 0:
@@ -153,7 +234,7 @@ def quantized_files(random: Random) -> Case:
         beside = {"quantization": quantization} if random.randrange(2) else quantization
         files[f"model/{name}"] = maybe_cut(random, dump(beside))
     else:
-        config["quantization_config"] = quantization
+        config[random.choice(("quantization_config",) * 5 + ("compression_config", "quantization"))] = quantization
     files["model/config.json"] = dump(config)
     return Case(command_line(random, "model", READERS), files)
 
@@ -198,11 +279,17 @@ def safetensors_files(random: Random) -> Case:
 @cache
 def logs() -> tuple[tuple[bytes, ...], ...]:
     """Return the lines of the logs of tests/data, each log cut to its first 100 kB, and of those that tests quote."""
+    from test_log_doctor import TOO_SMALL
     from test_log_fuzz import KNOWN
+    from test_logs import HYBRID, LLAMACPP, RANKS, SGLANG, VLLM
 
     files = [path for path in sorted(DATA.rglob("*")) if path.suffix in (".log", ".txt")]
     texts = [path.read_bytes()[:100_000] for path in files]
-    return (*(tuple(text.splitlines(keepends=True)) for text in texts), tuple(f"{line}\n".encode() for line in KNOWN))
+    texts += [
+        text.encode() for text in (SGLANG, LLAMACPP, HYBRID, RANKS, VLLM, TOO_SMALL, SGLANG, LLAMACPP) for _ in range(4)
+    ]
+    texts += ["\n".join(KNOWN).encode()] * 4
+    return tuple(tuple(text.splitlines(keepends=True)) for text in texts)
 
 
 LOG_NUMBERS = (b"0", b"-1", b"9" * 30, b"9" * 5000, b"1e9", b"NaN", b"", b"1.2.3", "٣".encode(), b"0.0000000000001")
@@ -252,7 +339,8 @@ def gpu_files(random: Random) -> Case:
 def gguf_files(random: Random) -> Case:
     """Return a command on a GGUF file of an architecture with keys, shapes and types changed, then damaged bytes."""
     keys, shapes = map(dict, small_model(random.choice(architectures())))
-    for _ in range(random.randint(0, 3)):
+    whole = random.randrange(3) == 0
+    for _ in range(0 if whole else random.randint(0, 3)):
         name = random.choice(list(keys))
         choice = random.randrange(4)
         if choice == 0:
@@ -265,7 +353,7 @@ def gguf_files(random: Random) -> Case:
             keys[name] = random.choice((0, 1, 2, 3, 7, 96, 2**31, 2**32 - 1, True, random.randint(0, 300)))
         if not keys:
             break
-    for _ in range(random.randint(0, 2)):
+    for _ in range(0 if whole else random.randint(0, 2)):
         name = random.choice(list(shapes))
         choice = random.randrange(3)
         if choice == 0:
@@ -274,10 +362,10 @@ def gguf_files(random: Random) -> Case:
             shapes[f"{text(random)}{name}"] = shapes.pop(name)
         else:
             shapes[name] = tuple(random.choice((1, 32, 96, random.randint(0, 60))) for _ in range(random.randint(0, 5)))
-    kinds = random.choice(((1,), (1,), (0,), (1, 30, 8), tuple(range(40))))
+    kinds = random.choice(((1,), (0,), (30,)) if whole else ((1,), (1,), (0,), (1, 30, 8), tuple(range(40))))
     tensors = [(name, shape, random.choice(kinds)) for name, shape in shapes.items()]
     content = gguf_bytes(keys, tensors)
-    if random.randrange(3) == 0:
+    if not whole and random.randrange(3) == 0:
         header = content.rstrip(b"\0")
         content = damaged_bytes(random, header) + bytes(len(content) - len(header))
     return Case(command_line(random, "m.gguf", READERS), {"m.gguf": content})
@@ -360,6 +448,7 @@ Generator = Callable[[Random], Case]
 KINDS: dict[str, Generator] = {
     "arguments": arguments,
     "comparisons": comparisons,
+    "deployments": deployments,
     "lists": lists,
     "model_files": model_files,
     "configs": config_files,

@@ -182,7 +182,7 @@ def _check_larger(case: Case, data: Data, names: tuple[str, ...], value: Any, ex
         for name in set(SIZES[command]) - except_for:
             if before.get(name) is not None and after.get(name) is not None:
                 assert after[name] >= before[name], (case.arguments, name, value, larger, before[name], after[name])
-        if command == "fit" and data["verdict"] == "does_not_fit":
+        if command == "fit" and not _is_refused(data) and data["verdict"] == "does_not_fit":
             assert changed["verdict"] != "fits", (case.arguments, value, larger)
 
 
@@ -201,20 +201,25 @@ def more_memory(case: Case, result: Result, data: Data) -> None:
 
 def limits_hold(case: Case, result: Result, data: Data) -> None:
     """`fit`'s longest context and largest batch fit, and one more does not."""
-    if case.arguments[0] != "fit" or _has(case, "--log", "--vllm-log", "all", "auto", "-1"):
+    if case.arguments[0] != "fit" or _has(case, "--log", "--vllm-log", "all", "auto", "-1") or _is_refused(data):
         return
+    if data["engine"] == "vllm" and not _has(case, "--allow-long-max-model-len"):
+        case = case._replace(arguments=(*case.arguments, "--allow-long-max-model-len"))
     for name, options in (
         ("max_context", ("-c", "--context", "--max-model-len")),
         ("max_batch", ("-b", "--batch")),
     ):
         most = _values(data).get(name)
-        if not most or data["refusal"]:
-            continue
-        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")):
+        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")) if most else ():
             answer, changed = _answer(_with(case, options, number))
-            if answer.code > 1 or changed["refusal"]:
+            if answer.code > 1 or _is_refused(changed):
                 break
             assert changed["verdict"] != wrong, (case.arguments, name, number, changed["verdict"])
+
+
+def _is_refused(data: Data) -> bool:
+    """Whether the engine does not start, for a reason other than memory."""
+    return bool(data["summary"].startswith("DOES NOT START"))
 
 
 def fewest_gpus_hold(case: Case, result: Result, data: Data) -> None:
@@ -225,6 +230,8 @@ def fewest_gpus_hold(case: Case, result: Result, data: Data) -> None:
     taken = ("--gpus", "--tp", "--pp", "--dp", "--dcp", "--attn-dp", "--enable-dp-attention", "--tensor-split")
     names = {name for name in case.arguments if name.startswith("-")}
     if any(name.startswith(taken) or "parallel" in name or "-size" in name for name in names) or data["gpus"] != 1:
+        return
+    if _is_refused(data):
         return
     for gpus, wrong in ((fewest, "does_not_fit"), (fewest - 1, "fits")):
         if gpus:
