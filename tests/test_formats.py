@@ -44,6 +44,8 @@ RUNS = [
     "presets families",
     "verify gpt2 --simulate t4 -c 64",
 ]
+WITHOUT_REPORT = {"schema", "sweep"}
+"""Commands with formats of their own: a schema is JSON, and a sweep writes rows."""
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
 REPORTS: dict[str, Report] = {}
 
@@ -77,7 +79,7 @@ def stripped(rows: tuple[Cells, ...]) -> tuple[Cells, ...]:
 
 
 def test_every_command_is_read_back() -> None:
-    assert {run.split()[0] for run in RUNS} == set(COMMANDS)
+    assert {run.split()[0] for run in RUNS} == set(COMMANDS) - WITHOUT_REPORT
 
 
 @every_command
