@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .quantity import Quantity, Ratio
     from .serving.request import FitRequest
     from .serving.traffic import Traffic
+    from .sweeps.sweep import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -49,6 +50,7 @@ _HOMES = {
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
+    "sweeps.sweep": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
@@ -89,6 +91,7 @@ __all__ = [
     "params",
     "preset_names",
     "roofline",
+    "sweep",
     "users",
 ]
 

@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "quantity": set[str](),
     "ranges": {"errors", "units"},
     "search": set[str](),
+    "tracing": {"errors", "quantity"},
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
@@ -36,7 +37,9 @@ MAY_IMPORT = {
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "verify"},
+    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
+    "cli": BASE
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweeps", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -51,6 +54,7 @@ HOMES = {
     "http": ("config/download.py",),
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
+    "pyarrow": ("report/rows/parquet.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

@@ -126,6 +126,22 @@ def test_html_loads_and_runs_nothing(report: Report) -> None:
     assert page.unclosed == []
 
 
+def test_html_marks_numbers_parts_and_the_answer(ask: Ask) -> None:
+    page = ask("kv", "llama2-70b", "--format", "html").out
+    first, second = re.findall(r"<tr.*?</tr>", page)[:2]
+    assert first.startswith('<tr class="strong"><th scope="row">KV cache</th><td class="number">1.25 GiB</td>')
+    assert second.startswith('<tr><th scope="row" class="part">per token</th><td class="number">320 KiB</td>')
+    assert ".attncalc .number { text-align: right;" in page
+    headers = ask("compare", "llama2-70b", "--format", "html").out
+    assert '<tr><td></td><th scope="col" class="number">KV<br>heads</th>' in headers
+
+
+def test_latex_aligns_numbers_to_the_right_and_indents_parts(ask: Ask) -> None:
+    written = ask("kv", "llama2-70b", "--format", "latex").out
+    assert "\\begin{tabular}{@{}lrr@{}}\n" in written
+    assert "\n\\quad per token & 320 KiB & 327,680 B \\\\\n" in written
+
+
 @needs_tex
 @every_command
 def test_latex_compiles(report: Report, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from .command import Options
 from .options import CacheDtypeOptions, Text, option
 
 
-class ServingOptions(Options):
+class DeploymentOptions(Options):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
     engine: Annotated[
@@ -121,6 +121,11 @@ class ServingOptions(Options):
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
     ] = None
+
+
+class ServingOptions(DeploymentOptions):
+    """Where a model runs, or the start-up log of an engine that runs it."""
+
     log: Annotated[
         Path | None,
         option(

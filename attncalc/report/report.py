@@ -51,8 +51,7 @@ class Figure(NamedTuple):
         if self.quantity is None:
             return None
         if isinstance(self.quantity, Ratio):
-            whole, rest = divmod(self.quantity.numerator, self.quantity.denominator)
-            return float(self.quantity) if rest else whole
+            return self.quantity.value
         return int(self.quantity)
 
     @property
