@@ -12,8 +12,9 @@ import pytest
 
 from attncalc import AttncalcError
 from attncalc.attention import KINDS
-from attncalc.attention.compressed import LastPool, Unpooled
-from attncalc.attention.span import FULL
+from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
+from attncalc.attention.picked import Pools
+from attncalc.attention.span import FULL, Sliding, Span
 from attncalc.workload import Run
 
 D_MODEL = 1000
@@ -44,6 +45,7 @@ class Case(NamedTuple):
 
 
 GATED_DELTA = {"n_heads": 6, "d_head": 16, "d_v": 10, "d_conv": 4, "n_k_heads": 2}
+LATENT = {"n_heads": 6, "kv_lora_rank": 32, "d_nope": 8, "d_rope": 4, "d_v": 9}
 GROUPED = {"n_heads": 6, "n_kv_heads": 2, "d_head": 10}
 CASES = {
     # the state is updated and read: 2 multiply-adds per element
@@ -310,7 +312,7 @@ CASES = {
     # without a past, the latent is expanded: QK over 8 + 4, PV over 6; here 5 of 7 tokens are new
     "latent": Case(
         "latent",
-        {"n_heads": 6, "kv_lora_rank": 32, "d_nope": 8, "d_rope": 4, "d_v": 9, "q_lora_rank": 20, "gate": True},
+        {**LATENT, "q_lora_rank": 20, "gate": True},
         {
             "W_q_a": D_MODEL * 20,
             "q_a_norm": 20,
@@ -405,22 +407,102 @@ def test_devices_must_divide_heads_or_channels(name: str, tp: int, wrong: str) -
         CASES[name].made().shard(tp)
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "tag"),
-    [
-        ("delta", "GDN", "GDN"),
-        ("delta with channel_decay", "KDA", "KDA"),
-        ("rwkv5", "RWKV-5", "RWKV-5"),
-        ("mlstm", "mLSTM", "mLSTM"),
-        ("lightning", "lightning", "lightning"),
-        ("grouped", "GQA", "GQA-2"),
-        ("pictures", "image-GQA", "image-GQA"),
-        ("latent", "MLA", "MLA-32"),
-    ],
-)
-def test_labels_and_tags(name: str, label: str, tag: str) -> None:
-    kind = CASES[name].made()
-    assert (kind.label, kind.tag) == (label, tag)
+COMPRESSED = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5}
+PICKED = {"index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
+WINDOW = Sliding(8)
+WORDS = [
+    # kind, keys, span, label, tag, headline
+    ("grouped", {"n_heads": 8}, FULL, "MHA", "MHA", "multi-head attention, 8 query and 8 KV heads x 125"),
+    ("grouped", GROUPED, FULL, "GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
+    (
+        *("grouped", {**GROUPED, "n_kv_heads": 1, "d_v": 12}, FULL),
+        *("MQA", "MQA", "multi-query attention, 6 query and 1 KV head x 10 (values x 12)"),
+    ),
+    (
+        *("grouped", {**GROUPED, "d_v": 10}, FULL),
+        *("GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
+    ),
+    ("grouped", {**GROUPED, "n_heads": 1, "n_kv_heads": 1}, FULL, "MHA", "MHA", None),
+    (
+        *("differential", GROUPED, FULL, "GQA", "GQA-2"),
+        "differential grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    ("pictures", GROUPED, FULL, "image-GQA", "image-GQA", "cross-attention to images"),
+    ("latent", LATENT, FULL, "MLA", "MLA-32", "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4"),
+    (
+        *("latent", {**LATENT, "d_rope": 0}, FULL),
+        *("MLA", "MLA-32", "multi-head latent attention, 6 heads x 8, latent 32"),
+    ),
+    (
+        *("latent", {**LATENT, **PICKED, "index_topk": 2048}, FULL, "MLA", "MLA-32"),
+        "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4, 2,048 keys picked by an indexer",
+    ),
+    (
+        *("compressed", COMPRESSED, WINDOW, "MQA", "MQA"),
+        "attention with one head whose keys are also the values, 4 query heads x 6",
+    ),
+    (
+        *("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW, "HCA", "HCA-4"),
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4",
+    ),
+    (
+        *("compressed", {**COMPRESSED, **PICKED, "compress_rate": 4}, WINDOW, "CSA", "CSA-4"),
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4, 3 picked by an indexer",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 1}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, 1 global token",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 2}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, 2 global tokens",
+    ),
+    (
+        *("global_window", {**GROUPED, "summary_block": 16}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, a summary of every 16 tokens",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 0}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    (
+        *("position_scores", {**GROUPED, "position_products": ["c2p"]}, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, a product with relative positions",
+    ),
+    (
+        *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, two products with relative positions",
+    ),
+    (
+        *("position_scores", GROUPED, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    ("delta", GATED_DELTA, FULL, "GDN", "GDN", "gated delta net, 6 states of 16 x 10"),
+    (
+        *("delta", {**GATED_DELTA, "channel_decay": True}, FULL, "KDA", "KDA"),
+        "Kimi delta attention, 6 states of 16 x 10",
+    ),
+    ("lightning", {"n_heads": 6, "d_head": 10}, FULL, "lightning", "lightning", None),
+    ("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}, FULL, "mLSTM", "mLSTM", "mLSTM, 6 memories of 16 x 10"),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "span", "label", "tag", "headline"), WORDS)
+def test_labels_tags_and_headlines(
+    kind: str, keys: dict[str, Any], span: Span, label: str, tag: str, headline: str | None
+) -> None:
+    made = KINDS[kind].from_keys(keys, D_MODEL, span)
+    assert (made.label, made.tag) == (label, tag)
+    if headline is not None:
+        assert made.headline == headline
+
+
+def test_labels_of_windows_and_pools() -> None:
+    pools = Pools(4)
+    assert WindowAndPools(WINDOW, pools).label == "8 + all x 4"
+    assert WindowAndPools(WINDOW, Pools(4, 512)).label == "8 + 512 x 4"
+    # a decode step reads the 8 tokens of the window, and 7 whole pools of the 30 tokens
+    assert WindowAndPools(WINDOW, pools).cached_tokens(30) == 8 + 7
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -450,7 +532,18 @@ def test_wrong_sizes_of_rwkv5_are_errors(keys: dict[str, int], wrong: str) -> No
         KINDS["rwkv5"].from_keys(keys, 30, FULL)
 
 
-@pytest.mark.parametrize("heads", [(3, 1), (6, 3), (3, 3)])
+@pytest.mark.parametrize("keys", [{"index_topk": 3}, {**PICKED}, {"index_topk": 3, "compress_rate": 4}])
+def test_an_indexer_of_pools_needs_all_its_keys(keys: dict[str, int]) -> None:
+    with pytest.raises(AttncalcError, match="needs index_n_heads, index_head_dim and compress_rate"):
+        KINDS["compressed"].from_keys({**COMPRESSED, **keys}, D_MODEL, WINDOW)
+
+
+def test_groups_of_the_output_must_divide_the_heads() -> None:
+    with pytest.raises(AttncalcError, match="3 does not divide n_heads 4"):
+        KINDS["compressed"].from_keys({**COMPRESSED, "o_groups": 3}, D_MODEL, WINDOW)
+
+
+@pytest.mark.parametrize("heads", [(3, 1), (6, 3), (3, 3), (2, 1)])
 def test_differential_attention_needs_pairs_of_heads(heads: tuple[int, int]) -> None:
     with pytest.raises(AttncalcError, match="do not form pairs"):
         KINDS["differential"].from_keys({"n_heads": heads[0], "n_kv_heads": heads[1], "d_head": 8}, D_MODEL, FULL)
