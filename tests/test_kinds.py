@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from attncalc import AttncalcError
+from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
 from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
 from attncalc.attention.picked import Pools
@@ -495,6 +495,95 @@ def test_labels_tags_and_headlines(
     assert (made.label, made.tag) == (label, tag)
     if headline is not None:
         assert made.headline == headline
+
+
+def made(kind: str, keys: dict[str, Any], span: Span = FULL) -> Any:
+    return KINDS[kind].from_keys(keys, D_MODEL, span)
+
+
+@pytest.mark.parametrize(
+    ("kind", "past", "words"),
+    [
+        (made("grouped", GROUPED), False, []),
+        (made("differential", GROUPED), False, ["the kernel runs twice"]),
+        (made("pictures", GROUPED), False, ["Text without an image skips"]),
+        (made("latent", LATENT), False, ["expands K and V of the new tokens"]),
+        (made("latent", LATENT), True, ["is absorbed"]),
+        (made("latent", {**LATENT, **PICKED, "index_topk": 2048}), True, ["is absorbed", "picks 2,048 keys"]),
+        (made("compressed", COMPRESSED, WINDOW), False, []),
+        (made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW), False, ["Scores include those of pools"]),
+        (
+            made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}),
+            True,
+            ["mLSTM: FLOPs are those of"],
+        ),
+        (made("none", {}), True, []),
+        (Cross(made("grouped", GROUPED)), False, []),
+        (Cross(made("grouped", GROUPED)), True, ["the encoder has already run"]),
+    ],
+)
+def test_notes_on_flops_and_activations(kind: Any, past: bool, words: list[str]) -> None:
+    notes = kind.notes(past)
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def test_another_window_keeps_the_pools() -> None:
+    pools = made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW).with_span(Sliding(5))
+    assert pools.span == WindowAndPools(Sliding(5), Pools(4))
+    assert made("compressed", COMPRESSED, WINDOW).with_span(FULL).span == FULL
+    assert made("grouped", GROUPED).with_span(WINDOW).span == WINDOW
+    assert made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}).with_span(WINDOW).span == FULL
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        (
+            made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW),
+            {"kind": "HCA", **COMPRESSED, "compress_rate": 4, "index_topk": None, "span": "8 + all x 4"},
+        ),
+        (made("latent", {**LATENT, **PICKED}), {"kind": "MLA", **LATENT, **PICKED, "q_lora_rank": None, "gate": False}),
+        (
+            made("grouped", {**GROUPED, "bias": True}),
+            {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10},
+        ),
+        (
+            made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW),
+            {"kind": "GQA", "global_tokens": 2, "summary_block": None, "span": "window 8"},
+        ),
+        (
+            made("position_scores", {**GROUPED, "position_products": ["c2p"], "position_rows": 9}),
+            {"position_products": ["c2p"], "position_rows": 9},
+        ),
+        (Cross(made("grouped", GROUPED)), {"kind": "cross-GQA", "n_heads": 6, "span": "source"}),
+    ],
+)
+def test_facts_repeat_the_keys(kind: Any, facts: dict[str, Any]) -> None:
+    assert {name: kind.facts()[name] for name in facts} == facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "widths"),
+    [
+        (made("grouped", {**GROUPED, "d_v": 12, "fused": True, "gate": True}), (6, 2, 10, 12, 0, True, 6 * 12)),
+        (made("grouped", {**GROUPED, "gate": "head"}), (6, 2, 10, 10, 0, False, 6)),
+        (Cross(made("grouped", {**GROUPED, "fused": True})), (6, 2, 10, 10, 0, False, 0)),
+        (made("compressed", COMPRESSED, WINDOW), (4, 1, 6, 6, 0, False, 0)),
+        (made("pictures", GROUPED), (0, 0, 0, 0, 0, False, 0)),
+        (made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}), (0, 0, 0, 0, 0, False, 0)),
+        # absorbed, all heads read the latent and the rotary key
+        (made("latent", LATENT), (6, 1, 32 + 4, 32, 0, False, 0)),
+    ],
+)
+def test_widths_around_the_kernel_after_a_past(kind: Any, widths: tuple[int, ...]) -> None:
+    assert tuple(kind.widths(RUN)) == widths
+
+
+def test_widths_of_mla_without_a_past() -> None:
+    """Each head has a key of 8 + 4 and a value of 9; the latent is held, and what the 8 were copied from."""
+    kind = made("latent", {**LATENT, "gate": "head"})
+    assert tuple(kind.widths(Run(1, 5, 5))) == tuple(kind.widths()) == (6, 6, 12, 9, 36 + 6 * 8, False, 6)
 
 
 def test_labels_of_windows_and_pools() -> None:
