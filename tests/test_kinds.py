@@ -13,6 +13,7 @@ import pytest
 from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
 from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
+from attncalc.attention.kind import Table
 from attncalc.attention.picked import Pools
 from attncalc.attention.span import FULL, Sliding, Span
 from attncalc.workload import Run
@@ -578,6 +579,85 @@ def test_facts_repeat_the_keys(kind: Any, facts: dict[str, Any]) -> None:
 )
 def test_widths_around_the_kernel_after_a_past(kind: Any, widths: tuple[int, ...]) -> None:
     assert tuple(kind.widths(RUN)) == widths
+
+
+@pytest.mark.parametrize(
+    ("tokens", "multiplied"),
+    [
+        (None, {}),
+        # Longformer has the matrices even if no token is global
+        (0, {"W_q_global": (None, 1), "W_k_global": (None, 1), "W_v_global": (None, 1)}),
+        # the global tokens have queries of their own, and every token keys and values for them
+        (2, {"W_q_global": ("first", 2), "W_k_global": ("keys", 1), "W_v_global": ("keys", 1)}),
+    ],
+)
+def test_matrices_of_global_tokens(tokens: int | None, multiplied: dict[str, Any]) -> None:
+    keys = {**GROUPED, "n_kv_heads": 6, "bias": ["q", "v"]} | ({} if tokens is None else {"global_tokens": tokens})
+    matrices = made("global_window", keys, WINDOW).matrices(D_MODEL, D_MODEL)
+    own = {m.name: m for m in matrices if m.name.endswith("_global")}
+    assert {name: (m.applied_to, m.times) for name, m in own.items()} == multiplied
+    biases = {"W_q_global": 60, "W_k_global": 0, "W_v_global": 60}
+    assert all((m.rows, m.cols, m.bias) == (D_MODEL, 60, biases[name]) for name, m in own.items())
+
+
+def test_scores_of_global_tokens_and_summaries() -> None:
+    """5 new tokens of 7 in a window of 8 are 35 pairs without a mask, of 2 FLOP for each of 6 heads x (10 + 10)."""
+    pair = 2 * 6 * (10 + 10)
+    assert made("global_window", GROUPED, WINDOW).score_flops(RUN, None) == pair * 35
+    # each query scores 2 global keys, and 2 global queries all 7 keys
+    assert made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW).score_flops(RUN, None) == pair * (35 + 2 * 12)
+    # 7 tokens have 2 whole blocks of 3
+    assert made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).score_flops(RUN, None) == pair * (35 + 5 * 2)
+
+
+def test_summaries_pass_the_matrices_of_keys_and_values() -> None:
+    matrices = made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).matrices(D_MODEL, D_MODEL)
+    assert {m.name for m in matrices if m.table} == {"W_k", "W_v"}
+    assert {m.table.rows_projected(4, 20) for m in matrices if m.table} == {4 * 6}
+
+
+@pytest.mark.parametrize(
+    ("keys", "own", "rows"),
+    [
+        ({}, {}, 0),
+        # XLNet: one row per distance, 2 per token, projected for every sequence
+        ({"position_products": ["c2p"]}, {"W_position_k": ("queries", 0, 2)}, 5 * (5 + 7)),
+        # DeBERTa: a table of 9 rows is projected once
+        (
+            {"position_products": ["c2p", "p2c"], "position_rows": 9, "position_bias": ["p2c"]},
+            {"W_position_k": ("table", 0, 1), "W_position_q": ("table", 60, 1)},
+            (5 + 7) * 9,
+        ),
+        # DeBERTa v1: of 100 rows, 7 tokens use 14
+        (
+            {"position_products": ["p2c"], "position_rows": 100, "position_rows_grow": True},
+            {"W_position_q": ("table", 0, 1)},
+            7 * 14,
+        ),
+        # DeBERTa v3: W_q and W_k project the table
+        ({"position_products": ["c2p"], "position_rows": 9, "shares_position_projections": True}, {}, 5 * 9),
+    ],
+)
+def test_products_with_relative_positions(keys: dict[str, Any], own: dict[str, Any], rows: int) -> None:
+    kind = made("position_scores", {**GROUPED, **keys})
+    matrices = {m.name: m for m in kind.matrices(D_MODEL, D_MODEL)}
+    added = {name: m for name, m in matrices.items() if name.startswith("W_position")}
+    assert {name: (m.applied_to, m.bias, m.times) for name, m in added.items()} == own
+    assert all((m.rows, m.cols) == (D_MODEL, 60) for m in added.values())
+    shared = {"W_q", "W_k"} if keys.get("shares_position_projections") else set()
+    assert {name for name, m in matrices.items() if m.table} - set(added) == shared
+    assert kind.score_flops(RUN, None) == 2 * 6 * (35 * (10 + 10) + rows * 10)
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(3, 6), (49, 98), (50, 100), (51, 100)])
+def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
+    assert Table(100, grows=True).rows_projected(4, tokens) == rows
+    assert Table(100).rows_projected(4, tokens) == 100
+
+
+def test_a_window_is_needed_beside_global_tokens() -> None:
+    with pytest.raises(AttncalcError, match="window: is missing"):
+        made("global_window", GROUPED)
 
 
 def test_widths_of_mla_without_a_past() -> None:
