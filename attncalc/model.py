@@ -354,6 +354,10 @@ class ModelSpec:
 
     def plain(self) -> ModelSpec:
         """Return one device's part in plain ints, which searches use since they are fast."""
+        return self._plain
+
+    @cached_property  # one `attncalc fit` asks for it hundreds of times
+    def _plain(self) -> ModelSpec:
         return self._split(self.tp)
 
     def shard(self, tp: int) -> ModelSpec:
