@@ -26,7 +26,7 @@ TEXT: Schema = {
     "$comment": "is not one line of text",
 }
 MAX_LAYERS = 2_000
-"""Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555); more in an irregular order would
+"""Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
 take `fit` longer than a user waits."""
 MAX_KINDS = 256
 """Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
