@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "quantity": set[str](),
     "ranges": {"errors", "units"},
     "search": set[str](),
+    "tracing": {"errors", "quantity"},
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
@@ -34,8 +35,11 @@ MAY_IMPORT = {
     "config": MODEL | {"hardware"},
     "check": set[str](),
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
+    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
+    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
+    "cli": BASE
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweeps", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -50,6 +54,7 @@ HOMES = {
     "http": ("config/download.py",),
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
+    "pyarrow": ("report/rows/parquet.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

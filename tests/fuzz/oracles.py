@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
 from evaluate import evaluate
+from schemas import check_answer
 
 from .case import Case, Result
 
@@ -67,8 +67,8 @@ def _check_answer(case: Case, result: Result) -> None:
 
 
 def check_json(text: str, command: str) -> dict[str, Any]:
-    """Return the data of a JSON answer. Raises AssertionError if it is not JSON, or a formula is wrong."""
-    data: dict[str, Any] = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_without_repeats)
+    """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula is wrong."""
+    data = check_answer(text)
     assert re.fullmatch(rf"attncalc\.({command}|families)/\d+", data["schema"]), data["schema"]
     for figure in figures(data):
         _check_figure(figure)
@@ -93,13 +93,3 @@ def figures(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the results of a JSON answer, those of its layers too."""
     for part in (data, *data.get("layers", ())):
         yield from (figure for figure in part.get("results", ()) if "formula" in figure)
-
-
-def _reject_constant(name: str) -> None:
-    raise AssertionError(f"{name} is not JSON")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    assert len(data) == len(pairs), f"a key is given twice: {[key for key, _ in pairs]}"
-    return data
