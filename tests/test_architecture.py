@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "serving": MODEL | {"engines", "hardware", "cost", "check"},
     "config": MODEL | {"hardware"},
     "check": set[str](),
-    "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
+    "plot": {"errors", "units"},
+    "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "verify"},
+    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "plot", "report", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -44,6 +45,8 @@ HOMES = {
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
     "transformers": ("verify/",),
+    "matplotlib": ("plot/picture/",),
+    "numpy": (),
     "huggingface_hub": (),
     "urllib": ("config/hub.py", "config/remote.py", "config/download.py"),
     "http": ("config/download.py",),
@@ -96,7 +99,7 @@ def test_libraries_are_imported_only_in_their_place(path: Path) -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
+NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

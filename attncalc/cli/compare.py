@@ -13,6 +13,7 @@ from ..units import count, parse_count
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
+from .plot_options import PlotOptions
 
 app = command_app()
 
@@ -41,8 +42,13 @@ class ModelsOptions(Options):
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
-    models: ModelsOptions, workload: o.SizeOptions, dtypes: o.CacheDtypeOptions, output: o.OutputOptions
+    models: ModelsOptions,
+    workload: o.SizeOptions,
+    dtypes: o.CacheDtypeOptions,
+    plot: PlotOptions,
+    output: o.OutputOptions,
 ) -> None:
+    plot.check(output)
     specs = models.read()
     shortest = None
     if workload.context is None and len(specs) > 1:
@@ -60,7 +66,7 @@ def compare(
     if shortest is not None:
         note = f"Context {count(shortest)}: the longest that all these models support; -c sets another."
         report = report._replace(notes=(note, *report.notes))
-    output.show(report)
+    plot.write(report, output)
 
 
 def _for_model(workload: o.SizeOptions, *, encoder: bool) -> o.SizeOptions:

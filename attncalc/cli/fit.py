@@ -23,6 +23,7 @@ from . import fit_users as u
 from . import options as o
 from .command import command_app
 from .fit_log import gpu_in_log, model_in_log, options_in_log, read_log_option
+from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
@@ -48,8 +49,10 @@ def fit(
     offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
+    plot: PlotOptions,
     output: u.FitOutputOptions,
 ) -> None:
+    plot.check(output, excludes={"--log": serving.log is not None})
     log = read_log_option(serving)
     texts = options_in_log(log) if log else {}
     spec = model_in_log(log, model) if log and not model.is_given else model.read()
@@ -97,7 +100,7 @@ def fit(
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen)
-    output.show(report)
+    plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BLOCKS = str.maketrans({"█": "#", "▓": "=", "▒": "-", "░": "."})
+_BLOCKS = str.maketrans("█▓▒░│┤┬└─·", "#=-.|+++-.")
 
 # Control characters but the line feed, line separators, and marks that change the direction of text: with U+202E a
 # title 'txt.exe' is shown as 'exe.txt'. A half of a surrogate pair stands for a byte of a file name that is not UTF-8.

@@ -17,6 +17,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, column, count
 from ..workload import Workload
+from .charts.compare import compare_picture
 from .layers import attention_source, kv_heads
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
 from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
@@ -75,15 +76,17 @@ def compare_variants(model: ModelSpec, workload: Workload, further: Sequence[str
         (name, variant, _figures(variant, workload, name, base_bytes)) for name, variant in by_name.items()
     ]
     released = next(i for i, (_, variant, _) in enumerate(rows) if variant.stacks == model.stacks)
+    lines = heading(model, *_workload_line(model, workload))
     return Report(
         "compare",
-        heading(model, *_workload_line(model, workload)),
+        lines,
         model.facts(),
         workload_facts(model, workload),
         tuple(rows[released][2].values()),
         tuple((_facts(row, i == released), tuple(row[2].values())) for i, row in enumerate(rows)),
         (_variant_table(rows, released),),
         _variant_notes(model, workload, [variant for _, variant, _ in rows]),
+        picture=compare_picture(_named(rows), lines, [workload_facts(model, workload)], released),
     )
 
 
@@ -93,16 +96,23 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -
     pairs = zip(models, workloads, strict=True)
     rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base_bytes)) for m, w in pairs]
     title = ", ".join(model.title for model in models)
+    lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], workloads[0]) if fact))
+    facts = [workload_facts(model, workload) for model, workload in zip(models, workloads, strict=True)]
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], workloads[0]) if fact)),
+        lines,
         models[0].facts(),
-        workload_facts(models[0], workloads[0]),
+        facts[0],
         tuple(rows[0][2].values()),
         tuple((_facts(row, True), tuple(row[2].values())) for row in rows),
         _model_tables(rows),
         _model_notes(models, workloads),
+        picture=compare_picture(_named(rows), lines, facts),
     )
+
+
+def _named(rows: Sequence[Row]) -> list[tuple[str, dict[str, Figure]]]:
+    return [(name, figures) for name, _, figures in rows]
 
 
 def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:

@@ -61,8 +61,8 @@ def drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def save(text: str, output: Path, *, force: bool) -> None:
-    """Write `text` to `output` atomically: the whole file, or nothing.
+def save(content: str | bytes, output: Path, *, force: bool) -> None:
+    """Write text, as UTF-8, or bytes to `output` atomically: the whole file, or nothing.
 
     Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
     """
@@ -75,8 +75,8 @@ def save(text: str, output: Path, *, force: bool) -> None:
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(printable(text, file.encoding))
+            with os.fdopen(handle, "wb") as file:
+                file.write(printable(content, "utf-8").encode() if isinstance(content, str) else content)
             os.chmod(temporary, mode)
             if force:
                 os.replace(temporary, target)

@@ -1,0 +1,69 @@
+"""The title and the caption of a picture, and bars of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...plot.chart import Bar, Bars, Chart, Picture
+from ...plot.scale import Axis
+from ..report import Figure
+
+MAX_BARS = 24
+"""Bars of a chart. A model of 96 heads has 12 kinds of attention, one of 720 has 30."""
+
+
+def picture(
+    title: str,
+    subtitle: str,
+    facts: Sequence[str],
+    charts: Sequence[Chart],
+    default: Sequence[str],
+    *,
+    engine: str,
+    dtypes: str,
+) -> Picture | None:
+    """Return a picture; None without charts.
+
+    Args:
+        title: The model or the models.
+        subtitle: The answer, or the model's attention; "" for none.
+        facts: Sentences of the caption, such as the workload.
+        charts: The charts.
+        default: The names of the charts that are drawn without --show; those that are missing are left out.
+        engine: The engine's name, for the caption.
+        dtypes: The dtypes, for the caption.
+    """
+    names = {chart.name for chart in charts}
+    if not names:
+        return None
+    shown = tuple(name for name in default if name in names) or (charts[0].name,)
+    caption = "; ".join(fact for fact in (*facts, f"engine: {engine}", dtypes) if fact)
+    return Picture(title, subtitle, (caption,), tuple(charts), shown)
+
+
+def bars(figures: Sequence[tuple[str, Figure]], title: str, strong: int | None = None) -> Bars | None:
+    """Return bars of one figure; None if it applies to none of them.
+
+    Args:
+        figures: Pairs of a name and the figure of that name.
+        title: The chart's title.
+        strong: Index of the bar to emphasize.
+    """
+    _, first = figures[0]
+    if not any(figure.value for _, figure in figures):
+        return None
+    kept = shown(len(figures), strong)
+    return Bars(
+        first.name,
+        title,
+        Axis("", first.unit, first.name),
+        tuple(Bar(figures[i][0], figures[i][1].value, figures[i][1].human, i == strong) for i in kept),
+    )
+
+
+def shown(number: int, strong: int | None) -> list[int]:
+    """Return the indices of at most MAX_BARS of `number` bars: the first, the last, `strong`, and equal steps."""
+    if number <= MAX_BARS:
+        return list(range(number))
+    steps = {round(i * (number - 1) / (MAX_BARS - 2)) for i in range(MAX_BARS - 1)}
+    return sorted(steps | ({strong} if strong is not None else set()))
