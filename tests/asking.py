@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -26,7 +28,9 @@ Ask = Callable[..., Answer]
 
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a line in bash, in which `attncalc` is the one of this checkout."""
+    """Run a line in bash, in which `attncalc` is the one of this checkout. Skips the test on Windows."""
+    if os.name == "nt":
+        pytest.skip("the line is for a POSIX shell")
     line = command.replace("attncalc ", f"{sys.executable} -m attncalc ")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **env}
     environment.pop("PYTHONUNBUFFERED", None)  # it would hide output that is written only at exit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,21 @@ os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not 
 settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
 settings.load_profile("attncalc")
 
+collect_ignore: list[str] = []
+"""Files of which nothing runs without torch: each calls need_torch() before it imports torch."""
+if find_spec("torch") is None:
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    collect_ignore += [file.name for file in files if "\nneed_torch()\n" in file.read_text(encoding="utf-8")]
+
 from asking import Answer, Ask  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
+
+
+def pytest_report_header() -> str:
+    """Say which files are left out."""
+    return f"without torch, left out: {', '.join(collect_ignore)}" if collect_ignore else ""
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
-BASE = {"errors", "quantity", "search", "units", "workload"}
+BASE = {"errors", "quantity", "ranges", "search", "units", "workload"}
 MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
+    "ranges": {"errors", "units"},
     "search": set[str](),
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},

@@ -99,6 +99,15 @@ def test_a_wheel_has_each_model_as_yaml_and_as_json(installed: Path) -> None:
     assert compiled == {name.removesuffix(".yaml"): yaml.safe_load(content) for name, content in source.items()}
 
 
+def test_a_wheel_has_every_file_of_the_package_and_no_tests(installed: Path) -> None:
+    """Data files such as classes.json have no test of their own; and `tests` would be a package of everybody's."""
+    package = REPOSITORY / "attncalc"
+    needed = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    present = {path.relative_to(installed / "attncalc").as_posix() for path in installed.rglob("attncalc/**/*")}
+    assert {name for name in needed if "__pycache__" not in name} <= present
+    assert {path.name.partition("-")[0] for path in installed.iterdir()} == {"attncalc"}
+
+
 def test_a_wheel_has_the_schemas(installed: Path) -> None:
     for schema in ("model.schema.json", "gpu.schema.json"):
         assert (installed / "attncalc/presets" / schema).read_text() == (REPOSITORY / "presets" / schema).read_text()

@@ -67,16 +67,6 @@ def test_fit_draws_the_memory_and_the_roofline_of_its_report(ask: Ask, tmp_path:
     assert "weights 32.1 GiB" not in texts(only.read_text())
 
 
-def test_scaling_draws_measured_points_on_predicted_lines(ask: Ask, tmp_path: Path) -> None:
-    file = tmp_path / "v.svg"
-    arguments = ("verify", "gpt2", "--device", "cpu", "--scaling", "--context", "256", "--plot", str(file))
-    assert ask(*arguments).code == 0
-    shown = texts(file.read_text())
-    assert {"GPT-2 (124M)", "math", "context (tokens)", "128", "256"} <= set(shown)
-    assert any(text.startswith("Peak memory: points measured, lines predicted") for text in shown)
-    assert "computed in fp32" in shown[-1]
-
-
 def test_lines_have_names_and_every_context_a_tick() -> None:
     one = Series("GQA-8", tuple((1024 * 2**i, 2.0**i * 2**30) for i in range(6)))
     shown = svg(lines(one, one._replace(label="MQA")))

@@ -16,7 +16,6 @@ from asking import REPOSITORY, Ask, results
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from attncalc import AttncalcError, load
 from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
@@ -186,7 +185,8 @@ def test_any_file_gives_its_elements_and_bytes(content: Tensors) -> None:
 
 
 def test_a_file_that_the_safetensors_library_wrote(tmp_path: Path) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
 
     dtypes = [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.bool, torch.int64]
     state = {str(dtype): torch.zeros(7, 3).to(dtype) for dtype in dtypes}

@@ -115,12 +115,12 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def main() -> None:
-    text = PAGE.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     start, end = text.index(START), text.index(END) + len(END)
     written = text[:start] + section() + text[end:]
     if "--check" in sys.argv:
         sys.exit(0 if written == text else f"{PAGE.name} is not up to date: run python tools/accuracy.py")
-    PAGE.write_text(written)
+    PAGE.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":

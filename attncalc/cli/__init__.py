@@ -128,7 +128,8 @@ def run() -> int:
     if sys.stdout is None:
         sys.stdout = _NoOutput()
     elif isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # Windows' pipes have cp1252, which lacks most characters
+        # Windows' pipes have cp1252, which lacks most characters, and its lines would end with \r\n.
+        sys.stdout.reconfigure(errors="backslashreplace", newline="\n")
     if COMPLETE in os.environ:
         from typer._completion_classes import completion_init
 
@@ -141,10 +142,10 @@ def run() -> int:
     except typer.Abort:
         return 130
     except OSError as error:
-        from ..report.write import drop_output
+        from ..report.write import drop_output, is_closed_pipe
 
         drop_output()
-        if isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
+        if is_closed_pipe(error):
             return 0
         return _fail(f"cannot write the answer: {(error.strerror or 'unknown reason').lower()}", "is the disk full?")
     except Exception as error:  # the last resort: every known cause has an error of its own

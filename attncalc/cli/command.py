@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 import typer.core
@@ -159,7 +159,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     groups: dict[str, tuple[type[Options], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
-    hints = get_type_hints(function, include_extras=True)
+    # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option whose default is None.
+    hints = inspect.get_annotations(function, eval_str=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
         if inspect.isclass(kind) and issubclass(kind, Options):

@@ -6,10 +6,11 @@ import re
 
 _BLOCKS = str.maketrans("█▓▒░│┤┬└─·", "#=-.|+++-.")
 
-# Control characters but the line feed, line separators, and marks that change the direction of text: with U+202E a
-# title 'txt.exe' is shown as 'exe.txt'. A half of a surrogate pair stands for a byte of a file name that is not UTF-8.
+# Control characters but the tab and the line feed, line separators, and marks that change the direction of text: with
+# U+202E a title 'txt.exe' is shown as 'exe.txt'. A half of a surrogate pair stands for a byte of a file name that is
+# not UTF-8.
 _UNSAFE = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 

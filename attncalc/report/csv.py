@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 from .report import Report
 
 COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
 CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet computes a cell that starts with one of these
 
 
 def render(report: Report, *, explain: bool = False) -> str:
-    """Return a header and one row per figure, or one row per check if the report has checks.
+    """Return the rows of the report, with commas between cells.
 
-    The column `of` names a layer group or a variant; it is empty for a figure of the whole model. `explain`
-    has no effect: every row has its formula.
+    `explain` has no effect: every row has its formula.
     """
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    if report.checks:
-        writer.writerow(CHECK_COLUMNS)
-        writer.writerows(tuple(check.facts()[name] for name in CHECK_COLUMNS) for check in report.checks)
-        return out.getvalue()
-    writer.writerow(COLUMNS)
-    assumed = "yes" if report.model.get("assumed") else ""
-    for f in report.all_figures:
-        writer.writerow((_text(f.of), f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed))
+    csv.writer(out, lineterminator="\n").writerows(rows(report))
     return out.getvalue()
 
 
-def _text(name: str) -> str:
-    """Return the name of a file or model as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
+def rows(report: Report) -> list[tuple[Any, ...]]:
+    """Return a header and one row per figure, or per check or record if the report has them.
+
+    The column `of` names a layer group or a variant; it is empty for a figure of the whole model.
+    """
+    if report.records:
+        table = [tuple(report.records[0]), *(tuple(record.values()) for record in report.records)]
+    elif report.checks:
+        facts = [check.facts() for check in report.checks]
+        table = [CHECK_COLUMNS, *(tuple(fact[name] for name in CHECK_COLUMNS) for fact in facts)]
+    else:
+        assumed = "yes" if report.model.get("assumed") else ""
+        figures = report.all_figures
+        table = [
+            COLUMNS,
+            *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
+        ]
+    return [tuple(escape(cell) if isinstance(cell, str) else cell for cell in row) for row in table]
+
+
+def escape(text: str) -> str:
+    """Return a text as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
 
     Source: OWASP, CSV Injection.
     """
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -29,7 +29,7 @@ class Format(NamedTuple):
     module: str
 
     def render(self, report: Report, *, explain: bool = False) -> str:
-        """Return the report as text in this format; with `explain`, formulas replace the tables."""
+        """Return the report as text in this format; with `explain`, its formulas too."""
         text: str = import_module(f".{self.module}", __package__).render(report, explain=explain)
         return text
 
@@ -40,7 +40,10 @@ FORMATS = {
         Format("table", (".txt", ""), "text"),
         Format("json", (".json",), "json"),
         Format("csv", (".csv",), "csv"),
+        Format("tsv", (".tsv",), "tsv"),
         Format("markdown", (".md", ".markdown"), "markdown"),
+        Format("html", (".html", ".htm"), "html"),
+        Format("latex", (".tex",), "latex"),
     )
 }
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..check import Check, largest_difference
 from ..model import plural
 from ..units import BYTES, count, duration, human
-from .markdown import escaped
+from .markdown import escape
 from .verify_tables import number
 from .verify_verdict import verdict
 
@@ -371,4 +371,4 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
 
 def _cell(text: str) -> str:
     parts = text.split("`")
-    return "`".join(part.replace("|", "\\|") if i % 2 else escaped(part) for i, part in enumerate(parts))
+    return "`".join(part.replace("|", "\\|") if i % 2 else escape(part) for i, part in enumerate(parts))

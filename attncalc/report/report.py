@@ -122,6 +122,14 @@ class Table(NamedTuple):
     strong: frozenset[int] = frozenset()
     code: bool = False
 
+    @property
+    def header_rows(self) -> tuple[tuple[str, ...], ...]:
+        """The lines of the headers as rows; all headers end in the last one. None if no column has a header."""
+        headers = [column.header.split("\n") for column in self.columns]
+        height = max(map(len, headers))
+        padded = [[""] * (height - len(lines)) + lines for lines in headers]
+        return tuple(row for row in zip(*padded, strict=True) if any(row))
+
 
 class Report(NamedTuple):
     """The answer of one command.
@@ -138,6 +146,7 @@ class Report(NamedTuple):
         terms: Terms of the figures' formulas that have a formula themselves; only `--explain` prints them.
         extra: Further keys of the JSON document, for this command only; `notes` replaces those of the screen.
         checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
+        records: Rows of a wide CSV, {column: value} with the same columns each; CSV prints them in place of figures.
         footer: Tables below the notes, such as the lines that an engine logs.
         answer: The answer in a sentence, below the heading; "" if the tables give it.
         verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
@@ -157,6 +166,7 @@ class Report(NamedTuple):
     terms: tuple[Figure, ...] = ()
     extra: Mapping[str, Any] = MappingProxyType({})
     checks: tuple[Check, ...] = ()
+    records: tuple[Mapping[str, Any], ...] = ()
     footer: tuple[Table, ...] = ()
     answer: str = ""
     verdict: Verdict | None = None

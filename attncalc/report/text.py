@@ -36,11 +36,7 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
 
 def table_lines(table: Table) -> list[str]:
     """Return the lines of a table: two spaces between columns, numbers to the right, no rules."""
-    headers = [column.header.split("\n") for column in table.columns]
-    height = max(map(len, headers))
-    padded = [[""] * (height - len(lines)) + lines for lines in headers]  # headers end on the same line
-    header_rows = [row for row in zip(*padded, strict=True) if any(row)]
-    rows = [*header_rows, *table.rows]
+    rows = [*table.header_rows, *table.rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
     lines = []
     for row in rows:

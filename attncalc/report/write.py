@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
 from .formats import choose_format
-from .notes import WARNING
+from .notes import ALERTS
 from .report import Report
+
+IS_WINDOWS = os.name == "nt"
 
 
 def write(report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool) -> None:
@@ -33,9 +36,9 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
         print_report(report, explain=explain)
         return
     deliver(chosen.render(report, explain=explain), output, force=force)
-    if output is not None or chosen.name in ("json", "csv"):  # a warning among data is easily overlooked
+    if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
-            if note.startswith(WARNING) and sys.stderr is not None:
+            if note.startswith(ALERTS) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
 
 
@@ -52,8 +55,15 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
         try:
             sys.stdout.write(printable(text, sys.stdout.encoding))
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader closed the pipe, as `head` does
+        except OSError as error:
+            if not is_closed_pipe(error):
+                raise
             drop_output()
+
+
+def is_closed_pipe(error: OSError) -> bool:
+    """Return whether the reader closed the pipe, as `head` does; on Windows that is an invalid argument."""
+    return isinstance(error, BrokenPipeError) or (IS_WINDOWS and error.errno == errno.EINVAL)
 
 
 def drop_output() -> None:
@@ -81,7 +91,7 @@ def save(content: str | bytes, output: Path, *, force: bool) -> None:
             if force:
                 os.replace(temporary, target)
             else:
-                os.link(temporary, target)  # unlike a rename, a link fails if the target exists
+                _rename_to_new(temporary, target)
         finally:
             Path(temporary).unlink(missing_ok=True)
     except FileExistsError:
@@ -89,6 +99,20 @@ def save(content: str | bytes, output: Path, *, force: bool) -> None:
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be written").lower()
         raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
+
+
+def _rename_to_new(temporary: str, target: Path) -> None:
+    """Rename a file. Raises FileExistsError if `target` exists, which os.rename overwrites except on Windows."""
+    if IS_WINDOWS:
+        os.rename(temporary, target)
+        return
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # FAT and some network drives have no links: an empty file takes the name first
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(temporary, target)
 
 
 def _umask() -> int:

@@ -84,7 +84,7 @@ def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool
     if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
         data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
     data.update(_keys_of_engines(family))
-    name = file.removesuffix("/config.json").rpartition("/")[2]
+    name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]  # Windows has backslashes
     if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
         data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
         data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,19 @@ NO_LIMIT = 2**60
 def free_on_host() -> int:
     """Return the available memory in bytes: the least of the host's and of every enclosing cgroup's."""
     limits = [*_available(), *_cgroup_room()]
-    return min(limits) if limits else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return min(limits) if limits else _outside_linux()
+
+
+def _outside_linux() -> int:
+    """Return what Windows reports as available, and half of all memory on macOS, which has no such number."""
+    if sys.platform == "win32":
+        import ctypes
+
+        # MEMORYSTATUSEX: its length and the load in 32 bits each, the total, what is available, and five more numbers
+        status = (ctypes.c_uint64 * 8)(64)
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status[2])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _available() -> Iterator[int]:
@@ -53,6 +66,6 @@ def _rooms(top: Path, path: str, limit_file: str, used_file: str, cached_key: st
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""

@@ -187,7 +187,7 @@ def _spawn(
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
-        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(tp)]
+        return [json.loads(Path(folder, f"{rank}.json").read_text(encoding="utf-8")) for rank in range(tp)]
 
 
 def end_with_parent(parent: int) -> None:
@@ -232,7 +232,7 @@ def _run_rank(
                 reports.append(
                     _measure_part(RealLayer(case, request, device.torch, random), tp, mesh, kernels[case.name])
                 )
-        Path(folder, f"{rank}.json").write_text(json.dumps(reports))
+        Path(folder, f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
     finally:
         dist.destroy_process_group()
 

@@ -1,0 +1,156 @@
+"""A report in LaTeX: its tables, for the body of a paper that uses the package booktabs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from .characters import printable
+from .explain import explain_figures
+from .report import Report, Table
+
+_WIDTH = 64
+"""Columns of typewriter letters in the text width of LaTeX's article."""
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\symbol{34}",  # babel's German makes a plain " a command
+    "\u00a0": "~",
+    "\u00b0": r"$^\circ$",
+    "\u00b1": r"$\pm$",
+    "\u00b2": "$^2$",
+    "\u00b3": "$^3$",
+    "\u00b5": r"$\mu$",
+    "\u00b7": r"$\cdot$",
+    "\u00b9": "$^1$",
+    "\u00d7": r"$\times$",
+    "\u00c6": r"\AE{}",
+    "\u00d8": r"\O{}",
+    "\u00df": r"\ss{}",
+    "\u00e6": r"\ae{}",
+    "\u00f8": r"\o{}",
+    "\u0131": r"\i{}",
+    "\u0141": r"\L{}",
+    "\u0142": r"\l{}",
+    "\u0152": r"\OE{}",
+    "\u0153": r"\oe{}",
+    "\u2010": "-",
+    "\u2011": "-",
+    "\u2013": "--",
+    "\u2014": "---",
+    "\u2018": "`",
+    "\u2019": "'",
+    "\u201c": "``",
+    "\u201d": "''",
+    "\u2026": r"\ldots{}",
+    "\u2192": r"$\to$",
+    "\u2212": "$-$",
+    "\u2248": r"$\approx$",
+    "\u2260": r"$\ne$",
+    "\u2264": r"$\le$",
+    "\u2265": r"$\ge$",
+    **{mark: f"\\{mark}" for mark in "&%$#_"},
+}
+_ACCENTS = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0323": "d",
+    "\u0327": "c",
+}
+_LIGATURE = re.compile(r"([-',])(?=\1)")  # TeX joins -- to a dash, '' to a quote, and in T1 ,, to a low quote
+_OPTION = re.compile(r"[\[*]")  # \\ takes a star or a bracket as its option, also at the start of the next row
+
+
+def render(report: Report, *, explain: bool = False) -> str:
+    r"""Return one tabular per table of the screen; the heading and the notes are comments.
+
+    There is no table environment and no caption: a paper has its own, and loads the tabulars with \input. `explain`
+    adds the formula of each figure.
+    """
+    title, *facts = report.heading
+    head = [f"attncalc {report.command}: {title}", *facts, "Load \\usepackage{booktabs} in the preamble."]
+    blocks = [_comments(head)]
+    blocks += [_comments([report.answer])] if report.answer else []
+    blocks += [_tabular(table) for table in report.tables]
+    if explain:
+        blocks += [_typewriter(lines) for lines in explain_figures(report, _WIDTH)]
+    blocks += [_comments(notes) for notes in report.note_blocks]
+    blocks += [_tabular(table) for table in report.footer]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _comments(lines: Iterable[str]) -> str:
+    return "\n".join(f"% {part}" for line in lines for part in line.split("\n"))
+
+
+def _typewriter(lines: Iterable[str]) -> str:
+    r"""Return lines in which every space counts. \verbatim would not do: a title may contain its end."""
+    return "\n".join(rf"\noindent\texttt{{{escape(line).replace(' ', '~')}}}\par" for line in lines)
+
+
+def _tabular(table: Table) -> str:
+    if table.code:
+        return _typewriter([*(column.header for column in table.columns if column.header), *(c for (c,) in table.rows)])
+    header = table.header_rows
+    lines = [
+        rf"\begin{{tabular}}{{{''.join(column.align[0] for column in table.columns)}}}",
+        r"\toprule",
+        *(_row(cells) for cells in header),
+        *([r"\midrule"] if header else []),
+        *(_row(cells) for cells in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(map(_cell, cells)) + r" \\"
+
+
+def _cell(text: str) -> str:
+    """Return a cell; one that is indented, as a part of the row above, gets a quad for each two spaces."""
+    words = text.strip()
+    return r"\quad " * ((len(text) - len(text.lstrip())) // 2 if words else 0) + escape(words)
+
+
+def escape(text: str) -> str:
+    r"""Return `text` on one line, so that LaTeX prints its characters: 'a_b' becomes 'a\_b'.
+
+    The result is ASCII and compiles with any LaTeX of 2020 or later. A letter that pdfTeX's fonts lack is replaced by
+    its code point: 'U+4E2D'.
+    """
+    line = re.sub("[\t\n]", " ", printable(text, "utf-8"))
+    escaped = "".join(map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line))))
+    return "{}" + escaped if _OPTION.match(escaped) else escaped
+
+
+def _character(char: str) -> str:
+    if char == "\u200b":  # a space of no width, which keeps letters apart
+        return "{}"
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isascii():
+        return char
+    letter, *marks = list(unicodedata.normalize("NFD", char))
+    if letter.isascii() and len(marks) == 1 and marks[0] in _ACCENTS:
+        return f"\\{_ACCENTS[marks[0]]}{{{letter}}}"
+    return f"U+{ord(char):04X}"
