@@ -1,7 +1,9 @@
 """What attention costs: KV-cache bytes, FLOPs, parameters and memory, exact and with the formula.
 
->>> from attncalc import load, Workload, kv_cache
->>> cache = kv_cache(load("llama2-70b"), Workload.decode(batch=8, context=4096))
+>>> from attncalc import kv_cache
+>>> cache = kv_cache("llama2-70b", batch=8, context=4096)
+>>> cache
+KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)
 >>> int(cache.total), cache.total.formula.text
 (10737418240, 'L * B * T * 2 * n_kv_heads * d_head * bytes')
 
@@ -15,50 +17,38 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.costs import activations, crossover, decode_intensity, flops, growth, kv_cache, params
+    from .api.fits import fit, roofline, users
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
     from .config import load, preset_names
     from .config.gpus import gpu, gpu_names
-    from .cost.activations import activations
-    from .cost.cache import kv_cache
-    from .cost.crossover import crossover, growth
-    from .cost.flops import flops
-    from .cost.intensity import decode_intensity
-    from .cost.params import params
     from .errors import AttncalcError
     from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
     from .quantity import Quantity, Ratio
-    from .serving.fit import fit
     from .serving.request import FitRequest
-    from .serving.roofline import roofline
     from .serving.traffic import Traffic
-    from .serving.users import users
+    from .sweeps.sweep import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
 _HOMES = {
+    "api.costs": ("activations", "crossover", "decode_intensity", "flops", "growth", "kv_cache", "params"),
+    "api.fits": ("fit", "roofline", "users"),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
     "config.gpus": ("gpu", "gpu_names"),
-    "cost.activations": ("activations",),
-    "cost.cache": ("kv_cache",),
-    "cost.flops": ("flops",),
-    "cost.crossover": ("crossover", "growth"),
-    "cost.intensity": ("decode_intensity",),
-    "cost.params": ("params",),
-    "serving.fit": ("fit",),
     "serving.request": ("FitRequest",),
-    "serving.roofline": ("roofline",),
     "serving.traffic": ("Traffic",),
-    "serving.users": ("users",),
     "errors": ("AttncalcError",),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
+    "sweeps.sweep": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }
@@ -98,6 +88,7 @@ __all__ = [
     "params",
     "preset_names",
     "roofline",
+    "sweep",
     "users",
 ]
 

@@ -21,6 +21,9 @@ class AttncalcError(Exception):
         self.message = message
         self.tip = tip
 
+    def __str__(self) -> str:  # what Python prints below a traceback
+        return f"{self.message}\n  tip: {self.tip}" if self.tip else self.message
+
 
 class CannotCheckError(AttncalcError):
     """What this machine cannot do: no torch or matplotlib, no such device, or not enough memory."""

@@ -294,6 +294,26 @@ class ModelSpec:
     rope_tables: tuple[RopeTable, ...] = ()
     first_layer: int = 0
 
+    def __repr__(self) -> str:
+        return f"ModelSpec({self.name}: {self.title}, {self.headline})"
+
+    def _repr_html_(self) -> str:
+        """Return the model as a table, for a notebook."""
+        from html import escape  # 1 ms, and no command shows a model so
+
+        rows = {
+            "attention": self.headline,
+            "d_model": count(self.main.d_model),
+            "vocabulary": count(self.vocab_size) if self.vocab_size else "none",
+            "maximum context": count(self.max_context) if self.max_context else "unknown",
+            "dtype": self.dtype,
+            **({"tensor-parallel devices": count(self.tp)} if self.tp > 1 else {}),
+            **({"assumed": self.assumed} if self.assumed else {}),
+        }
+        cells = "".join(f'<tr><th scope="row">{name}</th><td>{escape(text)}</td></tr>' for name, text in rows.items())
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<div><p><strong>{escape(self.title)}</strong></p><table>{cells}</table>{notes}</div>"
+
     @property
     def main(self) -> Stack:
         """Return the stack that reads the target's tokens: the decoder, or the encoder of an encoder-only model."""
@@ -354,13 +374,25 @@ class ModelSpec:
 
     def plain(self) -> ModelSpec:
         """Return one device's part in plain ints, which searches use since they are fast."""
+        return self._plain
+
+    @cached_property  # one `attncalc fit` asks for it 20 times
+    def _plain(self) -> ModelSpec:
         return self._split(self.tp)
 
     def shard(self, tp: int) -> ModelSpec:
         """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
-        sharded = dataclasses.replace(self, tp=tp)
-        sharded.plain()  # raises the error now instead of when a cost is computed
-        return sharded
+        if tp == self.tp:
+            return self
+        if tp not in self._shards:
+            sharded = dataclasses.replace(self, tp=tp)
+            sharded.plain()  # raises the error now instead of when a cost is computed
+            self._shards[tp] = sharded
+        return self._shards[tp]
+
+    @cached_property  # a sweep asks for each of them many times
+    def _shards(self) -> dict[int, ModelSpec]:
+        return {}
 
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:

@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 Spec = TypeVar("Spec")
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})
@@ -61,6 +61,9 @@ class Formula(NamedTuple):
 
     tokens: tuple[Token, ...]
     operator: str = ""
+
+    def __repr__(self) -> str:
+        return f"Formula({self.text!r})"
 
     @property
     def names(self) -> dict[tuple[str, int], str]:
@@ -157,9 +160,19 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
 
 
 class Quantity(int):
-    """An int with its formula. It is made for whole numbers that are not negative."""
+    """An int with its formula. It is made for whole numbers that are not negative.
+
+    Attributes:
+        formula: the formula.
+        is_traced: whether it is a `Traced` (tracing.py), which records how it is computed in place of a formula.
+    """
 
     formula: Formula
+    is_traced: ClassVar[bool] = False
+
+    def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
+        """Return function(a, b), one of which is this number; only a `Traced` is asked for it."""
+        raise NotImplementedError
 
     def __new__(cls, value: int, formula: Formula | None = None) -> Quantity:
         self = super().__new__(cls, value)
@@ -224,6 +237,8 @@ def symbol(name: str, value: int, meaning: str) -> Quantity:
 
 def named(value: int, name: str, meaning: str) -> Quantity:
     """Return `value` as a symbol, without its own formula, so that a total reads as a sum of named parts."""
+    if isinstance(value, Quantity) and value.is_traced:
+        return value
     return symbol(name, int(value), meaning)
 
 
@@ -250,6 +265,9 @@ def summed(parts: Iterable[int]) -> int:
 
     `sum` gives the same, but copies the formula of all earlier parts for each one.
     """
+    parts = list(parts)
+    if any(isinstance(part, Quantity) and part.is_traced for part in parts):
+        return sum(parts)
     terms = [part for part in parts if not _is_plain(part, 0)]
     if len(terms) < 2 or not any(isinstance(part, Quantity) for part in terms):
         return sum(terms) if len(terms) != 1 else terms[0]
@@ -261,31 +279,50 @@ def summed(parts: Iterable[int]) -> int:
 
 def exact_div(a: int, b: int) -> int:
     """Return a / b. Raises ValueError if b does not divide a."""
-    if int(a) % int(b):
-        raise ValueError(f"{int(b)} does not divide {int(a)}")
-    return _derived(int(a) // int(b), lambda: _operation("/", a, b), a, b)
+    return _derived(_exact_div, lambda: _operation("/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
     """Return a / b rounded up."""
-    return _derived(-(-int(a) // int(b)), lambda: _call("ceil", a, b, joined_by="/"), a, b)
+    return _derived(_ceil_div, lambda: _call("ceil", a, b, joined_by="/"), a, b)
 
 
 def minimum(a: int, b: int) -> int:
     """Return min(a, b), with both in the formula."""
-    return _derived(min(int(a), int(b)), lambda: _call("min", a, b), a, b)
+    return _derived(_smaller, lambda: _call("min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
     """Return max(a, b), with both in the formula."""
-    return _derived(max(int(a), int(b)), lambda: _call("max", a, b), a, b)
+    return _derived(_larger, lambda: _call("max", a, b), a, b)
 
 
-def _derived(value: int, formula: Callable[[], Formula], *operands: int) -> int:
-    """Return `value` with that formula if an operand has one, and as a plain int if none has."""
-    if any(isinstance(operand, Quantity) for operand in operands):
-        return Quantity(value, formula())
-    return value
+def _derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
+    """Return function(a, b), with that formula if a or b has one, and as a plain int if none has."""
+    if not isinstance(a, Quantity) and not isinstance(b, Quantity):
+        return function(a, b)
+    for operand in (a, b):
+        if isinstance(operand, Quantity) and operand.is_traced:
+            return operand.called(function, a, b)
+    return Quantity(function(int(a), int(b)), formula())
+
+
+def _exact_div(a: int, b: int) -> int:
+    if a % b:
+        raise ValueError(f"{b} does not divide {a}")
+    return a // b
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _smaller(a: int, b: int) -> int:
+    return min(a, b)
+
+
+def _larger(a: int, b: int) -> int:
+    return max(a, b)
 
 
 def least(name: str, value: int, meaning: str, larger: int, smaller: int, relation: str = ">") -> Quantity:
@@ -329,13 +366,24 @@ class Ratio(NamedTuple):
     denominator: int
     formula: Formula
 
+    def __repr__(self) -> str:
+        return f"Ratio({self.numerator} / {self.denominator})"
+
     def __float__(self) -> float:
         """Return the float nearest to the quotient, however large the two are."""
         return self.numerator / self.denominator
 
+    @property
+    def value(self) -> int | float:
+        """The quotient as an int if it is whole, else as the nearest float."""
+        whole, rest = divmod(self.numerator, self.denominator)
+        return float(self) if rest else whole
+
 
 def ratio(a: int, b: int) -> Ratio:
     """Return a / b exactly; 0 if b is 0."""
+    if any(isinstance(operand, Quantity) and operand.is_traced for operand in (a, b)):
+        return Ratio(a, b, formula_of(0)) if b else Ratio(0, 1, formula_of(0))
     return Ratio(int(a), int(b), _operation("/", a, b)) if b else Ratio(0, 1, formula_of(0))
 
 

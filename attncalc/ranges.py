@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from .errors import AttncalcError
@@ -14,17 +14,19 @@ MAX_NUMBERS = 1000
 _FORMS = "write 4K,32K,128K, or a range as 4K:32K:4K (in steps) or 4K:128K:x2 (each twice the one before)"
 
 
-def parse_counts(text: str, option: str, *, limit: int = MAX_NUMBERS) -> list[int]:
+def parse_counts(
+    text: str, option: str, *, limit: int = MAX_NUMBERS, parse: Callable[[str, str], int] = parse_count
+) -> list[int]:
     """Return the numbers of a list, in its order and each once; the error names `option`.
 
     '8K:32K:8K' is 8K, 16K, 24K, 32K. '1K:6K:x2' is 1K, 2K, 4K. A factor may be a decimal, and each number is rounded
-    down. A number is written as `parse_count` reads it, without commas: '4,096' would be 4 and 96.
+    down. A number is written as `parse` reads it, without commas: '4,096' would be 4 and 96.
 
     Raises AttncalcError for a part that is no number or range, and for more than `limit` numbers.
     """
     numbers: dict[int, None] = {}
     for part in text.split(","):
-        numbers |= dict.fromkeys(islice(_part(part.strip(), text, option), limit + 1))
+        numbers |= dict.fromkeys(islice(_part(part.strip(), text, option, parse), limit + 1))
         if len(numbers) > limit:
             raise AttncalcError(
                 f"{option}: '{truncate(text)}' is more than {count(limit)} numbers", "give fewer, or larger steps"
@@ -32,23 +34,23 @@ def parse_counts(text: str, option: str, *, limit: int = MAX_NUMBERS) -> list[in
     return list(numbers)
 
 
-def _part(part: str, text: str, option: str) -> Iterator[int]:
+def _part(part: str, text: str, option: str, parse: Callable[[str, str], int]) -> Iterator[int]:
     """Yield the numbers of one part of a list. A long range is not computed before it is asked for."""
     if re.match(r"0\d", part):
         raise AttncalcError(
             f"{option}: '{truncate(text)}' has a comma within a number", "write 4096 or 4_096 in a list"
         )
     if ":" not in part:
-        yield parse_count(part, option)
+        yield parse(part, option)
         return
     ends = part.split(":")
     if len(ends) != 3:
         raise AttncalcError(f"{option}: '{truncate(part)}' is not a range", _FORMS)
-    first, last = parse_count(ends[0], option), parse_count(ends[1], option)
+    first, last = parse(ends[0], option), parse(ends[1], option)
     if first > last:
         raise AttncalcError(f"{option}: the range '{truncate(part)}' ends below its start", _FORMS)
     if not ends[2].strip().startswith("x"):
-        yield from range(first, last + 1, parse_count(ends[2], option))
+        yield from range(first, last + 1, parse(ends[2], option) or 1)
         return
     numerator, denominator = parse_decimal(ends[2].strip()[1:], option)
     number = first

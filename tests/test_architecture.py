@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "quantity": set[str](),
     "ranges": {"errors", "units"},
     "search": set[str](),
+    "tracing": {"errors", "quantity"},
     "units": {"errors", "quantity"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
@@ -35,8 +36,12 @@ MAY_IMPORT = {
     "check": set[str](),
     "plot": {"errors", "units"},
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot"},
+    "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "cli": BASE | {"model", "hardware", "engines", "cost", "serving", "config", "check", "plot", "report", "verify"},
+    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing", "plot"},
+    "cli": BASE
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check"}
+    | {"plot", "report", "api", "sweeps", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -53,6 +58,7 @@ HOMES = {
     "http": ("config/download.py",),
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
+    "pyarrow": ("report/rows/parquet.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

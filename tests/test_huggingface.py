@@ -120,7 +120,7 @@ CACHES = [(name, row) for name in measured("kv") for row in ORACLE[name]["measur
 def cache_bytes(name: str, row: dict[str, int], engine: str) -> tuple[int, int]:
     """Return the bytes that grow with the tokens, and how many of them cache the source."""
     workload = Workload.decode(row["batch"], row["seq"], source=row["enc_seq"], kv_dtype="bf16")
-    cache = kv_cache(spec_of(name), workload, engine_name=engine)
+    cache = kv_cache(spec_of(name), workload, engine=engine)
     return int(cache.total) - int(cache.recurrent_state), int(cache.cross_attention_cache)
 
 

@@ -122,7 +122,7 @@ def test_the_indexers_parameters() -> None:
 
 def cached(kind: Any, tokens: int = 30, engine: str = "ideal") -> int:
     """Bytes of the cache of one sequence in three layers, in bf16."""
-    return int(kv_cache(of(kind), Workload.decode(1, tokens), engine_name=engine).total)
+    return int(kv_cache(of(kind), Workload.decode(1, tokens), engine=engine).total)
 
 
 @pytest.mark.parametrize("engine", ["ideal", "transformers"])

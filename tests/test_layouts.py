@@ -35,7 +35,7 @@ def test_needed_equals_kv_cache(model: ModelSpec, batch: int, context: int) -> N
         cache_layout = layout(name, layer_cache_specs(model.plain()), F16)
         assert (
             cache_layout.needed(batch, context)
-            == kv_cache(model, Workload.decode(batch, context, kv_dtype="fp16"), engine_name=name).total
+            == kv_cache(model, Workload.decode(batch, context, kv_dtype="fp16"), engine=name).total
         )
         assert type(cache_layout.needed(batch, context)) is int
 

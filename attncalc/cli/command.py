@@ -44,21 +44,11 @@ class Options:
 
     def with_defaults(self, texts: dict[str, str]) -> Self:
         """Return the group with `texts`, {option: text}, for the options that were left out."""
-        present = {name: value for name, value in vars(self).items() if value is not None}
-        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **present})
+        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **self.given()})
 
-    def parsed(self) -> dict[str, Any]:
-        """Return {option: value} of the options that were given, parsed by the function in their annotation.
-
-        Raises AttncalcError if a text cannot be parsed.
-        """
-        values = {}
-        for name, annotation in _annotations(type(self)).items():
-            value = getattr(self, name)
-            if value is not None:
-                parse = next((part for part in annotation.__metadata__ if inspect.isfunction(part)), None)
-                values[name] = parse(value, f"--{name.replace('_', '-')}") if parse else value
-        return values
+    def given(self) -> dict[str, Any]:
+        """Return {option: value} of the options that were given; of a flag always."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def _annotations(cls: type[Options]) -> dict[str, Any]:

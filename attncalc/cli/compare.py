@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..api.models import read_model
+from ..api.workloads import DEFAULT_CONTEXT
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..ranges import parse_counts
@@ -42,7 +44,7 @@ class ModelsOptions(Options):
         """Return one device's share of every model. Raises AttncalcError as `model_name` and `read_model` do."""
         names = [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
         tp = parse_count(self.tp, "--tp")
-        return [o.read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
+        return [read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
 
 
 class ContextsOptions(o.SizeOptions):
@@ -105,7 +107,7 @@ def compare(
     specs = models.read()
     shortest = None
     if not contexts and len(specs) > 1:
-        shortest = min(spec.max_context or o.DEFAULT_CONTEXT for spec in specs)
+        shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
         contexts = [shortest]
     workloads = [o.read_workload(spec, size.of(spec, contexts), dtypes) for spec in specs]
     if len(specs) == 1:

@@ -8,16 +8,16 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import load
-from ..config.gpus import gpu
+from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
 from ..config.presets import preset_of, presets
 from ..engines import engine_defaults
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..units import GIB, truncate
+from ..units import GIB, dtype, is_dtype, truncate
 from . import fit_options as f
 from . import options as o
 
@@ -90,12 +90,43 @@ def _read(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def options_in_log(log: StartupLog) -> dict[str, str]:
-    """Return {option: text} of the arguments in the log; an option on the command line overrides them."""
+def with_options_in_log(options: dict[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
+    """Return the options, with those in the log for what the command line leaves out.
+
+    Raises AttncalcError if the GPU is given with a number.
+    """
     texts = dict(log.settings)
     if log.version is not None:
         texts["engine_version"] = log.version
-    return texts
+    merged: dict[str, Any] = {**texts, **options, "engine": log.engine}
+    if texts.get("enable_expert_parallel"):
+        merged["enable_expert_parallel"] = True
+    merged |= dict.fromkeys(log.flags, True)
+    own = merged.get("dtype")
+    if own and is_dtype(own) and dtype(own).name == model.dtype:  # the weights are as released
+        del merged["dtype"]
+    merged["gpu"] = gpu_in_log(log, _gpu_beside_log(options.get("gpu")))
+    if log.engine == "llamacpp" and merged["gpu"] and log.devices > 1:  # it distributes layers over all
+        merged["gpus"] = log.devices
+    return merged
+
+
+def _gpu_beside_log(text: str | None) -> Gpu | None:
+    """Return the GPU of --gpu. Raises AttncalcError if it is unknown, or the text has a number, as '2xh100'."""
+    if text is None:
+        return None
+    number, device = gpus_of(text)
+    if number is not None:
+        raise not_with_log(f"--gpu {truncate(text)}")
+    return device
+
+
+def not_with_log(option: str) -> AttncalcError:
+    """Return the error about an option that cannot be combined with a log."""
+    return AttncalcError(
+        f"{option} cannot be combined with --log",
+        "leave one of them out: with a log, fit compares the log's own figures",
+    )
 
 
 def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:

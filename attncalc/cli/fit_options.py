@@ -1,7 +1,6 @@
 """The options of `attncalc fit`: where a model runs, and the arguments of each engine under the engine's own names.
 
-The last item of an annotation is the function that parses the text, as in `Annotated[Text, option(...), parse_count]`.
-`Options.parsed` calls it, because the text may come from a start-up log instead of the command line.
+They are text here. `attncalc/api/fit_options.py` has the same names with their parsers.
 """
 
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
@@ -14,37 +13,11 @@ import typer
 
 from ..engines import ENGINES
 from ..errors import AttncalcError
-from ..units import parse_bytes, parse_count
 from .command import Options
 from .options import CacheDtypeOptions, Text, option
 
 
-def count_or_zero(text: str, name: str) -> int:
-    """Return a count, which may be 0. Raises AttncalcError if it is not a number."""
-    return 0 if text.strip() == "0" else parse_count(text, name)
-
-
-def bytes_or_zero(text: str, name: str) -> int:
-    """Return a size in bytes, which may be 0. Raises AttncalcError if it is not a size."""
-    return 0 if text.strip() == "0" else parse_bytes(text, name)
-
-
-def gibibytes(text: str, name: str) -> int:
-    """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
-    return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
-
-
-def dtype_or_auto(text: str, name: str) -> str | None:
-    """Return the name of a dtype; None for 'auto', which is the engine's default."""
-    return None if text == "auto" else text
-
-
-def yes_or_no(value: bool | str, name: str) -> bool:
-    """Return a flag; a log has 'True' or 'False'."""
-    return value in (True, "True")
-
-
-class ServingOptions(Options):
+class DeploymentOptions(Options):
     """The engine, the GPUs and how the model is split over them; or a memory that an engine reported."""
 
     engine: Annotated[
@@ -62,7 +35,6 @@ class ServingOptions(Options):
     gpus: Annotated[
         Text,
         option("--gpus", metavar="N", help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas."),
-        parse_count,
     ] = None
     tp: Annotated[
         Text,
@@ -73,12 +45,10 @@ class ServingOptions(Options):
             metavar="N",
             help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
         ),
-        parse_count,
     ] = None
     pp: Annotated[
         Text,
         option("--pp", "--pipeline-parallel-size", "--pp-size", metavar="N", help="Pipeline stages. Default: 1."),
-        parse_count,
     ] = None
     dcp: Annotated[
         Text,
@@ -88,7 +58,6 @@ class ServingOptions(Options):
             metavar="N",
             help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
         ),
-        parse_count,
     ] = None
     dp: Annotated[
         Text,
@@ -99,7 +68,6 @@ class ServingOptions(Options):
             metavar="N",
             help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
         ),
-        parse_count,
     ] = None
     attn_dp: Annotated[
         Text,
@@ -110,7 +78,6 @@ class ServingOptions(Options):
             metavar="N",
             help="Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
         ),
-        parse_count,
     ] = None
     enable_dp_attention: Annotated[
         bool,
@@ -136,7 +103,6 @@ class ServingOptions(Options):
             metavar="SIZE",
             help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
-        bytes_or_zero,
     ] = None
     weights_dtype: Annotated[
         Text,
@@ -154,8 +120,12 @@ class ServingOptions(Options):
             metavar="SIZE",
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
-        parse_bytes,
     ] = None
+
+
+class ServingOptions(DeploymentOptions):
+    """Where a model runs, or the start-up log of an engine that runs it."""
+
     log: Annotated[
         Path | None,
         option(
@@ -195,14 +165,12 @@ class EngineOptions(Options):
     block_size: Annotated[
         Text,
         option("--block-size", "--page-size", metavar="N", help="Tokens per block (vLLM) or page (SGLang)."),
-        parse_count,
     ] = None
     prefix_caching: Annotated[
         bool | None,
         typer.Option(
             "--prefix-caching/--no-prefix-caching", help="Also --enable-prefix-caching. Default: the engine's."
         ),
-        yes_or_no,
     ] = None
     enable_prefix_caching: Annotated[
         bool | None, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", hidden=True)
@@ -210,7 +178,6 @@ class EngineOptions(Options):
     mamba_ssm_cache_dtype: Annotated[
         Text,
         option("--mamba-ssm-cache-dtype", metavar="DTYPE", help="Dtype of recurrent states."),
-        dtype_or_auto,
     ] = None
     speculative_tokens: Annotated[
         Text,
@@ -220,11 +187,10 @@ class EngineOptions(Options):
             metavar="N",
             help="Tokens that a drafter proposes per step.",
         ),
-        count_or_zero,
     ] = None
-    speculative_layers: Annotated[
-        Text, option("--speculative-layers", metavar="N", help="Layers of the drafter."), count_or_zero
-    ] = None
+    speculative_layers: Annotated[Text, option("--speculative-layers", metavar="N", help="Layers of the drafter.")] = (
+        None
+    )
 
     def __init__(self, **values: Any) -> None:
         """Accept vLLM's --enable-prefix-caching as --prefix-caching.
@@ -249,12 +215,10 @@ class VllmOptions(Options):
     max_num_batched_tokens: Annotated[
         Text,
         option("--max-num-batched-tokens", metavar="N", help="vLLM: tokens per step. Default: by the GPU."),
-        parse_count,
     ] = None
     max_num_seqs: Annotated[
         Text,
         option("--max-num-seqs", metavar="N", help="vLLM: sequences per step. Default: by the GPU."),
-        parse_count,
     ] = None
     enforce_eager: Annotated[
         bool,
@@ -274,7 +238,6 @@ class VllmOptions(Options):
     swap_space: Annotated[
         Text,
         option("--swap-space", metavar="GIB", help="vLLM before V1: host memory for swapped blocks."),
-        gibibytes,
     ] = None
 
 
@@ -288,7 +251,6 @@ class SglangOptions(Options):
             metavar="N",
             help="SGLang: maximum concurrent requests, which sizes the pools of recurrent states.",
         ),
-        parse_count,
     ] = None
     swa_full_tokens_ratio: Annotated[
         Text,
@@ -317,22 +279,18 @@ class LlamacppOptions(Options):
     kv_dtype_k: Annotated[
         Text,
         option("--kv-dtype-k", "--cache-type-k", "-ctk", metavar="DTYPE", help="llama.cpp: dtype of K alone."),
-        dtype_or_auto,
     ] = None
     kv_dtype_v: Annotated[
         Text,
         option("--kv-dtype-v", "--cache-type-v", "-ctv", metavar="DTYPE", help="llama.cpp: dtype of V alone."),
-        dtype_or_auto,
     ] = None
     sequences: Annotated[
         Text,
         option("--sequences", "--parallel", "-np", metavar="N", help="llama.cpp: slots. Default: --batch."),
-        parse_count,
     ] = None
     ubatch: Annotated[
         Text,
         option("--ubatch", "--ubatch-size", "-ub", metavar="N", help="llama.cpp: tokens per pass. Default: 512."),
-        parse_count,
     ] = None
     flash_attn: Annotated[
         Text,
@@ -345,7 +303,6 @@ class LlamacppOptions(Options):
             metavar="N",
             help="llama.cpp: rows of logits per pass. Default: one per slot, as llama-server.",
         ),
-        parse_count,
     ] = None
     kv_unified: Annotated[bool, typer.Option("--kv-unified", "-kvu", help="llama.cpp: all slots share one buffer.")] = (
         False
@@ -369,7 +326,6 @@ class TransformersOptions(Options):
             metavar="N",
             help="transformers: newest tokens that a quantized cache keeps in the model's dtype.",
         ),
-        parse_count,
     ] = None
 
 

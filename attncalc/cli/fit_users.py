@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..api.fit_request import read_traffic
 from ..errors import AttncalcError
 from ..serving.traffic import Traffic
-from ..units import parse_count, truncate
+from ..units import truncate
 from .command import Options
-from .fit_options import count_or_zero
 from .options import Explain, Force, Format, Json, ReportOptions, Text, option, output_file
 
 _NUMBER = re.compile(r"\d[\d_,]*[kmgtKMGT]?")
@@ -54,30 +54,19 @@ class UserOptions(Options):
             raise AttncalcError(
                 "--output-len is given twice", f"give it once; --output {truncate(output)} is the same option"
             )
-        output = self.output_len if output is None else output
-        prefix = 0 if self.shared_prefix is None else count_or_zero(self.shared_prefix, "--shared-prefix")
-        if self.lengths is not None:
-            for name, value in (("--prompt", self.prompt), ("--output", output)):
-                if value is not None:
-                    raise AttncalcError(
-                        f"--lengths cannot be combined with {name}", "the lengths include prompt and output"
-                    )
-            lengths = tuple(parse_count(part, "--lengths") for part in self.lengths.split(","))
-            return Traffic(shared_prefix=prefix, lengths=lengths)
-        if self.prompt is None:
-            for name, value in (("--output", output), ("--shared-prefix", self.shared_prefix)):
-                if value is not None:
-                    raise AttncalcError(
-                        f"{name} {truncate(value)} needs --prompt",
-                        "give --prompt 4K --output 1K" + ("" if self.output_len or name != "--output" else _FILE),
-                    )
-            return None
-        if output is None:
-            raise AttncalcError("--prompt needs --output", "give the tokens of an output: --prompt 4K --output 1K")
-        return Traffic(parse_count(self.prompt, "--prompt"), count_or_zero(output, "--output"), prefix)
-
-
-_FILE = "; for a file of that name use -o"
+        if output is not None and self.prompt is None and self.lengths is None:
+            raise AttncalcError(
+                f"--output {truncate(output)} needs --prompt",
+                "give --prompt 4K --output 1K; for a file of that name use -o",
+            )
+        return read_traffic(
+            {
+                "prompt": self.prompt,
+                "output": self.output_len if output is None else output,
+                "shared_prefix": self.shared_prefix,
+                "lengths": self.lengths,
+            }
+        )
 
 
 class FitOutputOptions(ReportOptions):

@@ -18,4 +18,4 @@ def flops(
     output: o.OutputOptions,
 ) -> None:
     spec = model.read()
-    output.show(flops_report(spec, o.read_workload(spec, workload, forward=forward)))
+    output.show(flops_report(spec, o.read_workload(spec, workload, forward)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import AttncalcError
+from ..api.workloads import reject_training
 from ..report.memory import memory_report
 from . import COMMANDS
 from . import options as o
@@ -21,9 +21,5 @@ def memory(
 ) -> None:
     spec = model.read()
     size = o.read_workload(spec, workload, dtypes, forward)
-    if size.phase == "train":
-        raise AttncalcError(
-            "memory does not support --phase train: it counts a forward pass without gradients",
-            "give --phase prefill or decode",
-        )
+    reject_training(size)
     output.show(memory_report(spec, size))

@@ -10,17 +10,15 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ..config import load
+from ..api import workloads
+from ..api.models import read_model
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
-from ..units import dtype, parse_count, truncate
-from ..workload import Mask, Workload, WorkloadOptions
+from ..units import truncate
+from ..workload import Workload
 from .command import Options
-
-DEFAULT_CONTEXT = 512
-"""Tokens of context if neither the command nor the model has a number: positions are sinusoidal or relative."""
 
 Text = str | None
 
@@ -178,7 +176,7 @@ class ShardedModelOptions(ModelOptions):
 
     def read(self) -> ModelSpec:
         """Return one device's share of the model. Raises AttncalcError as `read_model` does."""
-        return super().read().shard(parse_count(self.tp, "--tp"))
+        return read_model(self.name(), attention=self.attention, assume_grouped=self.assume_grouped, tp=self.tp)
 
 
 class SizeOptions(Options):
@@ -303,94 +301,7 @@ def model_name(model: Text, preset: Text) -> str:
     return name
 
 
-def read_model(name: str, *, attention: Text = None, assume_grouped: bool = False) -> ModelSpec:
-    """Return the model of that name, with the attention that --attention replaces its own with.
-
-    Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention.
-    """
-    spec = load(name, assume_grouped=assume_grouped)
-    return spec if attention is None else spec.with_attention(attention)
-
-
-def read_workload(
-    model: ModelSpec,
-    size: SizeOptions,
-    dtypes: DtypeOptions | None = None,
-    forward: PassOptions | None = None,
-) -> Workload:
-    """Return the workload; the model's defaults replace options that were left out.
-
-    Args:
-        model: The model.
-        size: Batch and context.
-        dtypes: The dtypes; None for the model's.
-        forward: The phase and the mask; None for a decode step.
-
-    Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
-    """
-    lengths = size.lengths if isinstance(size, PaddedSizeOptions) else None
-    if lengths is not None and (size.batch, size.context) != (None, None):
-        other = "--batch" if size.batch is not None else "--context"
-        raise AttncalcError(
-            f"--lengths cannot be combined with {other}", "the lengths set batch and context: leave the other out"
-        )
-    kv_dtype = dtypes.kv_dtype if isinstance(dtypes, CacheDtypeOptions) else None
-    options: WorkloadOptions = {
-        "source": read_source(model, size.source_context),
-        "lengths": _lengths(lengths),
-        "mask": None if forward is None or forward.mask is None else Mask.parse(forward.mask),
-        "dtype": None if dtypes is None or dtypes.dtype is None else dtype(dtypes.dtype, compute=True).name,
-        "kv_dtype": None if kv_dtype is None else dtype(kv_dtype).name,
-        "assumed": _assumptions(model, size.context, lengths, size.source_context),
-    }
-    batch = 1 if size.batch is None else parse_count(size.batch, "--batch")
-    context = model.max_context or DEFAULT_CONTEXT
-    if size.context is not None:
-        context = parse_count(size.context, "--context")
-    phase = "decode" if forward is None else forward.phase
-    past = 0
-    if forward is not None and forward.past.strip() != "0":
-        past = parse_count(forward.past, "--past")
-    if past and lengths is not None:
-        raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
-    if past and phase != "prefill":
-        raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
-    if phase == "prefill":
-        return Workload.prefill(batch, context, past=past, **options)
-    if phase == "decode":
-        return Workload.decode(batch, context, **options)
-    if phase == "train":
-        return Workload.train(batch, context, **options)
-    raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
-
-
-def _assumptions(model: ModelSpec, context: Text, lengths: Text, source: Text) -> tuple[str, ...]:
-    """Return a note per number that neither the command nor the model has."""
-    notes = []
-    if context is None and lengths is None and model.max_context is None:
-        notes.append(f"The model has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; -c sets it.")
-    if model.encoder and source is None and model.encoder.max_context is None:
-        notes.append(
-            f"The encoder has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; --source-context sets it."
-        )
-    return tuple(notes)
-
-
-def read_source(model: ModelSpec, source: Text) -> int | None:
-    """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
-
-    Raises AttncalcError if a number is given and the model has no encoder.
-    """
-    if model.encoder is None:
-        if source is not None:
-            raise AttncalcError("--source-context has no effect: this model has no encoder", "leave it out")
-        return None
-    if source is not None:
-        return parse_count(source, "--source-context")
-    return model.encoder.max_context or DEFAULT_CONTEXT
-
-
-def _lengths(lengths: Text) -> tuple[int, ...] | None:
-    if lengths is None:
-        return None
-    return tuple(parse_count(part, "--lengths") for part in lengths.split(","))
+def read_workload(model: ModelSpec, *groups: Options) -> Workload:
+    """Return the workload that these groups of options describe. Raises AttncalcError as the one of the API does."""
+    options = {name: value for group in groups for name, value in vars(group).items()}
+    return workloads.read_workload(model, **options)

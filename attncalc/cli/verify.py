@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..api.models import read_model
+from ..api.workloads import read_source
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
@@ -75,7 +77,7 @@ class VerifySizeOptions(o.SizeOptions):
 
     def source_tokens(self, model: ModelSpec) -> int | None:
         """Return --source-context, or None. Raises AttncalcError if the model has no encoder."""
-        return None if self.source_context is None else o.read_source(model, self.source_context)
+        return None if self.source_context is None else read_source(model, self.source_context)
 
 
 class LayerOptions(Options):
@@ -198,7 +200,7 @@ def verify(
         _check_combinations(model, size, layers, program)
         _check_simulate(device, layers, program)
         if model.is_given:
-            specs = [o.read_model(model.name(), attention=layers.attention)]
+            specs = [read_model(model.name(), attention=layers.attention)]
         else:
             specs = [load(name) for name in CATALOGUE]
         options = VerifyOptions(

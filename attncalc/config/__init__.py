@@ -1,7 +1,8 @@
 """From a model's name or path to its ModelSpec.
 
 A model is a preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard input,
-or org/name on the Hugging Face hub.
+or org/name on the Hugging Face hub. From Python it may also be a dict with the fields of a config.json, or a config
+object of transformers.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +19,16 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
+from .plain import ConfigObject
 from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
     from .folder import Folder
+
+ModelLike = str | os.PathLike[str] | Mapping[str, Any] | ConfigObject | ModelSpec
+"""What `load` takes as a model."""
 
 QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
 """{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
@@ -58,18 +64,23 @@ class _ModelFile(NamedTuple):
         return dataclasses.replace(model, stored=stored_weights(self.folder))
 
 
-def load(model: str | os.PathLike[str], *, assume_grouped: bool = False) -> ModelSpec:
+def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
     """Return the model called `model`.
 
     Args:
         model: A preset's name, a path to a model file, config.json or GGUF file, a folder with one, '-' for standard
-            input, or org/name on the Hugging Face hub.
+            input, or org/name on the Hugging Face hub. Or the fields of a config.json or of a model file as a dict, or
+            a PretrainedConfig of transformers. A ModelSpec is returned unchanged.
         assume_grouped: Read a config.json of an unknown model_type as plain grouped attention, and note it.
 
     Raises AttncalcError if there is no such model, or its file is not valid; the message names the file and the line
     or field.
     """
-    return _read(os.fspath(model), assume_grouped).spec()
+    if isinstance(model, ModelSpec):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return _read(os.fspath(model), assume_grouped).spec()
+    return _read_fields(model, assume_grouped).spec()
 
 
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
@@ -133,6 +144,21 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     return _ModelFile(source.name, document, config, source.folder)
 
 
+def _read_fields(model: Mapping[str, Any] | ConfigObject, assume_grouped: bool) -> _ModelFile:
+    """Return the model file or config that a dict or a config object describes, parsed and checked."""
+    from .plain import fields_of, label_of, name_of
+    from .schema import check
+
+    fields, label = fields_of(model), label_of(model)
+    name = name_of(fields)
+    if _is_model_file(fields):
+        document, config = Document(label, fields, {}), None
+    else:
+        document, config = _document_of_config(fields, Source(name, label), assume_grouped)
+    check(document)
+    return _ModelFile(name or str(fields.get("model_type") or label), document, config)
+
+
 def _document_of_config(
     config: dict[str, Any], source: Source, assume_grouped: bool
 ) -> tuple[Document, dict[str, Any]]:
@@ -171,8 +197,13 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
     from .parse_json import parse_object
 
     data = parse_object(source.content, source.file, _JSON_TIP)
-    is_model_file = "d_model" in data and ("norm" in data or "sources" in data)  # no config.json has d_model and norm
-    return None if is_model_file and ("model_type" not in data or "title" in data) else data
+    return None if _is_model_file(data) else data
+
+
+def _is_model_file(data: Mapping[str, Any]) -> bool:
+    """Return whether these are the keys of a model file: no config.json has d_model and norm, or sources."""
+    has_keys = "d_model" in data and ("norm" in data or "sources" in data)
+    return has_keys and ("model_type" not in data or "title" in data)
 
 
 def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> dict[str, Any]:
@@ -297,4 +328,4 @@ def _model_file_in(folder: Path) -> Path:
     raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
 
 
-__all__ = ["load", "load_with_config", "preset_names", "preset_text", "to_model_file"]
+__all__ = ["ModelLike", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]

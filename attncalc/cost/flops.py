@@ -111,6 +111,16 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
     )
 
 
+def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, Quantity | None]:
+    """Return the FLOPs of a prefill of the workload's whole context, and of one decode step at it.
+
+    There is no decode step without a cache. Raises AttncalcError as `flops` does.
+    """
+    prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
+    decode = dataclasses.replace(workload, phase="decode", new=1)
+    return flops(model, prefill).total, flops(model, decode).total if model.main.has_cache else None
+
+
 def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
     return sum_over_groups(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
+from ..attention.span import Span
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
@@ -38,10 +39,13 @@ def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
 
 def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
     """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
-    now, then = int(workload.context), int(workload.context) + 1
-    if cached.scales_with != "context" or cached.span.cached_tokens(then) <= cached.span.cached_tokens(now):
+    if cached.scales_with != "context" or (cached.span.reach is not None and _is_full(cached.span, workload.context)):
         return quantity(0)
     return _row_bytes(cached, kv_dtype)
+
+
+def _is_full(span: Span, context: int) -> bool:
+    return span.cached_tokens(context + 1) <= span.cached_tokens(context)
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:

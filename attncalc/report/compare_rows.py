@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..cost.cache import kv_cache
-from ..cost.flops import flops
+from ..cost.flops import prefill_and_decode
 from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..cost.windows import without_windows
@@ -70,7 +70,7 @@ def rows_at(models: Sequence[tuple[str, ModelSpec, Workload]], contexts: Sequenc
 
 def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> dict[str, Figure]:
     """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
-    prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
+    prefill, step = prefill_and_decode(model, workload)
     decode = dataclasses.replace(workload, phase="decode", new=1)
     cache, source = kv_cache(model, workload), attention_source(model)
     decodes = model.main.has_cache
@@ -92,8 +92,8 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
         at_context(cache.per_token, source, of),
         no_window_full(without_windows(model, workload).per_token, source, of),
         figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
-        figure("flops_prefill", "prefill", flops(model, prefill).total, FLOP),
-        figure("flops_decode", "one decode step", flops(model, decode).total if decodes else None, FLOP),
+        figure("flops_prefill", "prefill", prefill, FLOP),
+        figure("flops_decode", "one decode step", step, FLOP),
         figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
         figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
     )

@@ -279,19 +279,34 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
         "devices": devices_facts(result),
-        "totals": {
-            "concurrency": float(result.pool.concurrency) * resolved.replicas,
-            "max_batch": None if result.max_batch is None else int(result.max_batch) * resolved.replicas,
-            "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * resolved.replicas,
-        },
+        "totals": totals(result),
+    }
+
+
+def totals(result: FitResult) -> dict[str, int | float | None]:
+    """Return what fits in all replicas together, for JSON."""
+    replicas = result.resolved.replicas
+    return {
+        "concurrency": float(result.pool.concurrency) * replicas,
+        "max_batch": None if result.max_batch is None else int(result.max_batch) * replicas,
+        "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * replicas,
     }
 
 
 # Figures
 
 
-def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -> tuple[Figure, ...]:
-    """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
+def fit_figures(
+    result: FitResult, fewest_gpus: Quantity | None, of: str = "", *, with_offload: bool = True
+) -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
+
+    Args:
+        result: What fits.
+        fewest_gpus: The fewest GPUs that hold the batch.
+        of: The engine of which they are; '' for the only one.
+        with_offload: Whether to search for `max_n_gpu_layers` and `min_n_cpu_moe`, which takes long.
+    """
     budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
     details = {detail.name: detail.quantity for detail in pool.details}
     buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
@@ -301,7 +316,7 @@ def fit_figures(result: FitResult, fewest_gpus: Quantity | None, of: str = "") -
     reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
     runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
     batch, context = plural(workload.batch, "request"), count(workload.context)
-    most_layers, fewest_experts = _offload_limits(result.resolved)
+    most_layers, fewest_experts = _offload_limits(result.resolved) if with_offload else (None, None)
     rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
         ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
         ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),

@@ -51,7 +51,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
         heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
+        (*flops_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
         groups,
         tuple(tables),
         _notes(model, workload, counted, overtake),
@@ -69,7 +69,8 @@ def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     ]
 
 
-def _figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
+def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
+    """Return the FLOPs by part, whose names scripts rely on."""
     source = attention_source(model)
     rule = f"; {counted.rule}" if counted.rule else ""
     return (

@@ -40,7 +40,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
     """
     cache = kv_cache(model, workload, engine_name=engine)
     unwindowed = without_windows(model, workload, engine_name=engine)
-    figures = _figures(model, workload, cache, unwindowed)
+    figures = kv_figures(model, workload, cache, unwindowed)
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), cache.groups, strict=True)
     )
@@ -67,7 +67,8 @@ def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[st
     ]
 
 
-def _figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
+def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
     source = attention_source(model)
     mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
     has_heads = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..cost.activations import LayerActivations, activations
 from ..cost.common import compute_dtype
 from ..cost.kernels import KERNELS, HeldTensor
@@ -34,13 +36,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     Raises AttncalcError if no layer runs an attention kernel.
     """
     layers = activations(model, workload)
-    if not layers:
-        label = model.main.layers[0].attention.label
-        raise AttncalcError(
-            f"{label} layers run no attention kernel: they have no score matrix",
-            "'attncalc kv' counts their states, 'attncalc flops' their FLOPs",
-        )
-    largest = max(layers, key=lambda layer: int(layer.score_matrix))
+    largest = largest_layer(model, layers)
     in_dtype = compute_dtype(model, workload)
     phase = "one decode step" if workload.phase == "decode" else "a forward pass"
     facts = (
@@ -56,12 +52,23 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         heading(model, *facts),
         model.facts(),
         workload_facts(model, workload),
-        _figures(model, largest, ""),
-        tuple((_facts(layer), _figures(model, layer, layer.name)) for layer in layers),
+        memory_figures(model, largest),
+        tuple((_facts(layer), memory_figures(model, layer, layer.name)) for layer in layers),
         _tables(layers, largest),
         _notes(model, workload, largest),
         _tensors(largest),
     )
+
+
+def largest_layer(model: ModelSpec, layers: Sequence[LayerActivations]) -> LayerActivations:
+    """Return the layer with the largest score matrix. Raises AttncalcError if no layer runs an attention kernel."""
+    if not layers:
+        label = model.main.layers[0].attention.label
+        raise AttncalcError(
+            f"{label} layers run no attention kernel: they have no score matrix",
+            "'attncalc kv' counts their states, 'attncalc flops' their FLOPs",
+        )
+    return max(layers, key=lambda layer: int(layer.score_matrix))
 
 
 def _tensors(layer: LayerActivations) -> tuple[Figure, ...]:
@@ -87,7 +94,8 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
     }
 
 
-def _figures(model: ModelSpec, layer: LayerActivations, of: str) -> tuple[Figure, ...]:
+def memory_figures(model: ModelSpec, layer: LayerActivations, of: str = "") -> tuple[Figure, ...]:
+    """Return the figures of one layer, whose names scripts rely on."""
     source = attention_source(model)
     return (
         Figure("score_matrix", "score matrix per layer", layer.score_matrix, BYTES, source, of),

@@ -26,7 +26,7 @@ _SOURCES = {
 def params_report(model: ModelSpec) -> Report:
     """Return the parameters of `model`: attention by matrix, MLP, embedding, head, norms, total."""
     counted = params(model)
-    figures = _figures(model, counted)
+    figures = params_figures(model, counted)
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
@@ -63,7 +63,8 @@ def _key(matrix: str) -> str:
     return f"params_{prefix}" + matrix.replace(" ", "_")
 
 
-def _figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
+def params_figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on; those of attention's matrices depend on the model."""
     source = attention_source(model)
     matrices = [Figure(_key(n), n, q, PARAMS, source) for n, q in by_matrix(counted).items()]
     parts = [Figure(f"params_{name}", label, getattr(counted, name), PARAMS, _SOURCES[name]) for name, label in _PARTS]

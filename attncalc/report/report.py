@@ -52,8 +52,7 @@ class Figure(NamedTuple):
         if self.quantity is None:
             return None
         if isinstance(self.quantity, Ratio):
-            whole, rest = divmod(self.quantity.numerator, self.quantity.denominator)
-            return float(self.quantity) if rest else whole
+            return self.quantity.value
         return int(self.quantity)
 
     @property
@@ -173,6 +172,20 @@ class Report(NamedTuple):
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None
     picture: Picture | None = None
+
+    def __repr__(self) -> str:
+        return f"Report({self.command}: {self.heading[0]})"
+
+    def __str__(self) -> str:
+        """The report as the command prints it."""
+        from .text import render
+
+        return render(self)
+
+    def _repr_html_(self) -> str:
+        from .html import fragment
+
+        return fragment(self)
 
     @property
     def note_blocks(self) -> tuple[tuple[str, ...], ...]:

@@ -20,11 +20,13 @@ from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .compare import variants
-from .report import Column, Figure, Table, number
+from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
 DEEPSEEK = 4
 """Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
+NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks"
+"""Why there is no roofline if ranks divide the experts."""
 
 
 class RooflineSection(NamedTuple):
@@ -52,8 +54,7 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
     if resolved.gpu is None:
         return RooflineSection(roofline_figures(None))
     if resolved.divides_experts:
-        note = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks."
-        return RooflineSection(roofline_figures(None), notes=(note,))
+        return RooflineSection(roofline_figures(None), notes=(f"{NO_ROOFLINE}.",))
     model, workload, gpu = resolved.model, resolved.workload, resolved.gpu
     dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
     try:
@@ -76,6 +77,28 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
             "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
         },
         bounds,
+    )
+
+
+def roofline_report(model: ModelSpec, workload: Workload, bounds: Roofline) -> Report:
+    """Return the bounds as a report of their own.
+
+    Args:
+        model: One device's share.
+        workload: Batch and context.
+        bounds: Its bounds.
+    """
+    facts = (bounds.gpu.title, f"batch {count(workload.batch)}", context_fact(workload))
+    return Report(
+        "fit",
+        heading(model, *facts),
+        model.facts(),
+        workload_facts(model, workload),
+        roofline_figures(bounds),
+        tables=roofline_tables(bounds, workload),
+        notes=roofline_notes(model, workload, bounds),
+        terms=roofline_terms(bounds),
+        extra=roofline_facts(bounds),
     )
 
 

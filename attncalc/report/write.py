@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 from ..errors import AttncalcError
 from ..units import truncate
@@ -76,17 +79,31 @@ def save(content: str | bytes, output: Path, *, force: bool) -> None:
 
     Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
     """
+    is_binary = isinstance(content, bytes)
+    with new_file(output, force=force, is_binary=is_binary) as file:
+        file.write(content if isinstance(content, bytes) else printable(content, "utf-8"))
+
+
+@contextmanager
+def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[IO[Any]]:
+    """Yield a file that gets the name `output` when the block ends; if the block raises an error, there is no file.
+
+    Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
+    """
     import tempfile
 
     try:
         target = Path(os.path.realpath(output))
         if target.exists() and not target.is_file():
             raise AttncalcError(f"{truncate(output)}: not a file that can be written", "name a new file after -o")
+        if target.exists() and not force:  # before the work; the link below fails if it appears meanwhile
+            raise FileExistsError
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        text: dict[str, Any] = {} if is_binary else {"encoding": "utf-8", "newline": "\n"}
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(printable(content, "utf-8").encode() if isinstance(content, str) else content)
+            with os.fdopen(handle, "wb" if is_binary else "w", **text) as file:
+                yield file
             os.chmod(temporary, mode)
             if force:
                 os.replace(temporary, target)

@@ -103,39 +103,104 @@ def fit(request: FitRequest) -> FitResult:
 
     Raises AttncalcError if a value is not possible, or the engine does not support the model or an argument.
     """
-    resolved = resolve(request)
-    refusal = resolved.refusal
-    batch, context = resolved.workload.batch, resolved.workload.context
-    devices = devices_of(resolved)
-    whole = layout(request.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
-    layouts = layout_per_device(whole, len(devices))
-    pools = [
-        device_layout.pool(int(device.budget.kv_memory), context)
-        for device, device_layout in zip(devices, layouts, strict=True)
-    ]
-
-    tightest = _tightest(devices, pools, batch, context)
-    device = devices[tightest]
-    return FitResult(
-        resolved=resolved,
-        budget=device.budget,
-        layout=layouts[tightest],
-        pool=_with_fewest_tokens(pools, tightest, devices),
-        needed=_needed(resolved, device, layouts[tightest]),
-        verdict="does_not_fit" if refusal else _verdict(devices, batch, context),
-        refusal=refusal,
-        max_context=_max_context(devices, device, batch),
-        max_batch=_max_batch(devices, device, context),
-    )
+    deployment = Deployment(resolve(request))
+    workload = deployment.resolved.workload
+    return deployment.result(workload.batch, workload.context)
 
 
-def _needed(resolved: ResolvedRequest, device: Device, symbolic: CacheLayout) -> Quantity:
-    """Return the bytes that the requested batch needs on a device, with their formula."""
-    batch, context = resolved.workload.batch, resolved.workload.context
-    sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
-    needed = quantity(symbolic.needed(sequences, tokens))
-    start = device.start.needed(1, context) if device.start else 0
-    return symbol("start", start, "bytes of one request in all layers, to start") if start > needed else needed
+class Deployment:
+    """A complete request with its devices, which answers for any batch and context that its devices do not depend on.
+
+    The memory for vLLM's cache depends on neither, except on the context with some models; llama.cpp's compute buffer
+    depends on both. A sweep keeps a Deployment for the cells that share it.
+
+    Attributes:
+        resolved: The complete request.
+        devices: Its devices, in plain ints.
+        layouts: How the engine stores the cache on each device with the slots of the request, in plain ints. Those of
+            `devices` have slots for any batch.
+    """
+
+    def __init__(self, resolved: ResolvedRequest) -> None:
+        self.resolved = resolved
+        self.devices = devices_of(resolved)
+        self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
+        if resolved.defaults.max_slots:
+            whole = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
+            self.layouts = layout_per_device(whole, len(self.devices))
+
+    def result(self, batch: int, context: int) -> FitResult:
+        """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
+        resolved = self.resolved
+        whole = layout(resolved.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
+        layouts = layout_per_device(whole, len(self.devices))
+        pools = self.pools(context, layouts)
+        tightest, pool = self.tightest(pools, batch, context)
+        refusal = self.refusal(context)
+        return FitResult(
+            resolved=resolved,
+            budget=self.devices[tightest].budget,
+            layout=layouts[tightest],
+            pool=pool,
+            needed=self.needed(batch, context, tightest, layouts[tightest]),
+            verdict="does_not_fit" if refusal else self.verdict(batch, context),
+            refusal=refusal,
+            max_context=self.max_context(batch, tightest),
+            max_batch=self.max_batch(context, tightest),
+        )
+
+    def pools(self, context: int, layouts: Sequence[CacheLayout] | None = None) -> list[Pool]:
+        """Return what the memory of each device holds, for sequences of `context` tokens.
+
+        Args:
+            context: Tokens of each sequence.
+            layouts: `layouts` in symbols, for formulas; by default in plain ints.
+        """
+        return [
+            device_layout.pool(int(device.budget.kv_memory), context)
+            for device, device_layout in zip(self.devices, layouts or self.layouts, strict=True)
+        ]
+
+    def needed(self, batch: int, context: int, i: int, device_layout: CacheLayout | None = None) -> Quantity:
+        """Return the bytes that the batch needs on the i-th device, with their formula if its layout is in symbols."""
+        sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
+        if device_layout is None:
+            needed = quantity(self.layouts[i].needed(batch, context))
+        else:
+            needed = quantity(device_layout.needed(sequences, tokens))
+        start = self.devices[i].start
+        to_start = start.needed(1, context) if start else 0
+        if to_start > needed:
+            return symbol("start", to_start, "bytes of one request in all layers, to start")
+        return needed
+
+    def tightest(self, pools: Sequence[Pool], batch: int, context: int) -> tuple[int, Pool]:
+        """Return the index of the device with room for the fewest sequences, and its pool."""
+        tightest = _tightest(self.devices, pools, batch, context)
+        return tightest, _with_fewest_tokens(pools, tightest, self.devices)
+
+    def refusal(self, context: int) -> Refusal | None:
+        """Return why the engine does not start with that context, whatever the memory; None if it does."""
+        resolved = self.resolved
+        args = dataclasses.replace(resolved.args, max_model_len=context)
+        return resolved.defaults.refusal(resolved.request.model, args)
+
+    def verdict(self, batch: int, context: int) -> Verdict:
+        """Return whether all devices have room for the sequences."""
+        return _verdict(self.devices, batch, context)
+
+    def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
+        """Return the complete request with another batch and context."""
+        workload = dataclasses.replace(self.resolved.workload, batch=batch, context=context)
+        return self.resolved._replace(workload=workload)
+
+    def max_context(self, batch: int, tightest: int) -> Quantity | None:
+        """Return the longest context of `batch` sequences; `tightest` is the device whose symbols have short names."""
+        return _max_context(self.devices, self.devices[tightest], batch)
+
+    def max_batch(self, context: int, tightest: int) -> Quantity | None:
+        """Return the most sequences of `context` tokens; `tightest` is the device whose symbols have short names."""
+        return _max_batch(self.devices, self.devices[tightest], context)
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:

@@ -114,6 +114,7 @@ def roofline(
     *,
     weights_dtype: str | None = None,
     config: ServingConfig = ONE_DEVICE,
+    with_limits: bool = True,
 ) -> Roofline:
     """Return the bounds of a prefill of the workload's context, and of a decode step at it, on one device.
 
@@ -124,6 +125,7 @@ def roofline(
         weights_dtype: The dtype of the matrices of attention and MLPs; None for the workload's, or that of the
             model's files (see `bytes_read`). `Gpu.matmul_peak` returns the dtype in which products run.
         config: The engine's settings.
+        with_limits: Whether to search for `compute_bound_batch` and `limit`, which are None otherwise.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
@@ -132,7 +134,7 @@ def roofline(
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None
-    batch, limit = _compute_bound_batch(model, micro, decode, machine) if decode else (None, None)
+    batch, limit = _compute_bound_batch(model, micro, decode, machine) if decode and with_limits else (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,

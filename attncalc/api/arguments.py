@@ -1,0 +1,96 @@
+"""The arguments of a call: a model with options, or a model and a workload."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ..config import ModelLike
+from ..errors import AttncalcError, did_you_mean
+from ..model import ModelSpec
+from ..units import truncate
+from ..workload import Workload
+from .models import ShardedModelOptions, given, read_model
+from .workloads import read_workload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UnknownArgumentError(AttncalcError, TypeError):
+    """An argument that a function does not have."""
+
+
+def takes(kind: Any) -> Callable[[F], F]:
+    """Return a decorator of a function with `**options`, which are those of the TypedDict `kind`.
+
+    Its signature lists them, so that help and completion in a notebook do. The function raises AttncalcError for
+    another name.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*values: Any, **options: Any) -> Any:
+            for name in options:
+                if name not in known:
+                    hint = did_you_mean(name, known)
+                    raise UnknownArgumentError(
+                        f"{function.__name__} has no argument '{truncate(name)}'", f"{hint}known: {', '.join(known)}"
+                    )
+            return function(*values, **options)
+
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
+        names = {parameter.name for parameter in own}
+        keywords = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
+            for name, annotation in kind.__annotations__.items()
+            if name not in names
+        ]
+        known = [*names, *(parameter.name for parameter in keywords)]
+        call.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def _plain(annotation: Any) -> Any:
+    """Return the type of an option without its parser, to show it in help."""
+    if hasattr(annotation, "__metadata__"):
+        return annotation.__origin__
+    return getattr(annotation, "__forward_arg__", annotation)
+
+
+def read_call(
+    model: ModelLike, workload: Workload | None, options: Mapping[str, Any], **defaults: Any
+) -> tuple[ModelSpec, Workload]:
+    """Return the model and the workload of a call.
+
+    Args:
+        model: The model.
+        workload: The workload; None if the options describe it.
+        options: The options of the model, and those of the workload.
+        defaults: Options of the workload that this call has by default.
+
+    Raises AttncalcError if the model or an option is not valid, or a workload is combined with options that describe
+    one.
+    """
+    spec = read_model(model, **given(options, ShardedModelOptions))
+    of_model = ShardedModelOptions.__annotations__
+    of_workload = {name: value for name, value in options.items() if value is not None and name not in of_model}
+    if workload is None:
+        return spec, read_workload(spec, **{**defaults, **of_workload})
+    if not isinstance(workload, Workload):
+        raise AttncalcError(
+            f"a workload cannot be given as '{truncate(workload)}'",
+            "name the option, as context=4096, or give a Workload",
+        )
+    if of_workload:
+        raise AttncalcError(f"{next(iter(of_workload))} cannot be combined with a Workload", "leave one of them out")
+    return spec, workload
+
+
+def model_subject(model: ModelSpec) -> str:
+    """Return a model in a few words: 'llama2-70b', or 'llama2-70b on one of 8 devices'."""
+    return f"{model.name} on one of {model.tp} devices" if model.tp > 1 else model.name

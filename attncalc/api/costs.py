@@ -1,0 +1,292 @@
+"""What a model costs, in one call: `kv_cache("llama2-70b", context=4096)`.
+
+Each function takes the options of its command, under the same names and with the same defaults. Instead of those that
+describe a workload it takes a `Workload`. The results are those of `attncalc/cost/`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from ..config import ModelLike
+from ..cost import activations as of_activations
+from ..cost import cache as of_cache
+from ..cost import crossover as of_growth
+from ..cost import flops as of_flops
+from ..cost import intensity as of_intensity
+from ..cost import params as of_params
+from ..cost.kernels import Machine
+from ..model import ModelSpec
+from ..quantity import Quantity
+from ..report.compare import compare_models
+from ..report.flops import flops_report
+from ..report.kv import kv_report
+from ..report.memory import memory_report
+from ..report.params import params_report
+from ..report.report import number, times
+from ..units import BYTES, FLOP, PARAMS, human
+from ..workload import Workload
+from .arguments import model_subject, read_call, takes
+from .models import ShardedModelOptions, read_model
+from .results import Result, workload_subject
+from .workloads import (
+    CacheDtypeOptions,
+    DtypeOptions,
+    PaddedSizeOptions,
+    PassOptions,
+    SizeOptions,
+    reject_training,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, total=False):
+    """The options of `attncalc kv`.
+
+    Attributes:
+        engine: how the cache is stored: 'ideal' (the default, a lower bound) or 'transformers'.
+    """
+
+    engine: str
+
+
+class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, total=False):
+    """The options of `attncalc flops`."""
+
+
+class ActivationsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False):
+    """The options of `attncalc memory`."""
+
+
+class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, total=False):
+    """The options of a decode step, as those of `attncalc compare`."""
+
+
+class KVCache(Result, of_cache.KVCache):
+    """The KV cache, as `attncalc kv` prints it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it has the module of its engine, which cannot be pickled
+        return _kv_cache, self._make_report.args
+
+    def _answer(self) -> str:
+        return human(self.total, BYTES)
+
+
+class Params(Result, of_params.Params):
+    """The parameters, as `attncalc params` prints them."""
+
+    def _answer(self) -> str:
+        return human(self.total, PARAMS)
+
+
+class Flops(Result, of_flops.Flops):
+    """The FLOPs, as `attncalc flops` prints them."""
+
+    def _answer(self) -> str:
+        return human(self.total, FLOP)
+
+
+class Activations(Result, tuple[of_activations.LayerActivations, ...]):
+    """The activation memory of one layer of each kind, as `attncalc memory` prints it."""
+
+    def _answer(self) -> str:
+        if not self:
+            return "no attention kernel"
+        layer = max(self, key=lambda layer: int(layer.score_matrix))
+        return f"score matrix {human(layer.score_matrix, BYTES)}, with flash {human(layer.peaks['flash'].size, BYTES)}"
+
+
+class Growth(Result, of_growth.Growth):
+    """How FLOPs grow with the context, as `attncalc flops` prints it."""
+
+    FIGURES: ClassVar[tuple[str, ...]] = ("growth_total", "growth_attention_scores")
+
+    def _answer(self) -> str:
+        return f"{times(self.total, 2)} in total and {times(self.scores, 2)} of scores for twice the context"
+
+
+class Intensity(Result, of_intensity.Intensity):
+    """The arithmetic intensity of a decode step, as `attncalc compare` prints it."""
+
+    FIGURES: ClassVar[tuple[str, ...]] = ("decode_flop_per_byte", "decode_flop_per_cache_byte")
+
+    def _answer(self) -> str:
+        return f"{number(float(self.per_byte))} FLOP per byte"
+
+
+@overload
+def kv_cache(
+    model: ModelLike, workload: Workload, *, engine: str = "ideal", **options: Unpack[ShardedModelOptions]
+) -> KVCache: ...
+@overload
+def kv_cache(model: ModelLike, **options: Unpack[KVCacheOptions]) -> KVCache: ...
+@takes(KVCacheOptions)
+def kv_cache(model: ModelLike, workload: Workload | None = None, **options: Any) -> KVCache:
+    """Return the KV cache of a model, in bytes on one device.
+
+    >>> kv_cache("llama2-70b", context=4096)
+    KVCache(llama2-70b, batch 1, context 4,096: 1.25 GiB)
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        options: The options of `attncalc kv`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    engine = options.pop("engine", None) or "ideal"
+    spec, size = read_call(model, workload, options)
+    return _kv_cache(spec, size, engine)
+
+
+def _kv_cache(model: ModelSpec, workload: Workload, engine: str) -> KVCache:
+    cache = KVCache.__new__(KVCache)
+    vars(cache).update(vars(of_cache.kv_cache(model, workload, engine_name=engine)))
+    stored = f" as {engine} stores it" if engine != "ideal" else ""
+    subject = f"{model_subject(model)}, {workload_subject(workload)}{stored}"
+    cache.knowing(subject, partial(kv_report, model, workload, engine))
+    return cache
+
+
+@takes(ShardedModelOptions)
+def params(model: ModelLike, **options: Unpack[ShardedModelOptions]) -> Params:
+    """Return the parameters of a model on one device.
+
+    >>> params("gpt2")
+    Params(gpt2: 124.44 million)
+
+    Args:
+        model: As in `load`.
+        options: The options of `attncalc params`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    spec = read_model(model, **options)
+    counted = Params(*of_params.params(spec))
+    counted.knowing(model_subject(spec), partial(params_report, spec))
+    return counted
+
+
+@overload
+def flops(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Flops: ...
+@overload
+def flops(model: ModelLike, **options: Unpack[FlopsOptions]) -> Flops: ...
+@takes(FlopsOptions)
+def flops(model: ModelLike, workload: Workload | None = None, **options: Any) -> Flops:
+    """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill.
+
+    >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
+    Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        options: The options of `attncalc flops`.
+
+    Raises AttncalcError if the model or an option is not valid, or the model cannot have the mask.
+    """
+    spec, size = read_call(model, workload, options, phase="prefill")
+    counted = Flops(*of_flops.flops(spec, size))
+    counted.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(flops_report, spec, size))
+    return counted
+
+
+@overload
+def activations(
+    model: ModelLike, workload: Workload, machine: Machine | None = None, **options: Unpack[ShardedModelOptions]
+) -> Activations: ...
+@overload
+def activations(model: ModelLike, **options: Unpack[ActivationsOptions]) -> Activations: ...
+@takes(ActivationsOptions)
+def activations(
+    model: ModelLike, workload: Workload | None = None, machine: Machine | None = None, **options: Any
+) -> Activations:
+    """Return the activation memory of one attention layer of each kind, on one device; by default in a prefill.
+
+    >>> activations("llama2-70b", context=8192)
+    Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416 MiB)
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        machine: The machine whose kernels' buffers are counted; None counts none.
+        options: The options of `attncalc memory`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    spec, size = read_call(model, workload, options, phase="prefill")
+    if workload is None:
+        reject_training(size)
+    layers = Activations(of_activations.activations(spec, size, machine))
+    layers.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(memory_report, spec, size))
+    return layers
+
+
+@overload
+def growth(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Growth: ...
+@overload
+def growth(model: ModelLike, **options: Unpack[FlopsOptions]) -> Growth: ...
+@takes(FlopsOptions)
+def growth(model: ModelLike, workload: Workload | None = None, **options: Any) -> Growth:
+    """Return how much all FLOPs and the exact scores grow when the context doubles; by default of a prefill.
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        options: The options of `attncalc flops`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    spec, size = read_call(model, workload, options, phase="prefill")
+    grown = Growth(*of_growth.growth(spec, size))
+    grown.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(flops_report, spec, size))
+    return grown
+
+
+@overload
+def crossover(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Quantity | None: ...
+@overload
+def crossover(model: ModelLike, **options: Unpack[FlopsOptions]) -> Quantity | None: ...
+@takes(FlopsOptions)
+def crossover(model: ModelLike, workload: Workload | None = None, **options: Any) -> Quantity | None:
+    """Return the shortest context at which exact scores cost more than attention's projections; None if they never do.
+
+    >>> crossover("llama2-70b")
+    18432
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        options: The options of `attncalc flops`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    spec, size = read_call(model, workload, options, phase="prefill")
+    return of_growth.crossover(spec, size)
+
+
+@overload
+def decode_intensity(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Intensity: ...
+@overload
+def decode_intensity(model: ModelLike, **options: Unpack[IntensityOptions]) -> Intensity: ...
+@takes(IntensityOptions)
+def decode_intensity(model: ModelLike, workload: Workload | None = None, **options: Any) -> Intensity:
+    """Return the FLOP per byte of a decode step, which reads weights and cache once.
+
+    >>> decode_intensity("llama2-70b", batch=8, context=4096)
+    Intensity(llama2-70b, batch 8, context 4,096: 8 FLOP per byte)
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one.
+        options: Those of a decode step in `attncalc compare`.
+
+    Raises AttncalcError if the model or an option is not valid.
+    """
+    spec, size = read_call(model, workload, options)
+    intensity = Intensity(*of_intensity.decode_intensity(spec, size))
+    intensity.knowing(f"{model_subject(spec)}, {workload_subject(size)}", partial(compare_models, (spec,), (size,)))
+    return intensity

@@ -1,0 +1,220 @@
+"""From the options of `attncalc fit` to a FitRequest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config import ModelLike, load
+from ..errors import AttncalcError
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..serving.fit import with_longest_context
+from ..serving.gpu_layers import with_auto_gpu_layers
+from ..serving.request import FitRequest
+from ..serving.traffic import Traffic
+from ..units import parse_count, truncate
+from .fit_options import (
+    DeploymentOptions,
+    EngineOptions,
+    FitOptions,
+    OffloadOptions,
+    TrafficOptions,
+    count_or_zero,
+    parsed,
+)
+from .models import ModelOptions, given, read_model, with_revision
+from .workloads import CacheDtypeOptions, SizeOptions, read_lengths, read_workload
+
+ALL_LAYERS = 10**6
+"""More layers than any model has: the value of n_cpu_moe for cpu_moe."""
+UNNAMED = "MODEL"
+"""The model in a launch command if it has no name or path that an engine could load."""
+
+
+def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
+    """Return the request that the options of `attncalc fit` describe.
+
+    Raises AttncalcError if there is no such model, or as `fit_request` does.
+    """
+    spec = read_model(model, **given(options, ModelOptions))
+    traffic = read_traffic(options)
+    check_offload(options)
+    named = with_revision(model, options.get("revision"))
+    if isinstance(named, str | os.PathLike):
+        served = served_model(os.fspath(named), spec)
+    else:
+        served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
+    return fit_request(spec, options, traffic=traffic, served=served)
+
+
+def fit_request(
+    model: ModelSpec,
+    options: Mapping[str, Any],
+    *,
+    traffic: Traffic | None = None,
+    served: Mapping[str, Any] | None = None,
+) -> FitRequest:
+    """Return the request that the options of `attncalc fit` describe.
+
+    Args:
+        model: The whole model.
+        options: Those of FitOptions, without those of the model and of the traffic.
+        traffic: The requests that users send.
+        served: What the engine loads, as fields of FitRequest.
+
+    Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
+    """
+    size = given(options, SizeOptions)
+    if traffic and "context" not in size and not model.max_context:
+        size["context"] = int(traffic.worst_tokens)
+    longest = str(size.get("context")) in ("auto", "-1")
+    if longest:
+        del size["context"]
+    dtypes = {name: value for name, value in given(options, CacheDtypeOptions).items() if value != "auto"}
+    deployment = _deployment(model, options)
+    engine_args = _engine_args(options)
+    draft_name = engine_args.pop("speculative_model", None)
+    draft = load(draft_name) if draft_name else None
+    request = FitRequest(
+        model=model,
+        draft=draft,
+        served_draft=served_model(draft_name, draft).get("served_model") if draft else None,
+        workload=read_workload(model, **size, **dtypes),
+        engine_args=engine_args,
+        **(served or {}),
+        traffic=traffic,
+        **deployment,
+    )
+    request = with_auto_gpu_layers(request)
+    if not longest:
+        return request
+    if request.engine == "all":
+        raise AttncalcError(
+            "--context auto cannot be combined with --engine all",
+            "name one engine: each has another longest context",
+        )
+    return with_longest_context(request)
+
+
+def read_traffic(options: FitOptions) -> Traffic | None:
+    """Return the users' requests; None if there are none.
+
+    Raises AttncalcError if an option is not a number, or options are missing or exclude each other.
+    """
+    values = given(options, TrafficOptions)
+    lengths, prompt, output = values.get("lengths"), values.get("prompt"), values.get("output")
+    prefix = count_or_zero(str(values.get("shared_prefix", 0)), "--shared-prefix")
+    if lengths is not None:
+        for name, value in (("--prompt", prompt), ("--output", output)):
+            if value is not None:
+                raise AttncalcError(
+                    f"--lengths cannot be combined with {name}", "the lengths include prompt and output"
+                )
+        return Traffic(shared_prefix=prefix, lengths=read_lengths(lengths))
+    if prompt is None:
+        for name, value in (("--output", output), ("--shared-prefix", values.get("shared_prefix"))):
+            if value is not None:
+                raise AttncalcError(f"{name} {truncate(value)} needs --prompt", "give --prompt 4K --output 1K")
+        return None
+    if output is None:
+        raise AttncalcError("--prompt needs --output", "give the tokens of an output: --prompt 4K --output 1K")
+    return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output"), prefix)
+
+
+def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the model runs, as fields of FitRequest."""
+    engine = "llamacpp" if model.stored and model.stored.kind == "GGUF" else "vllm"
+    deployment = {"engine": engine, **parsed(options, DeploymentOptions)}
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
+    if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
+        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
+    return deployment
+
+
+def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
+    if deployment.get("engine") not in ("sglang", "all"):
+        raise AttncalcError(
+            f"--enable-dp-attention has no effect on engine {truncate(deployment.get('engine'))}",
+            "leave it out, or use --engine sglang",
+        )
+    if deployment.get("attn_dp"):
+        return {}
+    if not deployment.get("dp"):
+        raise AttncalcError("--enable-dp-attention needs --dp", "add --dp N, the number of ranks; or use --attn-dp N")
+    return {"attn_dp": deployment["dp"], "dp": 1}
+
+
+def _gpus(text: str, gpus: int | None) -> dict[str, Any]:
+    """Return the GPU, and its number if the text has one, as in '2xh100'.
+
+    Raises AttncalcError if the GPU is unknown, or the number is given twice.
+    """
+    from ..config.gpus import gpus_of
+
+    number, device = gpus_of(text)
+    if number is None:
+        return {"gpu": device}
+    if gpus not in (None, number):
+        raise AttncalcError(
+            f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"
+        )
+    return {"gpu": device, "gpus": number}
+
+
+def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
+
+    --cpu-moe is --n-cpu-moe of all layers. Raises AttncalcError if both are given.
+    """
+    args = parsed(options, EngineOptions)
+    if args.pop("cpu_moe", False):
+        if "n_cpu_moe" in args:
+            raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
+        args["n_cpu_moe"] = ALL_LAYERS
+    if not args.get("no_kv_offload"):
+        args.pop("no_kv_offload", None)
+    return args
+
+
+def check_offload(options: Mapping[str, Any]) -> None:
+    """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU."""
+    for name, value in parsed(options, OffloadOptions).items() if options.get("gpu") is None else ():
+        if value is not False:
+            raise AttncalcError(f"--{name.replace('_', '-')} needs --gpu", "give the GPU, as --gpu rtx-4090")
+
+
+def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
+    """Return what the engine loads, as fields of FitRequest: a folder, a file, or org/name on the hub.
+
+    There are none for a preset or a model file in YAML. Engines load a folder with a config.json: for a config under
+    another name, or from standard input, the command has MODEL in its place.
+    """
+    from ..config.hub import MAIN, parse_repository
+    from ..config.presets import repository_of
+
+    path = Path(name)
+    if name == spec.name or path.suffix in (".yaml", ".yml"):
+        return {}
+    repository = None if path.exists() else parse_repository(name)
+    is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
+    if is_gguf and repository is None:
+        from ..config.gguf import local_gguf
+
+        file = str(local_gguf(name) or name)  # 'blobs/sha256-01' looks like a repository; './blobs/sha256-01' does not
+        return {"served_model": file if file.lower().endswith(".gguf") else os.path.join(".", file)}
+    if repository:
+        quantization = f":{repository.file}" if is_gguf and repository.file else ""
+        revision = None if repository.revision == MAIN else repository.revision
+        return {"served_model": f"{repository.name}{quantization}", "revision": revision}
+    if not path.exists() and (found := repository_of(name)):  # 'qwen3-32B' is Qwen/Qwen3-32B
+        return {"served_model": found}
+    if path.name in ("config.json", "params.json"):
+        name = str(path.parent)
+    elif name == "-" or path.is_file():
+        name = UNNAMED
+    return {"served_model": name}

@@ -1,0 +1,191 @@
+"""What fits, in one call: `fit("qwen3-8b", gpu="h100", context=8192)`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from ..config import ModelLike, load
+from ..errors import AttncalcError
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..report.fit import VERDICTS, fit_report, hardware
+from ..report.report import Figure
+from ..report.roofline import NO_ROOFLINE, roofline_figures, roofline_report
+from ..report.users import user_figures
+from ..serving import fit as of_fit
+from ..serving import roofline as of_roofline
+from ..serving import users as of_users
+from ..serving.config import ONE_DEVICE, ServingConfig
+from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..units import SECONDS, count
+from ..workload import Workload
+from .arguments import model_subject, takes
+from .fit_options import FitOptions
+from .fit_request import read_fit_request
+from .results import Result, workload_subject
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class FitResult(Result, of_fit.FitResult):
+    """What fits, as `attncalc fit` prints it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the engine's defaults have functions, which cannot be pickled
+        return fit, (self.request,)
+
+    def to_dict(self) -> dict[str, int | float | str | bool | None]:
+        """Return `fits` and `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
+        return {"fits": self.fits, "verdict": self.verdict, **super().to_dict()}
+
+    def _answer(self) -> str:
+        if self.refusal:
+            return "does not start"
+        requests = "no limit of" if self.max_batch is None else count(self.max_batch)
+        return f"{VERDICTS[self.verdict].lower()}, {requests} concurrent requests"
+
+
+class Users(Result, of_users.Users):
+    """How many users' requests run concurrently, as `attncalc fit` prints it."""
+
+    FIGURES: ClassVar[tuple[str, ...]] = tuple(figure.name for figure in user_figures(None))
+
+    def _answer(self) -> str:
+        average, worst = ("no limit" if n is None else count(n) for n in (self.average, self.worst))
+        return f"{average} on average, {worst} at worst"
+
+
+class Roofline(Result, of_roofline.Roofline):
+    """Bounds on time, as `attncalc fit --roofline` prints them."""
+
+    FIGURES: ClassVar[tuple[str, ...]] = tuple(figure.name for figure in roofline_figures(None))
+
+    def _answer(self) -> str:
+        steps = [("prefill", self.prefill), ("decode step", self.decode)]
+        times = [f"{name} {Figure('', '', step.seconds, SECONDS).human}" for name, step in steps if step]
+        return f"at least {', '.join(times)}"
+
+
+@overload
+def fit(model: FitRequest) -> FitResult: ...
+@overload
+def fit(model: ModelLike, **options: Unpack[FitOptions]) -> FitResult: ...
+@takes(FitOptions)
+def fit(model: ModelLike | FitRequest, **options: Any) -> FitResult:
+    """Return what fits on GPUs, or in a memory that an engine reported.
+
+    >>> fit("qwen3-8b", gpu="h100", context=8192).fits
+    True
+
+    Args:
+        model: As in `load`; or a FitRequest, without options.
+        options: The options of `attncalc fit`.
+
+    Raises AttncalcError if the model or an option is not valid, or the engine does not support the model.
+    """
+    request = _request(model, options)
+    result = FitResult(*of_fit.fit(request))
+    result.knowing(_subject(result.resolved), partial(fit_report, request))
+    return result
+
+
+@overload
+def users(model: ResolvedRequest) -> Users | None: ...
+@overload
+def users(model: ModelLike, **options: Unpack[FitOptions]) -> Users: ...
+@takes(FitOptions)
+def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
+    """Return how many users' requests run concurrently.
+
+    >>> users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024)
+    Users(llama3-8b on one device, vLLM, batch 1, context 8,192, bf16: 35 on average, 31 at worst)
+
+    Args:
+        model: As in `load`; or a complete request, without options, for which the answer is None without users.
+        options: The options of `attncalc fit`: `prompt` with `output`, or `lengths`, are needed.
+
+    Raises AttncalcError if the model or an option is not valid, or there are no users' requests.
+    """
+    resolved = model if isinstance(model, ResolvedRequest) else resolve(_request(model, options))
+    answer = of_users.users(resolved)
+    if answer is None:
+        if isinstance(model, ResolvedRequest):
+            return None
+        raise AttncalcError(
+            "users needs --prompt and --output", 'give the tokens of a request: prompt="4K", output="1K"'
+        )
+    result = Users(*answer)
+    result.knowing(_subject(resolved), partial(fit_report, resolved.request))
+    return result
+
+
+@overload
+def roofline(
+    model: ModelSpec,
+    workload: Workload,
+    gpu: Gpu,
+    *,
+    weights_dtype: str | None = None,
+    config: ServingConfig = ONE_DEVICE,
+) -> Roofline: ...
+@overload
+def roofline(model: ModelLike, **options: Unpack[FitOptions]) -> Roofline: ...
+@takes(FitOptions)
+def roofline(
+    model: ModelLike,
+    workload: Workload | None = None,
+    gpu: Any = None,
+    *,
+    config: ServingConfig = ONE_DEVICE,
+    **options: Any,
+) -> Roofline:
+    """Return lower bounds of the time of a prefill and of a decode step on a GPU.
+
+    >>> roofline("qwen3-8b", gpu="h100", context=8192).decode.bound_by
+    'memory'
+
+    Args:
+        model: As in `load`.
+        workload: The workload, instead of options that describe one; then `gpu` is a Gpu.
+        gpu: The GPU.
+        config: The engine's settings, with a workload.
+        options: The options of `attncalc fit`.
+
+    Raises AttncalcError if the model or an option is not valid, or the GPU has no FLOP/s for the dtype.
+    """
+    weights_dtype = options.get("weights_dtype")
+    if workload is None:
+        resolved = resolve(_request(model, {**options, "gpu": gpu}))
+        if resolved.gpu is None:
+            raise AttncalcError("roofline needs --gpu", "it is computed from the FLOP/s and bandwidth of a GPU")
+        if resolved.divides_experts:
+            raise AttncalcError(NO_ROOFLINE, "leave out the ranks that divide the experts")
+        spec, workload, gpu = resolved.model, resolved.workload, resolved.gpu
+        weights_dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
+    else:
+        spec = load(model)
+    bounds = Roofline(*of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config))
+    subject = f"{model_subject(spec)} on {gpu.title}, {workload_subject(workload)}"
+    bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
+    return bounds
+
+
+def _request(model: ModelLike | FitRequest, options: dict[str, Any]) -> FitRequest:
+    """Return the request. Raises AttncalcError if it is combined with options."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not isinstance(model, FitRequest):
+        return read_fit_request(model, given)  # type: ignore[arg-type]
+    if given:
+        raise AttncalcError(
+            f"{next(iter(given))} cannot be combined with a FitRequest", "make it a field of the FitRequest"
+        )
+    return model
+
+
+def _subject(resolved: ResolvedRequest) -> str:
+    """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192, bf16'."""
+    return (
+        f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.defaults.title}, "
+        f"{workload_subject(resolved.workload)}"
+    )

@@ -1,0 +1,64 @@
+"""What all results of calls have: a short repr, plain data, and a table in a notebook."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import ClassVar
+
+from ..report.report import Report, context_fact
+from ..units import count
+from ..workload import Workload
+
+
+class Result:
+    """A result that knows the report of its command.
+
+    It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was asked.
+
+    Attributes:
+        FIGURES: The names of its figures in the report; () for all of them.
+    """
+
+    FIGURES: ClassVar[tuple[str, ...]] = ()
+    _subject: str
+    _make_report: partial[Report]
+
+    def knowing(self, subject: str, make_report: partial[Report]) -> None:
+        """Remember what was asked, in words, and the call that returns the report."""
+        self._subject, self._make_report = subject, make_report
+
+    @cached_property
+    def report(self) -> Report:
+        """The report that the command prints, with the formula and the source of each figure.
+
+        Raises AttncalcError as the command does.
+        """
+        return self._make_report()
+
+    def to_dict(self) -> dict[str, int | float | str | bool | None]:
+        """Return {name: number} of the figures, as in `results` of `--json`: integers in base units, floats for ratios.
+
+        A figure that does not apply is None. Raises AttncalcError as the command does.
+        """
+        figures = {figure.name: figure.value for figure in self.report.figures}
+        return {name: figures[name] for name in self.FIGURES or figures}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._subject}: {self._answer()})"
+
+    def _repr_html_(self) -> str:
+        from ..report.html import fragment
+
+        return fragment(self.report)
+
+    def _answer(self) -> str:
+        """Return the answer in a few words."""
+        raise NotImplementedError
+
+
+def workload_subject(workload: Workload) -> str:
+    """Return a workload in a few words: 'batch 8, context 4,096'; a phase is named unless it is a decode step."""
+    batch = f"batch {count(workload.batch)}, " if workload.lengths is None else ""
+    dtypes = dict.fromkeys((workload.dtype, workload.kv_dtype))
+    facts = (f"{batch}{context_fact(workload)}", *(name for name in dtypes if name))
+    return ", ".join(facts)

@@ -1,0 +1,54 @@
+"""`attncalc sweep`: a row for every combination of models, contexts, batches, dtypes, GPUs and other options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from . import COMMANDS
+from . import fit_llamacpp as lc
+from . import fit_options as f
+from . import options as o
+from . import sweep_options as s
+from .command import command_app
+
+app = command_app()
+
+EPILOG = "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
+
+
+@app.command(help=COMMANDS["sweep"], epilog=EPILOG)
+def sweep(
+    models: s.ModelsOptions,
+    workload: o.SizeOptions,
+    forward: s.PassOptions,
+    dtypes: f.FitDtypeOptions,
+    serving: f.DeploymentOptions,
+    engine: f.EngineOptions,
+    vllm: f.VllmOptions,
+    sglang: f.SglangOptions,
+    llamacpp: f.LlamacppOptions,
+    offload: lc.OffloadOptions,
+    transformers: f.TransformersOptions,
+    columns: s.ColumnOptions,
+    output: s.RowOutputOptions,
+) -> None:
+    from ..sweeps.grid import for_screen
+    from ..sweeps.output import write_sweep
+    from ..sweeps.sweep import sweep as sweep_of
+
+    options: dict[str, Any] = {}
+    for group in (workload, forward, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
+        options |= {name: value for name, value in group.given().items() if value is not False}
+    form = output.form()
+    rows = sweep_of(
+        models.names(),
+        columns=columns.names(),
+        attention=models.attention,
+        assume_grouped=models.assume_grouped,
+        **options,
+    )
+    if form is None and columns.names() is None:
+        rows = for_screen(rows)
+    raise typer.Exit(write_sweep(rows, form, output=output.output, force=output.force))

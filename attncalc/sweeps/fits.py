@@ -1,0 +1,141 @@
+"""What fits of one model with one set of options, as functions of batch and context."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from ..api.fit_request import check_offload, fit_request
+from ..errors import AttncalcError
+from ..model import ModelSpec
+from ..quantity import Quantity, Ratio
+from ..report.fit import fit_figures, totals
+from ..report.roofline import roofline_figures
+from ..serving.config import ServingConfig
+from ..serving.fit import Deployment, FitResult, min_gpus
+from ..serving.gpu_layers import AUTO
+from ..serving.request import FitRequest, ResolvedRequest, resolve
+from ..serving.roofline import roofline
+from ..tracing import Compiled, LateQuestionError, Remembered
+from .columns import BOUNDS
+
+MAX_KEPT = 4096
+"""Results that a Deployment's cells keep, so that the memory is bounded."""
+Kept = TypeVar("Kept")
+
+
+class _Cells:
+    """The cells of one Deployment; what depends on the batch alone or on the context alone is computed once."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._kept: dict[Any, Any] = {}
+
+    def result(self, batch: int, context: int) -> FitResult:
+        """Return what fits, without formulas."""
+        deployment = self._deployment
+        pools = self._keep(("pools", context), lambda: deployment.pools(context))
+        tightest, pool = deployment.tightest(pools, batch, context)
+        device = deployment.devices[tightest]
+        refusal = self._keep(("refusal", context), lambda: deployment.refusal(context))
+        return FitResult(
+            resolved=deployment.resolved_at(batch, context),
+            budget=device.budget,
+            layout=deployment.layouts[tightest],
+            pool=pool,
+            needed=deployment.needed(batch, context, tightest),
+            verdict="does_not_fit" if refusal else deployment.verdict(batch, context),
+            refusal=refusal,
+            max_context=self._keep(("max_context", batch), lambda: deployment.max_context(batch, tightest)),
+            max_batch=self._keep(("max_batch", context), lambda: deployment.max_batch(context, tightest)),
+        )
+
+    def _keep(self, key: Any, compute: Callable[[], Kept]) -> Kept:
+        if key not in self._kept:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[key] = compute()
+        kept: Kept = self._kept[key]
+        return kept
+
+
+class Fits:
+    """The figures of `fit` of one model, for any batch and context.
+
+    Args:
+        model: The whole model.
+        options: The options of `attncalc fit`, without batch and context.
+        columns: The names of the figures.
+    """
+
+    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str]) -> None:
+        check_offload(options)
+        self._model = model
+        self._options = options
+        self._columns = columns
+        self._names = [name for name in columns if name not in BOUNDS]
+        self._bound_names = [name for name in columns if name in BOUNDS]
+        self._request = fit_request(model, {**options, "batch": 1, "context": 1})
+        self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
+        self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
+        self._bounds = Compiled(self._compute_bounds, ("B", "T"))
+
+    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
+        """Return the figures. Raises AttncalcError as `fit` does."""
+        if not self._is_late:
+            try:
+                return self._row(self._remembered(batch, context), batch, context)
+            except LateQuestionError:
+                self._is_late = True
+        return self._row(self._cells(batch, context), batch, context)
+
+    def _cells(self, batch: int, context: int) -> _Cells:
+        return _Cells(Deployment(resolve(self._request_at(batch, context))))
+
+    def _request_at(self, batch: int, context: int) -> FitRequest:
+        if self._options.get("n_gpu_layers") == AUTO:
+            return fit_request(self._model, {**self._options, "batch": batch, "context": context})
+        return self._request.with_workload(batch=batch, context=context)
+
+    def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:
+        values: dict[str, Any] = {}
+        if self._names:
+            values = _values(cells.result(batch, context), self._names)
+        if self._bound_names:
+            values |= zip(BOUNDS, self._bounds(batch, context), strict=True)
+        return tuple([values.get(name) for name in self._columns])
+
+    @cached_property
+    def _resolved(self) -> ResolvedRequest:
+        return resolve(self._request)
+
+    def _compute_bounds(self, batch: int, context: int) -> list[Quantity | Ratio | None]:
+        """Return the lower bounds of time; without numbers as `fit` has none."""
+        resolved = self._resolved
+        workload = dataclasses.replace(resolved.workload, batch=batch, context=context)
+        bounds = None
+        if resolved.gpu is not None and not resolved.divides_experts:
+            try:
+                bounds = roofline(
+                    resolved.model,
+                    workload,
+                    resolved.gpu,
+                    weights_dtype=resolved.weights_dtype,
+                    config=ServingConfig.of(resolved),
+                    with_limits=False,
+                )
+            except AttncalcError:
+                bounds = None
+        figures = {figure.name: figure.quantity for figure in roofline_figures(bounds)}
+        return [figures[name] for name in BOUNDS]
+
+
+def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
+    fewest = min_gpus(result.resolved) if "min_gpus" in names else None
+    with_offload = "max_n_gpu_layers" in names or "min_n_cpu_moe" in names
+    figures = fit_figures(result, fewest, with_offload=with_offload)
+    values: dict[str, Any] = {figure.name: figure.value for figure in figures}
+    values |= {"fits": result.fits, "verdict": result.verdict, "replicas": result.resolved.replicas}
+    return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}

@@ -1,0 +1,166 @@
+"""A sweep on a screen: a grid of one figure, contexts across and everything else down, or a table of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import AttncalcError
+from ..report.report import Column, Report, Table, number
+from ..report.text import WIDTH, table_lines
+from ..units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
+from .axes import shown
+from .columns import ERROR, unit_of
+from .sweep import Row, Sweep
+
+MAX_ROWS = 2_000
+"""Cells of a screen; a file may have more."""
+DEFAULT_FIGURE = "kv_cache"
+DEFAULT_FIT_FIGURE = "concurrency"
+FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_bound")
+"""The figures of `fit` in a table, which is 80 columns wide."""
+_ERRORS = 5
+"""Different errors below a grid."""
+
+
+def for_screen(sweep: Sweep) -> Sweep:
+    """Return the sweep with the columns of a screen: one figure for a grid of two axes or more, else the main ones."""
+    varying = sum(axis.varies for axis in sweep.axes)
+    if varying > 1:
+        return sweep.with_columns([DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE])
+    return sweep.with_columns(FIT_TABLE) if sweep.with_fit else sweep
+
+
+def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
+    """Return the screen of a sweep: a grid if it has one figure and two axes or more, else a table."""
+    cells = list(rows)
+    varying = [axis.name for axis in sweep.axes if axis.varies]
+    figures = [name for name in sweep.columns if name not in varying]
+    is_grid = len(figures) == 1 and len(varying) > 1
+    tables = _grid(sweep, varying, figures[0], cells) if is_grid else [_table(sweep, cells)]
+    fixed = [f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}" for axis in sweep.axes if not axis.varies]
+    if is_grid:
+        across = _across(varying)
+        title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)}, {across.replace('_', ' ')} across"
+    else:
+        title = f"{count(len(sweep))} {'row' if len(sweep) == 1 else 'rows'}"
+    heading = (title, ", ".join(fixed)) if fixed else (title,)
+    return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(cells))
+
+
+def check_screen(sweep: Sweep) -> None:
+    """Raise AttncalcError if a sweep has more cells than a screen shows."""
+    if len(sweep) > MAX_ROWS:
+        raise AttncalcError(
+            f"a screen shows at most {count(MAX_ROWS)} cells, and the sweep has {count(len(sweep))}",
+            "write a file: -o sweep.csv; or use a pipe",
+        )
+
+
+def _label(value: Any) -> str:
+    return count(value) if isinstance(value, int) else str(value)
+
+
+def _across(varying: Sequence[str]) -> str:
+    return "context" if "context" in varying else varying[-1]
+
+
+def _unit_text(name: str, cells: Sequence[Row], sweep: Sweep) -> str:
+    unit, _ = _texts(name, [row[sweep.names.index(name)] for row in cells])
+    return f" in {unit}" if unit else ""
+
+
+def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row]) -> list[Table]:
+    """Return the grid, in as many tables as its width needs."""
+    place = {name: i for i, name in enumerate(sweep.names)}
+    across = _across(varying)
+    down = [name for name in varying if name != across]
+    _, texts = _texts(figure, [row[place[figure]] for row in cells])
+    headers = list(dict.fromkeys(row[place[across]] for row in cells))
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for row, text in zip(cells, texts, strict=True):
+        shown_text = "error" if row[-1] is not None else text
+        lines.setdefault(tuple(row[place[name]] for name in down), {})[row[place[across]]] = shown_text
+    labels = [[_label(value) for value in key] for key in lines]
+    labels = [_without_repeats(labels, i) for i in range(len(labels))]
+    label_columns = tuple(Column(name, "left") for name in down)
+    widths = [max(len(_label(h)), *(len(line.get(h, "")) for line in lines.values())) + 2 for h in headers]
+    tables, start = [], 0
+    label_width = max(len(line) for line in table_lines(Table(label_columns, tuple(map(tuple, labels)))))
+    while start < len(headers):
+        end, width = start + 1, label_width + widths[start]
+        while end < len(headers) and width + widths[end] <= WIDTH:
+            width += widths[end]
+            end += 1
+        part = headers[start:end]
+        columns = (*label_columns, *(Column(_label(header)) for header in part))
+        rows = tuple(
+            (*label, *(line.get(header, "") for header in part))
+            for label, line in zip(labels, lines.values(), strict=True)
+        )
+        tables.append(Table(columns, rows))
+        start = end
+    return tables
+
+
+def _without_repeats(labels: Sequence[Sequence[str]], i: int) -> list[str]:
+    """Return a line's labels, without those that the line above has too."""
+    if i == 0:
+        return list(labels[0])
+    same = 0
+    while same < len(labels[i]) - 1 and labels[i][: same + 1] == labels[i - 1][: same + 1]:
+        same += 1
+    return ["" if j < same else text for j, text in enumerate(labels[i])]
+
+
+def _table(sweep: Sweep, cells: Sequence[Row]) -> Table:
+    columns, texts = [], []
+    for i, name in enumerate(sweep.names):
+        values = [row[i] for row in cells]
+        if name == ERROR:
+            if not any(values):
+                continue
+            columns.append(Column(ERROR, "left"))
+            texts.append([value or "" for value in values])
+            continue
+        unit, column_texts = _texts(name, values)
+        header = (
+            name.replace("_", "\n", 1) if name.startswith(("kv_", "params_", "flops_", "decode_", "max_")) else name
+        )
+        columns.append(Column(f"{header}\n{unit}" if unit else header, "left" if unit_of(name) is None else "right"))
+        texts.append(column_texts)
+    return Table(tuple(columns), tuple(zip(*texts, strict=True)))
+
+
+def _texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
+    """Return the unit of a column, '' for none, and its cells."""
+    unit = unit_of(name)
+    numbers = [value for value in values if value is not None]
+    if unit in (BYTES, FLOP, PARAMS) and all(isinstance(value, int) for value in numbers):
+        unit_name, texts = column([value or 0 for value in values], unit)
+        return unit_name, ["-" if value is None else text for value, text in zip(values, texts, strict=True)]
+    return "", [_text(value, unit) for value in values]
+
+
+def _text(value: Any, unit: str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return quotient(value, unit) if unit == SECONDS else number(value)
+    if isinstance(value, int):
+        return count(value)
+    return str(value).replace("_", " ") if value in ("may_not_fit", "does_not_fit") else str(value)
+
+
+def _notes(cells: Sequence[Row]) -> tuple[str, ...]:
+    """Return the errors of the cells, each once."""
+    errors: dict[str, int] = {}
+    for row in cells:
+        if row[-1] is not None:
+            errors[row[-1]] = errors.get(row[-1], 0) + 1
+    notes = [f"error in {count(n)} of {count(len(cells))} cells: {text}" for text, n in list(errors.items())[:_ERRORS]]
+    if len(errors) > _ERRORS:
+        notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")
+    return tuple(notes)

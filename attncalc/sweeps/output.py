@@ -1,0 +1,84 @@
+"""Writes a sweep: rows as they are computed, or a screen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from .. import __version__
+from ..errors import AttncalcError
+from ..report.rows import RowFormat, Rows
+from ..report.rows.watch import Watch
+from ..report.write import new_file, write
+from ..units import count
+from .axes import shown
+from .grid import check_screen, sweep_report
+from .sweep import Sweep
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+
+def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, force: bool) -> int:
+    """Write the rows to a file or to standard output, and return the exit code.
+
+    It is 0 if a cell has figures, 2 if none has, and INTERRUPTED after Ctrl-C, which leaves whole rows.
+
+    Args:
+        sweep: The sweep.
+        form: The format; None for the screen.
+        output: The file to write; None and '-' are standard output.
+        force: Overwrite `output` if it exists.
+
+    Raises AttncalcError if the file exists (without force) or cannot be written, or a screen has too many cells.
+    """
+    to_file = output is not None and str(output) != "-"
+    on_terminal = not to_file and sys.stdout.isatty()
+    watch = Watch(len(sweep), shows_progress=form is None or not on_terminal)
+    if force and not to_file:
+        raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
+    with watch.between_rows():
+        if form is None:
+            check_screen(sweep)
+            report = sweep_report(sweep, watch.watched(sweep.rows()))
+            write(report, form="table", explain=False, output=output, force=force)
+        else:
+            rows = Rows(sweep.names, sweep.units, watch.watched(sweep.rows(form.escape)), _facts(sweep))
+            if to_file and output is not None:
+                with new_file(output, force=force, is_binary=form.is_binary) as file:
+                    form.write(rows, file)
+            else:
+                form.write(rows, _standard_output(form))
+                sys.stdout.flush()
+    return _exit_code(watch, screen=form is None)
+
+
+def _standard_output(form: RowFormat) -> IO[Any]:
+    if not form.is_binary:
+        return sys.stdout
+    if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
+        raise AttncalcError(f"--format {form.name} is not text", f"write a file: -o sweep{form.suffixes[0]}")
+    return sys.stdout.buffer
+
+
+def _facts(sweep: Sweep) -> dict[str, Any]:
+    """Return the keys of the JSON document before its rows."""
+    return {
+        "schema": "attncalc.sweep/1",
+        "attncalc": __version__,
+        "axes": {axis.name: [shown(value) for value in axis.values] for axis in sweep.axes},
+    }
+
+
+def _exit_code(watch: Watch, *, screen: bool) -> int:
+    """Return the exit code, and warn of cells without figures."""
+    if watch.interrupted:
+        sys.stderr.write(f"interrupted after {count(watch.rows)} rows\n")
+        return INTERRUPTED
+    if watch.rows and watch.errors == watch.rows:
+        raise AttncalcError(f"no cell is possible: {watch.first_error}", "change one of the options")
+    if watch.errors and not screen and sys.stderr is not None:
+        cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
+        sys.stderr.write(f"warning: {cells} are not possible; the column 'error' has the reason\n")
+    return 0

@@ -1,0 +1,194 @@
+"""A sweep: a row of figures for every combination of models, contexts, batches, dtypes, GPUs and other options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from ..api.workloads import DEFAULT_CONTEXT
+from ..config import ModelLike, load
+from ..errors import AttncalcError
+from ..model import ModelSpec
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, combinations, option, read_axes, shown
+from .columns import COSTS, ERROR, MEMORY, PASS, read_columns, unit_of
+from .costs import Costs
+from .fits import Fits
+
+Row = tuple[Any, ...]
+"""The values of a row, in the order of `Sweep.names`."""
+Figures = Callable[[int, int], tuple[Any, ...]]
+"""Returns figures for a batch and a context."""
+
+
+class LoadedModel(NamedTuple):
+    """A value of the axis `model`.
+
+    Attributes:
+        name: Its name in rows: what was typed, or the model's own name.
+        spec: The model.
+    """
+
+    name: str
+    spec: ModelSpec
+
+
+class Sweep:
+    """The rows of a sweep, as dicts. They are computed while they are read, and can be read again.
+
+    Attributes:
+        axes: The axes that were given, the outermost first.
+        columns: The figures.
+        names: The keys of a row: the axes that vary, the figures, and 'error'.
+        with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
+    """
+
+    def __init__(self, axes: Sequence[Axis], columns: Sequence[str], flags: Mapping[str, Any]) -> None:
+        """Raise AttncalcError if an axis has no effect on any column."""
+        self.axes = tuple(axes)
+        self.columns = tuple(columns)
+        self.with_fit = _with_fit(axes)
+        varying = [axis.name for axis in axes if axis.varies]
+        self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
+        self._flags = flags
+        self._outer = [axis for axis in axes if axis.name not in INNER]
+        self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
+        of_axes = [axis.name for axis in self._outer]
+        figures = [name for name in columns if name not in (*of_axes, *INNER)]
+        is_fit = {name: self.with_fit and name not in COSTS and not name.startswith("params_") for name in figures}
+        self._costs = [name for name in figures if not is_fit[name]]
+        self._fits = [name for name in figures if is_fit[name]]
+        places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
+        self._pick = itemgetter(*(places[name] for name in self.names))
+        for axis in self._outer:
+            if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
+                raise AttncalcError(
+                    f"{option(axis.name)} changes no column", "add figures of a pass: --columns flops_total,peak_flash"
+                )
+            if axis.name in FIT_AXES and not self.with_fit:
+                raise AttncalcError(f"{option(axis.name)} needs --gpu or --kv-memory", "give one: --gpu h100-80gb")
+
+    def __len__(self) -> int:
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self.rows():
+            yield dict(zip(self.names, row, strict=True))
+
+    def with_columns(self, columns: Sequence[str]) -> Sweep:
+        """Return the sweep with other figures."""
+        return Sweep(self.axes, columns, self._flags)
+
+    def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
+        """Yield the rows as tuples, in the order of `names`.
+
+        Args:
+            escape: What to do with a text that the user has given, such as the path of a model, and with errors.
+        """
+        for setting in self.settings():
+            yield from self.rows_of(setting, escape)
+
+    @property
+    def units(self) -> tuple[str | None, ...]:
+        """The unit of each column, '' for a number without one, and None for text."""
+        return tuple(map(unit_of, self.names))
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """Yield {name: value} of all axes but batch and context, for every combination of them."""
+        names = [axis.name for axis in self._outer]
+        for values in combinations(self._outer):
+            yield dict(zip(names, values, strict=True))
+
+    def rows_of(self, setting: Mapping[str, Any], escape: Callable[[str], str] = str) -> Iterator[Row]:
+        """Yield the rows of a setting: every batch with every context."""
+        values = map(shown, setting.values())
+        start = tuple(escape(value) if isinstance(value, str) else value for value in values)
+        nothing = (None,) * (len(self._costs) + len(self._fits))
+        batches = self._inner.get("batch", (1,))
+        contexts = self._inner.get("context") or (setting["model"].spec.max_context or DEFAULT_CONTEXT,)
+        pick = self._pick
+        try:
+            costs, fits = self._figures(setting)
+        except AttncalcError as error:
+            for batch in batches:
+                for context in contexts:
+                    yield pick((*start, batch, context, *nothing, escape(error.message)))
+            return
+        for batch in batches:
+            for context in contexts:
+                try:
+                    yield pick((*start, batch, context, *costs(batch, context), *fits(batch, context), None))
+                except AttncalcError as error:
+                    yield pick((*start, batch, context, *nothing, escape(error.message)))
+
+    def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
+        """Return what computes the figures of costs, and what computes those of `fit`."""
+        options = {**self._flags, **setting}
+        model = options.pop("model").spec
+        attention = options.pop("attention", None)
+        if attention is not None:
+            model = model.with_attention(attention)
+        costs: Figures = _no_figures
+        fits: Figures = _no_figures
+        if self._costs:
+            of_costs = {**options, "engine": None} if self.with_fit else options
+            costs = Costs(model.shard(options.get("tp") or 1), of_costs, self._costs).figures
+        if self._fits:
+            fits = Fits(model, options, self._fits).figures
+        return costs, fits
+
+
+def _no_figures(batch: int, context: int) -> tuple[Any, ...]:
+    return ()
+
+
+def _with_fit(axes: Sequence[Axis]) -> bool:
+    return any(axis.name in ("gpu", "kv_memory") for axis in axes)
+
+
+def sweep(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    columns: str | Sequence[str] | None = None,
+    assume_grouped: bool = False,
+    **options: Any,
+) -> Sweep:
+    """Return the rows of every combination of the values, as dicts that are computed while they are read.
+
+    >>> rows = sweep(models=["llama2-7b", "llama2-70b"], context="2K,4K")
+    >>> for row in rows:
+    ...     print(row["model"], row["context"], row["kv_cache"])
+    llama2-7b 2048 1073741824
+    llama2-7b 4096 2147483648
+    llama2-70b 2048 671088640
+    llama2-70b 4096 1342177280
+
+    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures under the names that
+    they have in JSON, and `error`: None, or why this combination is not possible; then its figures are None.
+
+    Args:
+        models: Names, paths or ModelSpecs.
+        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
+        assume_grouped: As in `load`.
+        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
+            attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
+            as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
+            `kv_memory`, rows have the figures of `fit` too.
+
+    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
+    """
+    flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
+    given = read_axes({"model": models, **{name: value for name, value in options.items() if name not in FLAGS}})
+    loaded = tuple(
+        axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
+        if axis.name == "model"
+        else axis
+        for axis in given
+    )
+    return Sweep(loaded, read_columns(columns, with_fit=_with_fit(given)), flags)
+
+
+def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
+    spec = load(model, assume_grouped=assume_grouped)
+    return LoadedModel(model if isinstance(model, str) else spec.name, spec)

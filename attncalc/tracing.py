@@ -1,0 +1,532 @@
+"""A function of a few ints, run once for each way that its decisions can go, and only computed after that.
+
+A cost function builds its figure with a handful of operations, most of them the same for every context and batch. Run
+with `Traced` ints, it records these operations, and what it decided on the way, such as whether the context is longer
+than a window. `Compiled` keeps both as a tree:
+
+    T > 4096?  no:  the figure is 163840 * B * T
+               yes: the figure is 671088640 * B
+
+For other numbers it asks the same questions. If they lead to a figure, that one is computed; if they lead to an answer
+that has not come up yet, the function is run again. So it returns what the function returns, and no formula is copied.
+
+A use that cannot be recorded, such as printing a number, is a question too: "which number is it?". What follows then
+holds for that number only, which is right but slow. `range(n)` and `items[n]` read a number without a question: a
+function that does so must call int(n) first.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from .errors import AttncalcError
+from .quantity import Formula, Quantity, Ratio
+
+Answer = TypeVar("Answer")
+Monomial = tuple[int, ...]
+"""A product of atoms, by their indices, in order; () is 1."""
+Terms = Mapping[Monomial, int]
+"""A sum of products with their factors: {(0, 1): 80, (): 2} is 80 * B * T + 2."""
+MAX_LEAVES = 4096
+"""Answers that a tree keeps; it starts anew when it has more, so that its memory is bounded."""
+MAX_TERMS = 64
+"""Terms that a product may be expanded to."""
+
+
+class Atom(NamedTuple):
+    """A variable, or an operation that is not expanded to terms.
+
+    Attributes:
+        operation: The name of a variable; '//', '%' or '*'; or the function that is called.
+        left: The first operand; None for a variable.
+        right: The second operand; None for a variable.
+    """
+
+    operation: str | Callable[[int, int], int]
+    left: Terms | None = None
+    right: Terms | None = None
+
+
+class Question(NamedTuple):
+    """What a function asked.
+
+    Attributes:
+        comparison: '<', '==', ...: how the number compares with 0; '' asks for the number itself.
+        terms: The number.
+        answer: True or False, or the number.
+    """
+
+    comparison: str
+    terms: Terms
+    answer: int
+
+
+class LateQuestionError(RuntimeError):
+    """Something that a function returned asked for a number after the function had ended."""
+
+
+class Recording:
+    """The operations and the questions of one run of a function.
+
+    Attributes:
+        atoms: Each atom after those in its operands, with whether it is above 0 for all variables above 0.
+        questions: The questions in order, each once.
+        is_over: Whether the run has ended.
+    """
+
+    def __init__(self) -> None:
+        self.atoms: list[tuple[Atom, bool]] = []
+        self.questions: list[Question] = []
+        self.is_over = False
+        self._indices: dict[Any, int] = {}
+        self._known: set[Any] = set()
+
+    def as_terms(self, atom: Atom, *, is_positive: bool) -> Terms:
+        """Return an atom as terms; equal atoms get one index."""
+        key = (atom.operation, _key(atom.left), _key(atom.right))
+        if key not in self._indices:
+            self._indices[key] = len(self.atoms)
+            self.atoms.append((atom, is_positive))
+        return {(self._indices[key],): 1}
+
+    def ask(self, comparison: str, terms: Terms, answer: int) -> None:
+        """Note a question with its answer. Raises LateQuestionError if the run has ended."""
+        key = (comparison, _key(terms))
+        if self.is_over:
+            raise LateQuestionError
+        if key not in self._known:
+            self._known.add(key)
+            self.questions.append(Question(comparison, terms, answer))
+
+    def least(self, terms: Terms) -> int | None:
+        """Return a lower bound of the number for all variables above 0; None if its terms show none.
+
+        Each product of numbers above 0 is at least 1, so the sum of the factors is a bound if none is below 0.
+        """
+        products = [monomial for monomial in terms if monomial]
+        if any(terms[monomial] < 0 or not all(self.atoms[i][1] for i in monomial) for monomial in products):
+            return None
+        return sum(terms.values())
+
+    def is_positive(self, terms: Terms) -> bool:
+        """Return whether the terms show that the number is above 0 for all variables above 0."""
+        least = self.least(terms)
+        return least is not None and least > 0
+
+
+def _key(terms: Terms | None) -> tuple[tuple[Monomial, int], ...]:
+    return () if terms is None else tuple(sorted(terms.items()))
+
+
+def _sum(left: Terms, right: Terms, sign: int = 1) -> Terms:
+    terms = dict(left)
+    for monomial, factor in right.items():
+        terms[monomial] = terms.get(monomial, 0) + sign * factor
+    return {monomial: factor for monomial, factor in terms.items() if factor}
+
+
+def _product(left: Terms, right: Terms) -> Terms:
+    terms: dict[Monomial, int] = {}
+    for a, m in left.items():
+        for b, n in right.items():
+            monomial = tuple(sorted(a + b))
+            terms[monomial] = terms.get(monomial, 0) + m * n
+    return terms
+
+
+class Recorded:
+    """What Watched and Traced ints have in common: they note what a function asks about them.
+
+    Copying one asks nothing, so an object that only holds it does not depend on it.
+
+    Attributes:
+        terms: How the number was computed.
+        recording: Where its questions go.
+    """
+
+    __slots__ = ()
+    terms: Terms
+    recording: Recording
+
+    @classmethod
+    def variable(cls, name: str, value: int, recording: Recording) -> Any:
+        """Return the int `value`, above 0, as a variable of that name."""
+        return _recorded(cls, value, recording.as_terms(Atom(name), is_positive=True), recording)
+
+
+class Watched(Recorded, int):
+    """An int whose every use is a question: a comparison, or the number itself."""
+
+
+class Traced(Recorded, Quantity):
+    """An int whose sums, products, quotients, minima and maxima are Traced too; every other use is a question."""
+
+    formula = Formula((("traced", "traced"),))
+    is_traced = True
+
+    def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
+        """Return function(a, b), one of minimum, maximum, ceil_div and exact_div, as a Traced int."""
+        left, right, recording = _terms(a), _terms(b), self.recording
+        # Each of the four is above 0 for two numbers above 0; exact_div because it leaves no rest.
+        is_positive = recording.is_positive(left) and recording.is_positive(right)
+        terms = recording.as_terms(Atom(function, left, right), is_positive=is_positive)
+        traced: int = _recorded(Traced, function(_plain(a), _plain(b)), terms, recording)
+        return traced
+
+
+def _recorded(kind: type[Any], value: int, terms: Terms, recording: Recording) -> Any:
+    number = int.__new__(kind, value)
+    number.terms = terms
+    number.recording = recording
+    return number
+
+
+def _plain(number: int) -> int:
+    """Return the number as a plain int, without a question."""
+    return int.__index__(number)
+
+
+def _asked(number: Any) -> Any:
+    """Return a recorded int as a plain int, which is a question; anything else unchanged."""
+    if not isinstance(number, Recorded):
+        return number
+    value = int.__index__(number)  # type: ignore[arg-type]
+    number.recording.ask("", number.terms, value)
+    return value
+
+
+def _terms(number: int) -> Terms:
+    if isinstance(number, Recorded):
+        return number.terms
+    return {(): _plain(number)} if number else {}
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_USES = (
+    "__abs__",
+    "__add__",
+    "__and__",
+    "__ceil__",
+    "__divmod__",
+    "__float__",
+    "__floor__",
+    "__floordiv__",
+    "__format__",
+    "__hash__",
+    "__index__",
+    "__int__",
+    "__invert__",
+    "__lshift__",
+    "__mod__",
+    "__mul__",
+    "__neg__",
+    "__or__",
+    "__pos__",
+    "__pow__",
+    "__radd__",
+    "__rand__",
+    "__rdivmod__",
+    "__repr__",
+    "__rfloordiv__",
+    "__rlshift__",
+    "__rmod__",
+    "__rmul__",
+    "__ror__",
+    "__round__",
+    "__rpow__",
+    "__rrshift__",
+    "__rshift__",
+    "__rsub__",
+    "__rtruediv__",
+    "__rxor__",
+    "__sub__",
+    "__truediv__",
+    "__trunc__",
+    "__xor__",
+    "bit_length",
+)
+"""Methods of int that ask for the number itself."""
+
+
+def _use(name: str) -> Callable[..., Any]:
+    method = getattr(int, name)
+
+    def used(self: Any, *others: Any) -> Any:
+        return method(_asked(self), *map(_asked, others))
+
+    return used
+
+
+def _comparison(symbol: str) -> Callable[[Any, Any], Any]:
+    compare = _COMPARISONS[symbol]
+
+    def compared(self: Any, other: Any) -> Any:
+        if not isinstance(other, int):
+            return compare(_asked(self), other) if isinstance(other, float) else NotImplemented
+        recording, difference = self.recording, _sum(self.terms, _terms(other), -1)
+        answer = compare(_plain(self), _plain(other))
+        if not _is_known(recording, difference, symbol):
+            recording.ask(symbol, difference, answer)
+        return answer
+
+    return compared
+
+
+def _is_known(recording: Recording, difference: Terms, symbol: str) -> bool:
+    """Return whether the answer is the same for all variables above 0, because of the difference's least value."""
+    if not any(difference):  # a constant
+        return True
+    least = recording.least(difference)
+    if least is not None:
+        return least > 0 or (least == 0 and symbol in ("<", ">="))
+    least = recording.least({monomial: -factor for monomial, factor in difference.items()})
+    return least is not None and (least > 0 or (least == 0 and symbol in (">", "<=")))
+
+
+def _operation(symbol: str, *, reflected: bool) -> Callable[[Any, Any], Any]:
+    compute = _ARITHMETIC[symbol]
+
+    def computed(self: Any, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented if reflected else compute(_asked(self), other)
+        a, b = (other, self) if reflected else (self, other)
+        value, terms = compute(_plain(a), _plain(b)), _computed(symbol, _terms(a), _terms(b), self.recording)
+        return _recorded(Traced, value, terms, self.recording) if any(terms) else value
+
+    return computed
+
+
+def _computed(symbol: str, left: Terms, right: Terms, recording: Recording) -> Terms:
+    if symbol in "+-":
+        return _sum(left, right, 1 if symbol == "+" else -1)
+    if symbol == "*" and len(left) * len(right) <= MAX_TERMS:
+        return _product(left, right)
+    divisor = right.get((), 0)
+    if symbol == "//" and set(right) == {()} and not any(factor % divisor for factor in left.values()):
+        return {monomial: factor // divisor for monomial, factor in left.items()}
+    is_positive = symbol == "*" and recording.is_positive(left) and recording.is_positive(right)
+    return recording.as_terms(Atom(symbol, left, right), is_positive=is_positive)
+
+
+for _name in _USES:
+    setattr(Recorded, _name, _use(_name))
+for _symbol, _compare in _COMPARISONS.items():
+    setattr(Recorded, f"__{_compare.__name__}__", _comparison(_symbol))
+for _symbol, _compute in _ARITHMETIC.items():
+    setattr(Traced, f"__{_compute.__name__}__", _operation(_symbol, reflected=False))
+    setattr(Traced, f"__r{_compute.__name__}__", _operation(_symbol, reflected=True))
+setattr(Recorded, "__str__", lambda self: str(_asked(self)))  # noqa: B010 - int has none of its own
+setattr(Recorded, "__bool__", lambda self: self != 0)  # noqa: B010
+
+
+def to_function(variables: Sequence[str], recording: Recording, results: Sequence[Any]) -> Callable[..., Any]:
+    """Return a function of the variables that computes the results as a tuple.
+
+    A result is a number, a Ratio of two of them, a Question, whose answer is computed, or any object, which is returned
+    as it is.
+    """
+    source = _Source(recording)
+    values = [source.value(result) for result in results]
+    lines = [*source.lines, f"return ({''.join(f'{value}, ' for value in values)})"]
+    text = f"def compute({', '.join(variables)}):\n" + "".join(f" {line}\n" for line in lines)
+    exec(text, source.objects)  # the text has only operators, numbers and the names of these objects
+    function: Callable[..., Any] = source.objects["compute"]
+    return function
+
+
+class _Source:
+    """The lines of a function that computes recorded numbers.
+
+    Attributes:
+        lines: A line per atom that is needed.
+        objects: The objects that the lines name.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.lines: list[str] = []
+        self.objects: dict[str, Any] = {"ratio_value": _ratio_value}
+        self._atoms = recording.atoms
+        self._names: dict[int, str] = {}
+
+    def value(self, result: Any) -> str:
+        """Return the expression of a result."""
+        if isinstance(result, Question):
+            number = self.number(result.terms)
+            return f"{number} {result.comparison} 0" if result.comparison else number
+        if isinstance(result, Ratio):
+            numerator, denominator = self.number(_terms(result.numerator)), self.number(_terms(result.denominator))
+            return f"ratio_value({numerator}, {denominator})"
+        if isinstance(result, int) and not isinstance(result, bool):
+            return self.number(_terms(result))
+        return self.named(result)
+
+    def named(self, thing: Any) -> str:
+        """Return a name for an object."""
+        name = f"c{len(self.objects)}"
+        self.objects[name] = thing
+        return name
+
+    def number(self, terms: Terms) -> str:
+        """Return the expression of terms; the atoms in them get lines."""
+        self._add(terms)
+        parts = [
+            "*".join([*([str(factor)] if factor != 1 or not monomial else []), *(self._names[i] for i in monomial)])
+            for monomial, factor in terms.items()
+        ]
+        return f"({' + '.join(parts)})" if parts else "0"
+
+    def _add(self, terms: Terms) -> None:
+        """Add the atoms in terms. An atom's operands have lower indices, so that this needs no recursion."""
+        needed, open_terms = set[int](), [terms]
+        while open_terms:
+            for index in {i for monomial in open_terms.pop() for i in monomial} - needed - self._names.keys():
+                needed.add(index)
+                atom, _ = self._atoms[index]
+                open_terms += [operand for operand in (atom.left, atom.right) if operand is not None]
+        for index in sorted(needed):
+            atom, _ = self._atoms[index]
+            if atom.left is None or atom.right is None:
+                self._names[index] = str(atom.operation)
+                continue
+            line = self._operation(atom.operation, self.number(atom.left), self.number(atom.right))
+            self._names[index] = f"a{index}"
+            self.lines.append(f"a{index} = {line}")
+
+    def _operation(self, operation: str | Callable[[int, int], int], left: str, right: str) -> str:
+        if isinstance(operation, str):
+            return f"{left} {operation} {right}"
+        short = {
+            "_ceil_div": f"-(-{left} // {right})",
+            "_smaller": f"{left} if {left} < {right} else {right}",
+            "_larger": f"{left} if {left} > {right} else {right}",
+        }
+        return short.get(operation.__name__) or f"{self.named(operation)}({left}, {right})"
+
+
+def _ratio_value(numerator: int, denominator: int) -> int | float:
+    return Ratio(numerator, denominator, Formula(())).value
+
+
+class _Branch:
+    """A question, and where each answer leads: to another branch or to a leaf."""
+
+    __slots__ = ("ask", "by_answer")
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self.ask = ask
+        self.by_answer: dict[int, Any] = {}
+
+
+class _Leaf(NamedTuple):
+    """What the function returns, or the error that it raises."""
+
+    answer: Callable[..., Any]
+    error: AttncalcError | None = None
+
+
+class _Tree(Generic[Answer]):
+    """The answers of a function, by the questions that it asks.
+
+    Attributes:
+        runs: How often the function was run.
+    """
+
+    _kind: type[Recorded]
+
+    def __init__(self, function: Callable[..., Any], variables: Sequence[str]) -> None:
+        self._function = function
+        self._variables = tuple(variables)
+        self._root: Any = None
+        self._leaves = 0
+        self.runs = 0
+
+    def __call__(self, *values: int) -> Answer:
+        """Return what the function returns for these ints, all above 0. Raises the AttncalcError that it raises."""
+        place = self._root
+        while place.__class__ is _Branch:
+            place = place.by_answer.get(place.ask(*values)[0])
+        leaf = self._grow(values) if place is None else place
+        if leaf.error is not None:
+            raise leaf.error.with_traceback(None)
+        result: Answer = leaf.answer(*values)
+        return result
+
+    def _grow(self, values: Sequence[int]) -> _Leaf:
+        """Run the function with these values, and add its questions and its answer to the tree."""
+        self.runs += 1
+        if self._leaves >= MAX_LEAVES:
+            self._root, self._leaves = None, 0
+        self._leaves += 1
+        recording = Recording()
+        numbers = [
+            self._kind.variable(name, value, recording) for name, value in zip(self._variables, values, strict=True)
+        ]
+        try:
+            leaf = self._leaf(self._function(*numbers), recording)
+        except AttncalcError as error:
+            leaf = _Leaf(lambda *_: None, error)
+        recording.is_over = True
+        place = self._root
+        add: Callable[[Any], None] = self._set_root
+        for question in recording.questions:
+            if place is None:
+                place = _Branch(to_function(self._variables, recording, (question,)))
+                add(place)
+            branch, answer = place, question.answer
+            place, add = branch.by_answer.get(answer), _adder(branch, answer)
+        add(leaf)
+        return leaf
+
+    def _set_root(self, place: Any) -> None:
+        self._root = place
+
+    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
+        raise NotImplementedError
+
+
+def _adder(branch: _Branch, answer: int) -> Callable[[Any], None]:
+    def add(place: Any) -> None:
+        branch.by_answer[answer] = place
+
+    return add
+
+
+class Compiled(_Tree[tuple[Any, ...]]):
+    """A function whose results are figures: a sequence of ints, Ratios, texts or None.
+
+    It returns them as a tuple; a Ratio is an int or a float, as in JSON.
+    """
+
+    _kind = Traced
+
+    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
+        return _Leaf(to_function(self._variables, recording, result))
+
+
+class Remembered(_Tree[Answer]):
+    """A function whose result is any object, which is kept for all numbers that it does not depend on.
+
+    An object that uses a number after it was returned would answer for the number that it was made with. It raises
+    LateQuestionError.
+    """
+
+    _kind = Watched
+
+    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
+        return _Leaf(lambda *_: result)

@@ -1,0 +1,435 @@
+"""Calls of one line: the same figures, defaults and errors as the command of that question."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import typer
+from asking import Ask, results
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import attncalc
+import attncalc.api.costs
+import attncalc.api.fits
+from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
+from attncalc.api.costs import (
+    Activations,
+    ActivationsOptions,
+    Flops,
+    FlopsOptions,
+    KVCache,
+    KVCacheOptions,
+    Params,
+)
+from attncalc.api.fit_options import FitOptions
+from attncalc.api.fits import FitResult, Roofline, Users
+from attncalc.api.models import ShardedModelOptions
+from attncalc.api.results import Result
+from attncalc.cli import fit as fit_command
+from attncalc.cli import flops as flops_command
+from attncalc.cli import kv as kv_command
+from attncalc.cli import memory as memory_command
+from attncalc.cli import params as params_command
+from attncalc.cost import cache, params
+from attncalc.serving.fit import FitResult as CostFitResult
+
+CALLS: dict[str, tuple[str, Callable[..., Result]]] = {
+    "kv_cache": ("kv", attncalc.kv_cache),
+    "params": ("params", attncalc.params),
+    "flops": ("flops", attncalc.flops),
+    "activations": ("memory", attncalc.activations),
+}
+"""{function: (its command, the function)}."""
+MAMBA = {"model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 32}
+
+
+def as_options(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the options of a command with the names and values of a call: ['--kv-dtype', 'fp8', '--enforce-eager']."""
+    options: list[str] = []
+    for name, value in arguments.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        options += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    return options
+
+
+def error_of(call: Callable[[], object]) -> str:
+    """Return what the command line prints for the error of a call; '' without one."""
+    try:
+        call()
+    except AttncalcError as error:
+        return f"error: {error.message}\n  tip: {error.tip}\n"
+    return ""
+
+
+# Figures
+
+
+counts = st.one_of(st.integers(1, 10**6), st.sampled_from(["4096", "4K", "128k", "1_000", "0", "-1", "1.5", "many"]))
+dtypes = st.sampled_from(["bf16", "float16", "fp8", "int4", "q8_0", "half", "fp7"])
+model_options = {
+    "attention": st.sampled_from(["mha", "mqa", "gqa:2", "mla:64", "gqa:0"]),
+    "tp": st.sampled_from([2, "4"]),
+}
+sizes = {
+    "batch": counts,
+    "context": counts,
+    "source_context": counts,
+    "lengths": st.sampled_from(["300,20", "9", (300, 20, "1K"), "3,,4"]),
+}
+passes = {
+    "phase": st.sampled_from(["prefill", "decode", "train", "decoding"]),
+    "past": st.sampled_from([0, 10, "100"]),
+    "mask": st.sampled_from(["causal", "bidirectional", "prefix:5"]),
+}
+options_of: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "kv_cache": {
+        **model_options,
+        **sizes,
+        "dtype": dtypes,
+        "kv_dtype": dtypes,
+        "engine": st.sampled_from(["ideal", "transformers", "vllm"]),
+    },
+    "params": model_options,
+    "flops": {**model_options, **sizes, **passes},
+    "activations": {**model_options, **sizes, **passes, "dtype": dtypes},
+}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), model=st.sampled_from([*preset_names(), "lama2", "qwen3-8B"]))
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_gives_the_figures_or_the_error_of_its_command(
+    ask: Ask, name: str, data: st.DataObject, model: str
+) -> None:
+    command, call = CALLS[name]
+    arguments = data.draw(st.fixed_dictionaries({}, optional=options_of[name]))
+    answer = ask(command, model, *as_options(arguments), "--json")
+    if answer.code == 0:
+        assert call(model, **arguments).to_dict() == results(answer)
+    else:
+        assert error_of(lambda: call(model, **arguments).to_dict()) == answer.err
+
+
+fit_arguments = {
+    "context": st.sampled_from([8192, "32K", "auto", "1000000000"]),
+    "batch": st.sampled_from([1, "16"]),
+    "kv_dtype": st.sampled_from(["fp8", "auto", "q8_0"]),
+    "engine": st.sampled_from(["vllm", "sglang", "llamacpp", "transformers", "ideal", "vlm"]),
+    "gpu": st.sampled_from(["h100", "2xa100-40gb", "24GB", "h1000"]),
+    "gpus": st.sampled_from([1, "4"]),
+    "tp": st.sampled_from([2, 3]),
+    "kv_memory": st.sampled_from(["40GiB", 2**34]),
+    "gpu_memory_utilization": st.sampled_from([0.8, "0.95", 2]),
+    "weights_dtype": st.sampled_from(["fp8", "int4"]),
+    "reserve": st.sampled_from([0, "2GiB"]),
+    "block_size": st.sampled_from([32, "64"]),
+    "enforce_eager": st.just(True),
+    "enable_expert_parallel": st.just(True),
+    "n_gpu_layers": st.sampled_from([20, "auto", "all"]),
+    "tensor_split": st.sampled_from([(3, 1), "1,1"]),
+    "prompt": st.sampled_from(["4K", 1000]),
+    "output": st.sampled_from([0, "1K"]),
+    "shared_prefix": st.sampled_from([0, 500]),
+}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    arguments=st.fixed_dictionaries({}, optional=fit_arguments),
+    model=st.sampled_from(["qwen3-8b", "llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b", "gpt2", "t5-base"]),
+)
+def test_fit_gives_the_figures_or_the_error_of_its_command(ask: Ask, arguments: dict[str, Any], model: str) -> None:
+    answer = ask("fit", model, *as_options(arguments), "--json")
+    if answer.code == 2:
+        expected = answer.err.replace("; for a file of that name use -o", "")
+        assert error_of(lambda: attncalc.fit(model, **arguments).to_dict()) == expected
+        return
+    document, result = json.loads(answer.out), attncalc.fit(model, **arguments)
+    assert result.to_dict() == {"fits": document["fits"], "verdict": document["verdict"], **results(answer)}
+    assert answer.code == (0 if result.fits else 1)
+    assert result.report.extra["launch_command"] == document["launch_command"]
+    if "prompt" in arguments:
+        together = attncalc.users(model, **arguments)
+        assert together.to_dict().items() <= result.to_dict().items()
+    if "gpu" in arguments and document["roofline"]:
+        assert attncalc.roofline(model, **arguments).to_dict().items() <= result.to_dict().items()
+
+
+@pytest.mark.parametrize("model", ["llama2-70b", "gemma3-27b", "nemotron-h-56b", "t5-base", "bert-base"])
+def test_growth_crossover_and_intensity_are_those_of_their_commands(ask: Ask, model: str) -> None:
+    of_flops = results(ask("flops", model, "--batch", "3", "--context", "500", "--json"))
+    grown = attncalc.growth(model, batch=3, context=500)
+    assert grown.to_dict().items() <= of_flops.items()
+    assert attncalc.crossover(model, batch=3, context=500) == of_flops["scores_overtake_context"]
+    if load(model).main.has_cache:
+        of_compare = results(ask("compare", model, "--batch", "3", "--context", "500", "--json"))
+        intensity = attncalc.decode_intensity(model, batch=3, context=500)
+        assert intensity.to_dict().items() <= of_compare.items()
+
+
+def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    expected = attncalc.kv_cache("gpt2", batch=2, context=1024, dtype="bf16", lengths=None)
+    for batch, context, dtype in (("2", "1K", "bfloat16"), (numpy.int64(2), numpy.int32(1024), torch.bfloat16)):
+        assert attncalc.kv_cache("gpt2", batch=batch, context=context, dtype=dtype).to_dict() == expected.to_dict()
+
+
+def test_a_gpu_may_be_an_object() -> None:
+    by_name, by_object = (attncalc.fit("qwen3-8b", gpu=device, gpus=2) for device in ("2xh100", gpu("h100-80gb")))
+    assert by_name.to_dict() == by_object.to_dict()
+
+
+def test_the_launch_command_of_a_config_without_a_name_has_model_in_its_place() -> None:
+    fields = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 2}
+    command = attncalc.fit({**fields, "vocab_size": 100, "intermediate_size": 64}, gpu="l4", context=512).report.extra
+    assert "vllm serve MODEL " in command["launch_command"]
+
+
+# The explicit API
+
+
+def test_a_model_and_a_workload_give_the_same_as_options() -> None:
+    workload = Workload.decode(batch=8, context=4096, kv_dtype="fp8")
+    by_options = attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="fp8", tp=4, engine="transformers")
+    by_workload = attncalc.kv_cache(load("llama2-70b"), workload, tp=4, engine="transformers")
+    assert by_workload.to_dict() == by_options.to_dict()
+    assert by_workload.total == by_options.total == by_options.to_dict()["kv_cache"]
+    assert attncalc.flops(load("gpt2").shard(2), Workload.train(2, 64)) == attncalc.flops(
+        "gpt2", phase="train", batch=2, context=64, tp=2
+    )
+
+
+def test_a_fit_request_gives_the_same_as_options() -> None:
+    request = FitRequest(load("qwen3-8b"), Workload.decode(1, 8192), gpu=gpu("h100-80gb"))
+    by_options = attncalc.fit("qwen3-8b", gpu="h100", context=8192)
+    assert attncalc.fit(request).to_dict() == by_options.to_dict()
+    resolved = by_options.resolved
+    explicit = attncalc.roofline(resolved.model, resolved.workload, gpu("h100-80gb"))
+    assert explicit.to_dict() == attncalc.roofline("qwen3-8b", gpu="h100", context=8192).to_dict()
+    assert attncalc.users(resolved) is None
+
+
+def test_results_are_those_of_the_cost_functions() -> None:
+    assert isinstance(attncalc.kv_cache("gpt2"), cache.KVCache)
+    assert attncalc.params("gpt2") == params.params(load("gpt2"))
+    assert isinstance(attncalc.fit("gpt2", gpu="l4"), CostFitResult)
+    (layer,) = attncalc.activations("llama2-70b", context=4096)
+    assert layer.score_matrix == 2**31  # 64 heads * 4096 * 4096 scores in 2 bytes
+
+
+def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
+    """Mypy checks this function: a `type: ignore` that is not needed is an error there."""
+    by_options: KVCache = attncalc.kv_cache("gpt2", context="1K", kv_dtype="fp8", engine="ideal")
+    by_workload: KVCache = attncalc.kv_cache(load("gpt2"), Workload.decode(1, 1024, kv_dtype="fp8"))
+    total: Quantity = by_options.total
+    assert total == by_workload.total
+    counted: tuple[Params, Flops, Activations] = (
+        attncalc.params("gpt2"),
+        attncalc.flops("gpt2", phase="decode"),
+        attncalc.activations("gpt2"),
+    )
+    result: FitResult = attncalc.fit("gpt2", gpu="l4", prompt=500, output=100)
+    together: Users = attncalc.users("gpt2", gpu="l4", prompt=500, output=100)
+    bounds: Roofline = attncalc.roofline("gpt2", gpu="l4")
+    assert all((counted, result, together, bounds))
+    with pytest.raises(TypeError):
+        attncalc.kv_cache("gpt2", contxt=4096)  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        attncalc.params("gpt2", context=4096)  # type: ignore[call-arg]
+    with pytest.raises(AttncalcError):
+        attncalc.kv_cache("gpt2", Workload.decode(1, 8), context=4096)  # type: ignore[call-overload]
+    with pytest.raises(AttncalcError):
+        attncalc.fit("gpt2", gpu=3.5)  # type: ignore[call-overload]
+
+
+# Arguments
+
+
+def names(command: Any) -> set[str]:
+    """Return the options of a command in Python's spelling, without those of its screen."""
+    parameters = {parameter.name for parameter in typer.main.get_command(command.app).params}
+    return parameters - {"model", "preset", "explain", "format", "json", "output", "force"}
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (kv_command, KVCacheOptions),
+        (params_command, ShardedModelOptions),
+        (flops_command, FlopsOptions),
+        (memory_command, ActivationsOptions),
+    ],
+)
+def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
+    assert set(kind.__annotations__) == names(command)
+
+
+def test_fit_has_the_options_of_its_command() -> None:
+    spellings = {"output_text", "output_len", "enable_prefix_caching"}  # of --output and --prefix-caching
+    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - {"log", "full", "roofline"} | {"output"}
+
+
+@pytest.mark.parametrize("name", ["kv_cache", "params", "flops", "activations", "growth", "crossover", "fit", "users"])
+def test_help_and_completion_list_the_options(name: str) -> None:
+    import inspect
+
+    function = getattr(attncalc, name)
+    parameters = inspect.signature(function).parameters
+    assert "attention" in parameters
+    assert "options" not in parameters
+    assert function.__doc__
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "tip"),
+    [
+        (lambda: attncalc.kv_cache("gpt2", contxt=1), "kv_cache has no argument 'contxt'", "did you mean 'context'?"),
+        (lambda: attncalc.fit("gpt2", gpuss=1), "fit has no argument 'gpuss'", "did you mean 'gpus'?"),
+        (lambda: attncalc.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
+        (lambda: attncalc.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
+        (lambda: attncalc.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
+        (lambda: attncalc.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
+        (lambda: attncalc.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth of a GPU"),
+        (
+            lambda: attncalc.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
+            "tp cannot be combined with a FitRequest",
+            "field",
+        ),
+        (lambda: attncalc.kv_cache(load("gpt2"), revision="main"), "--revision needs org/name on the hub", "leave"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_with_a_tip(call: Callable[[], object], message: str, tip: str) -> None:
+    with pytest.raises(AttncalcError) as caught:
+        call()
+    assert caught.value.message.startswith(message)
+    assert tip in caught.value.tip
+    assert str(caught.value) == f"{caught.value.message}\n  tip: {caught.value.tip}"
+
+
+# What a notebook shows
+
+
+class Cells(html.parser.HTMLParser):
+    """Collects the texts of a page's cells, and its tags that are still open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: object) -> None:
+        if tag != "br":
+            self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, text: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells[-1] += text
+
+
+def test_a_notebook_shows_the_tables_of_the_command() -> None:
+    cache = attncalc.kv_cache("llama2-70b", batch=8, context=4096)
+    for shown in (cache, cache.report):
+        page = Cells(shown._repr_html_())
+        assert not page.open
+        assert page.cells[:3] == ["KV cache", "10.00 GiB", f"{80 * 8 * 4096 * 2 * 8 * 128 * 2:,} B"]
+    assert "2.00 GiB" in Cells(attncalc.activations("llama2-70b", context=4096)._repr_html_()).cells
+    fitting = attncalc.fit("qwen3-8b", gpu="h100", context=8192)
+    assert str(fitting.max_batch) in Cells(fitting._repr_html_()).cells
+
+
+def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:
+    page = Cells(load("llama2-70b")._repr_html_())
+    assert not page.open
+    assert page.cells[:4] == [
+        "attention",
+        "grouped-query attention, 64 query and 8 KV heads x 128, 80 layers",
+        "d_model",
+        "8,192",
+    ]
+    spec = load("gpt2")
+    renamed = ModelSpec(spec.name, "<script>", spec.stacks)
+    assert "<script>" not in renamed._repr_html_()
+    assert "<script>" not in attncalc.params(renamed)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        # 80 layers * 8 sequences * 4,096 tokens * K and V * 8 heads * 128 * 2 bytes = 10 * 2^30
+        (
+            lambda: attncalc.kv_cache("llama2-70b", batch=8, context=4096),
+            "KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)",
+        ),
+        (
+            lambda: attncalc.kv_cache("llama2-70b", batch=8, context=4096, kv_dtype="fp8", tp=8, engine="transformers"),
+            "KVCache(llama2-70b on one of 8 devices, batch 8, context 4,096, fp8 as transformers stores it: 640 MiB)",
+        ),
+        (lambda: attncalc.kv_cache("gpt2", lengths=(9, 7)), "KVCache(gpt2, lengths 9, 7: 1.13 MiB)"),
+        (lambda: attncalc.params("gpt2"), "Params(gpt2: 124.44 million)"),
+        (
+            lambda: load("llama2-70b"),
+            "ModelSpec(llama2-70b: LLaMA-2 70B, grouped-query attention, 64 query and 8 KV heads x 128, 80 layers)",
+        ),
+        (lambda: attncalc.kv_cache("gpt2").report, "Report(kv: GPT-2 (124M)  multi-head attention, 12 query and 12"),
+        (lambda: attncalc.kv_cache("gpt2").total.formula, "Formula('L * B * T * 2 * n_kv_heads * d_head * bytes')"),
+        (lambda: attncalc.decode_intensity("gpt2", context=512).per_cache_byte, "Ratio("),
+        (lambda: attncalc.activations(MAMBA, context=9), "Activations(mamba2, prefill, batch 1, context 9: no attent"),
+        (lambda: attncalc.roofline("qwen3-8b", gpu="2xh100"), "Roofline(qwen3-8b on one of 2 devices on NVIDIA H100"),
+        (lambda: attncalc.fit("qwen3-8b", gpu="h100"), "FitResult(qwen3-8b on one NVIDIA H100 80GB SXM, vLLM, batch 1"),
+        (
+            lambda: attncalc.users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024),
+            "Users(llama3-8b on one device, vLLM, batch 1, context 8,192, bf16: 35 on average, 31 at worst)",
+        ),
+    ],
+)
+def test_a_repr_is_one_short_line(value: Callable[[], object], text: str) -> None:
+    assert repr(value()).startswith(text)
+    assert len(repr(value())) < 160
+
+
+def test_a_report_prints_as_the_command_does(ask: Ask) -> None:
+    assert str(attncalc.kv_cache("gpt2", context=512).report) == ask("kv", "gpt2", "--context", "512").out
+
+
+def test_results_can_be_sent_to_another_process() -> None:
+    calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
+    fitted = {"gpu": "l4", "prompt": 100, "output": 9}
+    fits = [call("gpt2", **fitted) for call in (attncalc.fit, attncalc.users, attncalc.roofline)]
+    for result in (*calls, *fits, attncalc.params("gpt2")):
+        again = pickle.loads(pickle.dumps(result))
+        assert again.to_dict() == result.to_dict()
+        assert repr(again) == repr(result)
+
+
+def test_pandas_makes_a_table_of_results() -> None:
+    pandas = pytest.importorskip("pandas")
+    models = ["llama2-70b", "qwen3-8b", "bert-base"]
+    table = pandas.DataFrame({name: attncalc.kv_cache(name, context=4096).to_dict() for name in models}).T
+    assert table.loc["llama2-70b", "kv_cache"] == 80 * 4096 * 2 * 8 * 128 * 2
+    assert list(table.index) == models
+
+
+@pytest.mark.parametrize("module", [attncalc.api.costs, attncalc.api.fits])
+def test_the_examples_in_docstrings_run(module: Any) -> None:
+    import doctest
+
+    checker, finder = doctest.DocTestRunner(), doctest.DocTestFinder()
+    for name in module.__dict__:
+        function = getattr(attncalc, name, None)
+        if callable(function) and getattr(function, "__module__", "") == module.__name__:
+            for test in finder.find(function, name, globs=vars(attncalc) | {name: function}):
+                checker.run(test)
+    assert checker.summarize().attempted
+    assert not checker.summarize().failed
