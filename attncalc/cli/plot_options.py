@@ -6,13 +6,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..errors import AttncalcError
 from ..report.report import Report
 from ..units import truncate
 from .command import OMITTED, Options
 from .options import ReportOptions, Text, option, output_file
+
+if TYPE_CHECKING:
+    from ..plot.chart import Picture
+    from .sweep_options import RowOutputOptions
 
 SUFFIXES = (".svg", ".png", ".pdf")
 """Suffixes of the files that --plot draws."""
@@ -33,8 +37,13 @@ def picture_file(text: str | Path) -> Path:
     return file
 
 
-class PlotOptions(Options):
-    """Whether the answer is drawn, where, and which of its charts."""
+def goes_to_file(output: Path | None) -> bool:
+    """Return whether a report goes to a file, and not to standard output."""
+    return output is not None and str(output) != "-"
+
+
+class PlotFileOptions(Options):
+    """Whether the answer is drawn, and where."""
 
     LAST: ClassVar[bool] = True
 
@@ -47,16 +56,10 @@ class PlotOptions(Options):
             help=f"Draw into this file ({', '.join(SUFFIXES)}), with matplotlib; without FILE, with characters.",
         ),
     ] = None
-    show: Annotated[
-        Text,
-        option("--show", metavar="NAME,...", help="The charts to draw, by name; a wrong name lists all."),
-    ] = None
 
     def __init__(self, **values: Any) -> None:
-        """Raise AttncalcError if --show comes without --plot, and CannotCheckError if matplotlib is missing."""
+        """Raise CannotCheckError if the picture is a file and matplotlib is missing."""
         super().__init__(**values)
-        if self.show is not None and self.plot is None:
-            raise AttncalcError("--show needs --plot", "it names the charts that --plot draws")
         if self.into_file:
             from ..plot.picture import need_matplotlib
 
@@ -67,7 +70,9 @@ class PlotOptions(Options):
         """Whether the picture is a file, and not characters on standard output."""
         return self.plot is not None and str(self.plot) != OMITTED
 
-    def check(self, output: ReportOptions, excludes: Mapping[str, bool] = MappingProxyType({})) -> None:
+    def check(
+        self, output: "ReportOptions | RowOutputOptions", excludes: Mapping[str, bool] = MappingProxyType({})
+    ) -> None:
         """Raise AttncalcError if --plot cannot be combined with another option.
 
         Args:
@@ -77,15 +82,40 @@ class PlotOptions(Options):
         for name, is_used in excludes.items():
             if self.plot is not None and is_used:
                 raise AttncalcError(f"--plot cannot be combined with {name}", "leave one of them out")
-        if self.plot is None or self.into_file or (output.output is not None and str(output.output) != "-"):
+        if self.plot is None or self.into_file or goes_to_file(output.output):
             return
-        used = {"--json": output.json, "--format": output.format is not None, "--explain": output.explain}
+        explain = isinstance(output, ReportOptions) and output.explain
+        used = {"--json": output.json, "--format": output.format is not None, "--explain": explain}
         for name, is_used in used.items():
             if is_used:
                 raise AttncalcError(
                     f"--plot without a file cannot be combined with {name}",
                     "both would be on standard output: name a file, as --plot x.svg",
                 )
+
+    def draw(self, picture: "Picture", names: tuple[str, ...], *, force: bool) -> None:
+        """Draw the charts of these names. Raises AttncalcError if the file exists (without force) or is not valid."""
+        from ..report import draw
+
+        if self.into_file and self.plot is not None:
+            draw.save_picture(picture, names, self.plot, force=force)
+        else:
+            draw.print_picture(picture, names)
+
+
+class PlotOptions(PlotFileOptions):
+    """Whether the answer is drawn, where, and which of its charts."""
+
+    show: Annotated[
+        Text,
+        option("--show", metavar="NAME,...", help="The charts to draw, by name; a wrong name lists all."),
+    ] = None
+
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError if --show comes without --plot, and CannotCheckError if matplotlib is missing."""
+        if values["show"] is not None and values["plot"] is None:
+            raise AttncalcError("--show needs --plot", "it names the charts that --plot draws")
+        super().__init__(**values)
 
     def write(self, report: Report, output: ReportOptions, needs: tuple[str, str] = ("another command", "")) -> None:
         """Draw the picture, and write the report; characters replace a report on standard output.
@@ -101,16 +131,11 @@ class PlotOptions(Options):
         if self.plot is None:
             output.show(report)
             return
-        from ..report import draw
+        from ..report.draw import chosen
 
         if report.picture is None:
             raise AttncalcError(f"--plot needs {needs[0]}", needs[1])
         names = None if self.show is None else tuple(name.strip() for name in self.show.split(","))
-        shown = draw.chosen(report.picture, names)
-        if self.into_file:
-            draw.save_picture(report.picture, shown, self.plot, force=output.force)
+        self.draw(report.picture, chosen(report.picture, names), force=output.force)
+        if self.into_file or goes_to_file(output.output):
             output.show(report, picture_too=True)
-        else:
-            if output.output is not None and str(output.output) != "-":
-                output.show(report)
-            draw.print_picture(report.picture, shown)

@@ -14,7 +14,7 @@ from ..serving.roofline import Roofline
 from ..serving.suggestions import suggestions
 from ..serving.users import users
 from ..units import BYTES
-from .charts.picture import bars, picture
+from .charts.picture import bars, picture, title_of
 from .charts.roofline import roofline_chart
 from .fit import (
     detail_figures,
@@ -99,13 +99,8 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
     )
 
 
-_CHARTS = {
-    "concurrency": "Concurrent requests",
-    "kv_bytes_per_sequence": "KV cache of one request",
-    "kv_tokens": "Tokens in the cache",
-    "max_context": "Longest context",
-}
-"""{figure: the title of its bars}."""
+_CHARTS = ("concurrency", "kv_bytes_per_sequence", "kv_tokens", "max_context")
+"""The figures that have a chart."""
 
 
 def _picture(answers: Sequence[Answer], verdict: str, bounds: Roofline | None) -> Picture | None:
@@ -113,9 +108,7 @@ def _picture(answers: Sequence[Answer], verdict: str, bounds: Roofline | None) -
     resolved = answers[0].result.resolved
     *facts, _ = request_facts(resolved)
     caches = dict.fromkeys(request_facts(answer.result.resolved)[-1] for answer in answers)
-    drawn = [
-        bars([(answer.title, answer.by_name[name]) for answer in answers], title) for name, title in _CHARTS.items()
-    ]
+    drawn = [bars([(answer.title, answer.by_name[name]) for answer in answers], title_of(name)) for name in _CHARTS]
     charts: list[Chart] = [chart for chart in drawn if chart]
     return picture(
         f"{resolved.request.model.title} on {hardware(resolved)}",

@@ -74,7 +74,7 @@ class Ruler:
 
     def wrapped(self, text: str, width: float, size: float, weight: str = "normal") -> list[str]:
         """Return `text` in lines of at most `width` inches; a longer word is cut."""
-        lines = [""]
+        lines = [""] if text else []
         for word in text.split():
             longer = f"{lines[-1]} {word}".strip()
             if lines[-1] and self.width(longer, size, weight) > width:

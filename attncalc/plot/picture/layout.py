@@ -25,7 +25,7 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
     rows = _rows([chart for name in names for chart in picture.charts if chart.name == name])
     boxes: list[tuple[Chart, Box]] = []
     below_title = style.MARGIN + style.inches(style.TITLE, len(title))
-    top = below_title + style.inches(style.TEXT, len(subtitle)) + 0.18
+    top = below_title + style.inches(style.TEXT, len(subtitle)) + 0.16
     for row in rows:
         each = (width - _BETWEEN * (len(row) - 1)) / len(row)
         heights = [_DRAWN_BY[type(chart)].height(chart, ruler, each) for chart in row]

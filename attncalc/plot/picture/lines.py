@@ -37,7 +37,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
     canvas.text(box.left, box.top, heading, style.HEADING, weight="bold")
     names = [ruler.cut(series.label, box.width * _LONGEST_NAME) for series in chart.series]
     left = y_labels_width(ruler, up)
-    right = max((ruler.width(name) for name in names), default=0.0) + 0.26
+    right = max((ruler.width(name) for name in names), default=0.0) + 0.37
     top = box.top + style.HEAD
     axes = canvas.axes(Box(box.left + left, top, box.width - left - right, inner))
     x_axis(axes, across)
@@ -49,19 +49,16 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
         ends.append((across.at(points[-1][0]), up.at(points[-1][1])) if points else None)
     shown = [i for i, end in enumerate(ends) if end]
     places = style.spread([end[1] * inner for end in ends if end], _GAP, 0.0, inner)
+    one_inch = 1 / (box.width - left - right)
+    start = 1 + 0.24 * one_inch
     for i, place in zip(shown, places, strict=True):
-        end = ends[i] or (0.0, 0.0)
-        start = 1 + 0.22 / (box.width - left - right)
-        axes.plot(
-            [end[0], 1 + 0.06 / (box.width - left - right), start - 0.02],
-            [end[1], end[1], place / inner],
-            color=style.colour(i),
-            linewidth=0.6,
-            alpha=0.6,
-            clip_on=False,
-            zorder=1,
-        )
-        axes.text(start, place / inner, names[i], fontsize=style.TEXT, color=style.INK, va="center_baseline")
+        x, y = ends[i] or (0.0, 0.0)
+        colour, at = style.colour(i), place / inner
+        way = [x, 1 + 0.06 * one_inch, start], [y, y, at]
+        axes.plot(*way, color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
+        axes.plot([start], [at], color=colour, marker=style.marker(i), markersize=4, clip_on=False)
+        text_x = start + 0.09 * one_inch
+        axes.text(text_x, at, names[i], fontsize=style.TEXT, color=style.INK, va="center_baseline")
 
 
 def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> None:

@@ -9,16 +9,9 @@ from ...plot.scale import Axis
 from ...units import TOKENS
 from ..compare_rows import Row
 from ..report import workload_facts
-from .picture import bars, picture, shown
+from .picture import bars, picture, shown, title_of
 
 DEFAULT = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
-_TITLES = {
-    "kv_cache": "KV cache",
-    "params_total": "Parameters",
-    "params_attention": "Parameters of attention",
-    "flops_prefill": "FLOPs of a prefill",
-    "flops_decode": "FLOPs of a decode step",
-}
 
 
 def compare_picture(
@@ -48,7 +41,7 @@ def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Ch
     """Return a figure as bars, or as lines over several contexts if it differs between them."""
     figures = [[row.figures[name] for row in own] for own in rows]
     first = figures[0][0]
-    title = _TITLES.get(name, first.label[:1].upper() + first.label[1:])
+    title = title_of(name) if name in DEFAULT else first.label[:1].upper() + first.label[1:]
     if all(len({figure.value for figure in own}) == 1 for own in figures):
         return bars([(own[0].name, known[0]) for own, known in zip(rows, figures, strict=True)], title, released)
     series = []
