@@ -19,7 +19,7 @@ HEIGHT = 14
 """Rows of the lines of a chart."""
 MARKS = "ox+*#@%&=~"
 _CELL = "·"
-_LONGEST = 18
+_LONGEST = 24
 """Columns of the longest name of a line or a bar."""
 _FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
 
@@ -45,13 +45,17 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _cut(text: str, width: int = _LONGEST) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+def cut(text: str, width: int = _LONGEST) -> str:
+    """Return `text` in at most `width` characters, with '...' for its middle: the ends of names tell them apart."""
+    if len(text) <= width:
+        return text
+    end = max(0, width - 3) // 2
+    return f"{text[: max(0, width - 3) - end]}...{text[len(text) - end :]}"
 
 
 def _bars(chart: Bars) -> list[str]:
     """Return a line per bar: its name, the bar, its value."""
-    names = [_cut(bar.label) + (" *" if bar.strong else "") for bar in chart.bars]
+    names = [cut(bar.label) + (" *" if bar.strong else "") for bar in chart.bars]
     texts = [bar.text for bar in chart.bars]
     room = WIDTH - 2 - max(map(len, names)) - 2 - max(map(len, texts)) - 2
     longest = max((bar.value or 0 for bar in chart.bars), default=0) or 1
@@ -109,7 +113,7 @@ def _lines(chart: Lines) -> list[str]:
 def _drawn(across: Scale, up: Scale, title: str, series: list[Series], height: int, marks: str) -> list[str]:
     """Return lines in a frame, with ticks at the left and below, and the names of the lines at the right."""
     left = max(len(tick.label) for tick in up.ticks)
-    names = [_cut(one.label) for one in series]
+    names = [cut(one.label) for one in series]
     right = max((len(name) + 3 for name in names if name), default=0)
     width = WIDTH - 1 - left - 2 - right
     cells = [[" "] * width for _ in range(height)]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from ..scale import Scale
+from ..text import cut
 from . import style
 
 _FINE = 720
@@ -84,13 +85,13 @@ class Ruler:
         return [self.cut(line, width, size, weight) for line in lines]
 
     def cut(self, text: str, width: float, size: float = style.TEXT, weight: str = "normal") -> str:
-        """Return `text`, with its end replaced by '...' if it is wider than `width` inches."""
+        """Return `text`, with '...' for its middle if it is wider than `width` inches."""
         if self.width(text, size, weight) <= width:
             return text
-        keep = len(text)
-        while keep > 1 and self.width(text[:keep] + "...", size, weight) > width:
-            keep -= 1
-        return text[:keep] + "..."
+        return next(
+            (short for n in range(len(text) - 1, 1, -1) if self.width(short := cut(text, n), size, weight) <= width),
+            "...",
+        )
 
 
 def x_axis(axes: Axes, across: Scale, size: float = style.SMALL) -> None:

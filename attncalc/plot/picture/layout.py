@@ -9,8 +9,8 @@ from . import bars, lines, roof, stack, style
 from .canvas import Box, Canvas, Ruler
 
 _DRAWN_BY: dict[type, ModuleType] = {Bars: bars, Lines: lines, Stack: stack, Roof: roof}
-_NARROW = (Bars, Lines)
-"""Charts of which two fit side by side."""
+_NARROW_NAME = 1.4
+"""Inches of the longest name up to which two charts of bars or lines fit side by side."""
 _BETWEEN = 0.3
 """Inches between charts."""
 
@@ -22,7 +22,7 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
     title = ruler.wrapped(picture.title, width, style.TITLE, "bold")
     subtitle = ruler.wrapped(picture.subtitle, width, style.TEXT)
     caption = [line for text in picture.caption for line in ruler.wrapped(text, width, style.SMALL)]
-    rows = _rows([chart for name in names for chart in picture.charts if chart.name == name])
+    rows = _rows([chart for name in names for chart in picture.charts if chart.name == name], ruler)
     boxes: list[tuple[Chart, Box]] = []
     below_title = style.MARGIN + style.inches(style.TITLE, len(title))
     top = below_title + style.inches(style.TEXT, len(subtitle)) + 0.16
@@ -42,13 +42,18 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
     return canvas
 
 
-def _rows(charts: list[Chart]) -> list[list[Chart]]:
+def _rows(charts: list[Chart], ruler: Ruler) -> list[list[Chart]]:
     """Return the charts in rows: two side by side if both are narrow, else one."""
     rows: list[list[Chart]] = []
     for chart in charts:
-        beside = rows and len(rows[-1]) == 1 and isinstance(rows[-1][0], _NARROW) and isinstance(chart, _NARROW)
-        if beside:
+        if rows and len(rows[-1]) == 1 and _is_narrow(rows[-1][0], ruler) and _is_narrow(chart, ruler):
             rows[-1].append(chart)
         else:
             rows.append([chart])
     return rows
+
+
+def _is_narrow(chart: Chart, ruler: Ruler) -> bool:
+    if isinstance(chart, Bars):
+        return all(ruler.width(bar.label) <= _NARROW_NAME for bar in chart.bars)
+    return isinstance(chart, Lines) and all(ruler.width(one.label) <= _NARROW_NAME for one in chart.series)

@@ -17,6 +17,7 @@ _LONGEST_NAME = 0.34
 """The share of the width that names may take."""
 _MARKED = 24
 """Points up to which each of a line is marked."""
+_MOST_TICKS = 16
 _GAP = style.inches(style.TEXT)
 
 
@@ -32,12 +33,15 @@ def _axes_height(chart: Lines) -> float:
 def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
     """Draw the chart into the box."""
     inner = _axes_height(chart)
-    across, up = chart.scales(most_x=max(4, int(box.width / 0.62)), most_y=7)
+    across, up = chart.scales(most_x=_MOST_TICKS, most_y=7)
     heading = ruler.cut(up.label, box.width, style.HEADING, "bold")
     canvas.text(box.left, box.top, heading, style.HEADING, weight="bold")
     names = [ruler.cut(series.label, box.width * _LONGEST_NAME) for series in chart.series]
     left = y_labels_width(ruler, up)
     right = max((ruler.width(name) for name in names), default=0.0) + 0.37
+    widest = max(ruler.width(tick.label, style.SMALL) for tick in across.ticks)
+    if len(across.ticks) * (widest + 0.12) > box.width - left - right:
+        across, _ = chart.scales(most_x=max(2, int((box.width - left - right) / (widest + 0.12))), most_y=7)
     top = box.top + style.HEAD
     axes = canvas.axes(Box(box.left + left, top, box.width - left - right, inner))
     x_axis(axes, across)
