@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BLOCKS = str.maketrans({"█": "#", "▓": "=", "▒": "-", "░": "."})
+_BLOCKS = str.maketrans("█▓▒░│┤┬└─·", "#=-.|+++-.")
 
 # Control characters but the line feed, line separators, and marks that change the direction of text: with
 # U+202E a title 'txt.exe' is shown as 'exe.txt'. Characters without a width: two names that look equal could differ in

@@ -9,6 +9,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec, plural
 from ..units import NO_UNIT, column, count
 from ..workload import Workload
+from .charts.compare import compare_picture
 from .compare_contexts import context_tables
 from .compare_rows import Row, attention_of, ratio_cells, rows_at, split_table
 from .fail_if import Condition, checks_of
@@ -69,9 +70,10 @@ def compare_variants(
     released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
     first, compared = rows[released][0], list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
+    lines = heading(model, *_workload_line(model, at_contexts))
     return Report(
         "compare",
-        heading(model, *_workload_line(model, at_contexts)),
+        lines,
         model.facts(),
         workload_facts(model, first.workload),
         tuple(first.figures.values()),
@@ -82,6 +84,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (_variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
+        picture=compare_picture(rows, lines, released),
     )
 
 
@@ -93,15 +96,17 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     rows = rows_at([(m.name, m, w) for m, w in zip(models, workloads, strict=True)], contexts)
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
     title = ", ".join(model.title for model in models)
+    lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)),
+        lines,
         models[0].facts(),
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
         context_tables(rows) if contexts[1:] else split_table(_model_lines([row for (row,) in rows])),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
+        picture=compare_picture(rows, lines),
     )
 
 

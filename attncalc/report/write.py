@@ -74,13 +74,15 @@ def drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def save(text: str, output: Path, *, force: bool, tabs: bool = False) -> None:
-    """Write `text` to `output` atomically: the whole file, or nothing. Tabs are escaped unless `tabs` is true.
+def save(content: str | bytes, output: Path, *, force: bool, tabs: bool = False) -> None:
+    """Write text, as UTF-8, or bytes to `output` atomically: the whole file, or nothing.
 
-    Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
+    Tabs in a text are escaped unless `tabs` is true. Raises AttncalcError if the file exists and `force` is false, or
+    if it cannot be written.
     """
-    with new_file(output, force=force) as file:
-        file.write(printable(text, "utf-8", tabs=tabs))
+    is_binary = isinstance(content, bytes)
+    with new_file(output, force=force, is_binary=is_binary) as file:
+        file.write(content if isinstance(content, bytes) else printable(content, "utf-8", tabs=tabs))
 
 
 @contextmanager
