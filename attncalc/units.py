@@ -293,3 +293,50 @@ def parse_bytes(text: str, option: str) -> int:
             "write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes",
         )
     return size
+
+
+class Amount(NamedTuple):
+    """A number with its unit, exactly: numerator / denominator.
+
+    Attributes:
+        numerator: the dividend.
+        denominator: the divisor, a power of ten.
+        unit: BYTES or FLOP; NO_UNIT if none was written.
+    """
+
+    numerator: int
+    denominator: int
+    unit: str
+
+
+_AMOUNT = re.compile(
+    r"(?P<whole>\d{1,40}|\d{1,3}(?:[,_]\d{3}){1,12})?(?:\.(?P<fraction>\d{1,40}))?(?:[eE](?P<power>[+-]?\d{1,2}))?"
+    r" ?(?P<unit>[A-Za-z]*)",
+    re.ASCII,
+)
+_FLOP_UNITS = {f"{prefix}{FLOP}": factor for prefix, factor in _DECIMAL}
+
+
+def parse_amount(text: str, option: str) -> Amount:
+    """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '131,072', '8GiB', '1.5 TFLOP', '0.25'.
+
+    Suffixes without a unit are vLLM's. The error names `option`.
+
+    Raises AttncalcError for any other text, and for numbers above MAX_COUNT.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    if match and (match["whole"] or match["fraction"]):
+        suffix, fraction, power = match["unit"], match["fraction"] or "", int(match["power"] or 0)
+        factor, unit = _SUFFIXES.get(suffix, 1), NO_UNIT
+        if suffix in _FLOP_UNITS:
+            factor, unit = _FLOP_UNITS[suffix], FLOP
+        elif suffix and suffix not in _SUFFIXES:
+            factor, unit = _SIZES.get(suffix.lower(), 0), BYTES
+        digits = int((match["whole"] or "").replace(",", "").replace("_", "") + fraction)
+        numerator = digits * factor * 10 ** max(power, 0)
+        denominator = 10 ** (len(fraction) + max(-power, 0))
+        if factor and numerator <= MAX_COUNT * denominator:
+            return Amount(numerator, denominator, unit)
+    raise AttncalcError(
+        f"{option}: '{truncate(text)}' is not a number or a size", "write 7.5e9, 4096, 4K (4,096), 8GiB or 1.5TFLOP"
+    )

@@ -52,6 +52,8 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
         ("a\rb\x1b[31m", "utf-8", r"a\u000db\u001b[31m"),
         ("gpj\u202eexe", "utf-8", r"gpj\u202eexe"),
         ("a\u2028b\u2066c", "utf-8", r"a\u2028b\u2066c"),
+        ("a\u200bb\ufeffc\u00add", "utf-8", r"a\u200bb\ufeffc\u00add"),
+        ("a\U000e0041", "utf-8", r"a\udb40\udc41"),
         ("\udcff", "utf-8", r"\udcff"),
         ("é", "no such encoding", r"\u00e9"),
         ("é", None, "é"),
@@ -95,6 +97,7 @@ def test_a_name_that_a_spreadsheet_would_compute_is_quoted(ask: Ask, tmp_path: P
     assert {row["of"] for row in rows} == {"gpt2", f"'{mark}cmd"}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the line is for a POSIX shell")
 def test_a_closed_standard_output_is_needed_only_without_a_file(tmp_path: Path) -> None:
     command = f"{sys.executable} -m attncalc kv gpt2"
     to_file = subprocess.run(
@@ -114,6 +117,7 @@ def test_the_exit_code_is_that_of_the_error_where_standard_error_is_full(tmp_pat
     assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60, check=False).returncode == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the line is for a POSIX shell")
 def test_a_deleted_working_folder_is_not_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     command = f"cd gone && rmdir ../gone && {sys.executable} -m attncalc kv gpt2 -o kv.json"
@@ -150,8 +154,7 @@ def test_compare_finds_the_divisors_of_very_many_heads_at_once(ask: Ask, tmp_pat
 
 
 def test_a_terminal_of_no_width_is_as_wide_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pty
-
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "attncalc", "kv", "gpt2"]
     subprocess.run(command, stdout=child, env={**os.environ, "COLUMNS": "0"}, timeout=60, check=True)

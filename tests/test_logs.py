@@ -292,12 +292,14 @@ def test_the_exact_memory_in_use_is_taken(ask: Ask, tmp_path: Path) -> None:
 # Bounds
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 def test_a_long_file_is_an_error(ask: Ask) -> None:
     answer = ask("fit", "qwen3-8b", "--log", "/dev/zero")
     assert answer.code == 2
     assert "longer than 67,108,864 bytes" in answer.err
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
 def test_a_pipe_without_a_writer_does_not_block(ask: Ask, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

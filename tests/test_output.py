@@ -17,6 +17,7 @@ from attncalc.report.formats import FORMATS
 from attncalc.report.kv import kv_report
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a file has no mode on Windows")
 def test_a_file_keeps_its_mode_when_it_is_overwritten(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "kv.json"
     ask("kv", "gpt2", "-o", str(file))
@@ -39,7 +40,7 @@ def test_a_file_is_written_atomically_and_not_overwritten(ask: Ask, tmp_path: Pa
     assert ask("kv", "gpt3", "-o", str(file), "--force").code == 0
     assert file.read_text() != first
     assert os.listdir(tmp_path) == ["kv.json"]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~_umask()
+    assert os.name == "nt" or stat.S_IMODE(file.stat().st_mode) == 0o666 & ~_umask()
 
 
 def _umask() -> int:
@@ -116,6 +117,7 @@ def test_writing_to_a_symlink_writes_its_target(ask: Ask, tmp_path: Path) -> Non
     assert (tmp_path / "real.json").exists()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="this system has no /dev/null")
 def test_a_device_is_not_overwritten(ask: Ask) -> None:
     answer = ask("kv", "gpt2", "-o", "/dev/null", "--force")
     assert answer.code == 2
@@ -144,12 +146,18 @@ def test_a_full_disk_is_an_error_with_a_tip() -> None:
     assert len(answer.stderr.splitlines()) == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
-def test_an_unreadable_file_is_an_error(ask: Ask, tmp_path: Path) -> None:
-    file = tmp_path / "secret.yaml"
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read any file, and Windows too")
+def test_an_unreadable_file_or_folder_is_an_error(ask: Ask, tmp_path: Path) -> None:
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    file = folder / "model.yaml"
     file.write_text("title: x")
     file.chmod(0)
     assert "permission denied" in ask("kv", str(file)).err
+    folder.chmod(0)
+    assert "permission denied" in ask("kv", str(file)).err
+    assert "permission denied" in ask("kv", str(folder)).err
+    folder.chmod(0o755)
 
 
 def test_a_pipe_gets_plain_text_whatever_the_terminal_supports() -> None:
@@ -160,8 +168,7 @@ def test_a_pipe_gets_plain_text_whatever_the_terminal_supports() -> None:
 
 def on_a_terminal(command: str, **env: str) -> str:
     """Return what a command prints to a pseudo-terminal."""
-    import pty
-
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
     screen, terminal = pty.openpty()
     environment = {
         **os.environ,

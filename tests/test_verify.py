@@ -244,6 +244,7 @@ def test_invalid_arguments_are_errors_with_a_tip(ask: Ask, arguments: str) -> No
     assert "tip:" in answer.err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_interrupt_prints_no_traceback() -> None:
     command = [sys.executable, "-m", "attncalc", "verify", "gpt3", "--device", "cpu"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)

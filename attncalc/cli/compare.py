@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ..api.models import read_model
-from ..api.workloads import DEFAULT_CONTEXT
+from ..api.comparison import comparison_report, read_models
 from ..errors import AttncalcError
-from ..model import ModelSpec
-from ..report.compare import compare_models, compare_variants
-from ..units import count, parse_count
+from ..report.compare import checked, wide
+from ..report.fail_if import parse_condition
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -34,37 +32,55 @@ class ModelsOptions(Options):
     tp: o.Tp = "1"
     assume_grouped: o.AssumeGrouped = False
 
-    def read(self) -> list[ModelSpec]:
-        """Return one device's share of every model. Raises AttncalcError as `model_name` and `read_model` do."""
-        names = [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
-        tp = parse_count(self.tp, "--tp")
-        return [read_model(name, assume_grouped=self.assume_grouped).shard(tp) for name in names]
+    def names(self) -> list[str]:
+        """Return the names of all models. Raises AttncalcError as `model_name` does."""
+        return [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
+
+
+class ContextsOptions(o.SizeOptions):
+    """The number of sequences, and of tokens: one number or several."""
+
+    context: Annotated[
+        o.Text,
+        o.option(
+            "--context",
+            "-c",
+            "--max-model-len",
+            metavar="N,N,...",
+            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the model's maximum.",
+        ),
+    ] = None
+
+
+class CheckOptions(Options):
+    """What CI checks, and how it stores the figures."""
+
+    fail_if: Annotated[
+        list[str] | None,
+        o.option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or 'kv_cache > +5%' of the first "
+            "model; may be repeated.",
+        ),
+    ] = None
+    wide: Annotated[
+        bool, typer.Option("--wide", help="CSV and TSV: one row per model and context, one column per figure.")
+    ] = False
 
 
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
-    models: ModelsOptions, workload: o.SizeOptions, dtypes: o.CacheDtypeOptions, output: o.OutputOptions
+    models: ModelsOptions,
+    size: ContextsOptions,
+    dtypes: o.CacheDtypeOptions,
+    checks: CheckOptions,
+    output: o.OutputOptions,
 ) -> None:
-    specs = models.read()
-    shortest = None
-    if workload.context is None and len(specs) > 1:
-        shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
-        workload = workload.with_defaults({"context": str(shortest)})
-    workloads = [o.read_workload(spec, _for_model(workload, encoder=bool(spec.encoder)), dtypes) for spec in specs]
-    if len(specs) == 1:
-        report = compare_variants(specs[0], workloads[0], models.attention or ())
-    elif models.attention:
-        raise AttncalcError(
-            f"--attention takes one model, not {count(len(specs))}", "name one model, or leave --attention out"
-        )
-    else:
-        report = compare_models(specs, workloads)
-    if shortest is not None:
-        note = f"Context {count(shortest)}: the longest that all these models support; -c sets another."
-        report = report._replace(notes=(note, *report.notes))
-    output.show(report)
-
-
-def _for_model(workload: o.SizeOptions, *, encoder: bool) -> o.SizeOptions:
-    """Return the workload without a source for a model without an encoder: the option is for the others."""
-    return workload if encoder else o.SizeOptions(batch=workload.batch, context=workload.context)
+    conditions = [parse_condition(text) for text in checks.fail_if or ()]
+    if checks.wide and output.chosen.name not in ("csv", "tsv"):
+        raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
+    options = {**models.given(), **size.given(), **dtypes.given()}
+    report = checked(comparison_report(read_models(models.names(), options), options), conditions)
+    output.show(wide(report) if checks.wide else report)
+    raise typer.Exit(0 if all(check["passed"] for check in report.extra["checks"]) else 1)

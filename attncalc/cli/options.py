@@ -231,7 +231,10 @@ class PlainOutputOptions(Options):
 class ReportOptions(Options):
     """Where a report goes, and in which format.
 
-    The format is checked when the options are read: `-o t.tex` is an error before the command computes anything.
+    The format is checked when the options are read: `-o t.xyz` is an error before the command computes anything.
+
+    Attributes:
+        chosen: The format, by its name or by the suffix of the file.
     """
 
     LAST: ClassVar[bool] = True
@@ -245,7 +248,7 @@ class ReportOptions(Options):
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
         super().__init__(**values)
-        choose_format(self._format_name(), self.output)
+        self.chosen = choose_format(self._format_name(), self.output)
 
     def _format_name(self) -> str | None:
         if self.json and self.format not in (None, "json"):

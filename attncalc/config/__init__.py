@@ -282,15 +282,16 @@ def _path_and_name(model: str) -> tuple[Path, str] | None:
     """Return the file that the path `model` leads to, and the model's name; None if there is no such file."""
     path = Path(model)
     try:
-        if model and path.is_dir():
+        if not model:
+            return None
+        path.stat()  # path.exists() is false on Python 3.14 if the folder may not be read
+        if path.is_dir():
             return _model_file_in(path), path.resolve().name
-        if model and path.exists():
-            return path, path.resolve().parent.name if path.name in ("config.json", PARAMS) else path.stem
+        return path, path.resolve().parent.name if path.name in ("config.json", PARAMS) else path.stem
     except PermissionError:
         raise AttncalcError(f"{truncate(model)}: permission denied", "check the path") from None
-    except (OSError, ValueError):  # a name that is too long, or has a NUL
-        pass
-    return None
+    except (OSError, ValueError):  # there is no such file, or its name is too long or has a NUL
+        return None
 
 
 def _repository_source(model: str) -> Source:
@@ -317,7 +318,7 @@ def _model_file_in(folder: Path) -> Path:
     """Return a folder's config.json, or the only model file in it."""
     if (folder / "config.json").exists():
         return folder / "config.json"
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     if len(files) == 1:
         return files[0]
     for name in () if files else (PARAMS, *OTHER_LAYOUTS):

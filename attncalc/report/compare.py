@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from ..cost.cache import kv_cache
-from ..cost.flops import prefill_and_decode
-from ..cost.intensity import decode_intensity
-from ..cost.params import params
-from ..cost.windows import without_windows
 from ..errors import AttncalcError
-from ..model import ModelSpec
-from ..quantity import Quantity, Ratio, named, quantity, ratio
-from ..units import BYTES, FLOP, NO_UNIT, PARAMS, column, count
+from ..model import ModelSpec, plural
+from ..units import NO_UNIT, column, count
 from ..workload import Workload
-from .layers import attention_source, kv_heads
-from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
-from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
-from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
-from .text import WIDTH
+from .compare_contexts import context_tables
+from .compare_rows import Row, attention_of, ratio_cells, rows_at, split_table
+from .fail_if import Condition, checks_of
+from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
+from .per_token import AT_CONTEXT, NO_WINDOW_FULL
+from .report import Column, Report, Table, heading, unit_column, workload_facts
 
 MAX_HEADS = 10**12
 """Query heads of which the divisors are searched, up to the square root."""
-
-Row = tuple[str, ModelSpec, dict[str, Figure]]
-"""A row of the comparison: its name, the model, and its figures by name."""
 
 
 def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSpec]:
@@ -67,85 +57,98 @@ def _name(model: ModelSpec) -> str:
     return "/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))
 
 
-def compare_variants(model: ModelSpec, workload: Workload, further: Sequence[str] = ()) -> Report:
-    """Return one model's attention as MHA, every GQA, MQA and each of `further`; the released one is marked."""
+def compare_variants(
+    model: ModelSpec, workload: Workload, further: Sequence[str] = (), contexts: Sequence[int] = ()
+) -> Report:
+    """Return one model's attention as MHA, every GQA, MQA and each of `further`; the released one is marked.
+
+    With `contexts`, at each of them in place of the workload's own.
+    """
     by_name = variants(model, further)
-    base_bytes = int(kv_cache(next(iter(by_name.values())), workload).total)
-    rows: list[Row] = [
-        (name, variant, _figures(variant, workload, name, base_bytes)) for name, variant in by_name.items()
-    ]
-    released = next(i for i, (_, variant, _) in enumerate(rows) if variant.stacks == model.stacks)
+    rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
+    released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
+    first, compared = rows[released][0], list(by_name.values())
+    at_contexts = [row.workload for row in rows[0]]
     return Report(
         "compare",
-        heading(model, *_workload_line(model, workload)),
+        heading(model, *_workload_line(model, at_contexts)),
         model.facts(),
-        workload_facts(model, workload),
-        tuple(rows[released][2].values()),
-        tuple((_facts(row, i == released), tuple(row[2].values())) for i, row in enumerate(rows)),
-        (_variant_table(rows, released),),
-        _variant_notes(model, workload, [variant for _, variant, _ in rows]),
+        workload_facts(model, first.workload),
+        tuple(first.figures.values()),
+        tuple(
+            (row.facts(released=i == released), tuple(row.figures.values()))
+            for i, variant_rows in enumerate(rows)
+            for row in variant_rows
+        ),
+        context_tables(rows, released) if contexts[1:] else (_variant_table([row for (row,) in rows], released),),
+        _variant_notes(model, at_contexts, compared),
     )
 
 
-def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -> Report:
-    """Return several models side by side, each with its own workload; ratios are to the first model."""
-    base_bytes = int(kv_cache(models[0], workloads[0]).total)
-    pairs = zip(models, workloads, strict=True)
-    rows: list[Row] = [(m.name, m, _figures(m, w, m.name, base_bytes)) for m, w in pairs]
+def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], contexts: Sequence[int] = ()) -> Report:
+    """Return several models side by side, each with its own workload; ratios are to the first model.
+
+    With `contexts`, at each of them in place of the workloads' own.
+    """
+    rows = rows_at([(m.name, m, w) for m, w in zip(models, workloads, strict=True)], contexts)
+    first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
     title = ", ".join(model.title for model in models)
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], workloads[0]) if fact)),
+        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)),
         models[0].facts(),
-        workload_facts(models[0], workloads[0]),
-        tuple(rows[0][2].values()),
-        tuple((_facts(row, True), tuple(row[2].values())) for row in rows),
-        _model_tables(rows),
-        _model_notes(models, workloads),
+        workload_facts(models[0], first.workload),
+        tuple(first.figures.values()),
+        tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
+        context_tables(rows) if contexts[1:] else split_table(_model_lines([row for (row,) in rows])),
+        _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
     )
 
 
-def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
-    source = f"source {count(workload.source)}" if workload.source else ""
-    steps = "prefill and one decode step" if model.main.has_cache else "prefill"
-    return [f"batch {count(workload.batch)}", f"context {count(workload.context)}", source, steps]
+def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
+    """Return a comparison with its `checks`: every condition on each model after the first, which is the baseline.
+
+    A single model is checked itself, as released. Each context is checked on its own. Raises AttncalcError if a figure
+    is unknown or does not apply, or a limit is in another unit or lacks a baseline.
+    """
+    rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers if facts["released"]]
+    per_model = len({facts["context"] for facts, _ in rows})
+    baselines = [figures for _, figures in rows[:per_model]] if rows[per_model:] else [None] * per_model
+    tested = [
+        ({"model": facts["name"], "context": facts["context"]}, check)
+        for i, (facts, figures) in enumerate(rows[per_model:] or rows)
+        for check in checks_of(conditions, figures, baselines[i % per_model])
+    ]
+    failures = tuple(f"{FAILED}{check.sentence()}" for _, check in tested if not check.passed)
+    answer = f"PASSES: {plural(len(tested), 'check')}." if tested else ""
+    if failures:
+        answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
+    facts = [where | check.facts() for where, check in tested]
+    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": facts})
 
 
-def _facts(row: Row, released: bool) -> dict[str, Any]:
-    name, model, _ = row
-    return {**model.facts(), "name": name, "released": released, "attention": model.main.leading.facts()}
-
-
-def _figures(model: ModelSpec, workload: Workload, name: str, base_bytes: int) -> dict[str, Figure]:
-    """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
-    prefill, step = prefill_and_decode(model, workload)
-    decode = dataclasses.replace(workload, phase="decode", new=1)
-    cache, source = kv_cache(model, workload), attention_source(model)
-    decodes = model.main.has_cache
-    read = decode_intensity(model, decode) if decodes else None
-    counted = params(model)
-    to_first = (
-        named(cache.total, "kv_cache", "bytes of the cache"),
-        named(base_bytes, "kv_cache_first", "bytes of the first row's cache"),
+def wide(report: Report) -> Report:
+    """Return a comparison that CSV writes with one row per model and context, and one column per figure."""
+    records = (
+        {"name": facts["name"], "context": facts["context"], **{figure.name: figure.value for figure in figures}}
+        for facts, figures in report.layers
     )
+    return report._replace(records=tuple(records))
 
-    def figure(key: str, label: str, value: Quantity | Ratio | None, unit: str) -> Figure:
-        return Figure(key, label, value, unit, source, name)
 
-    figures = (
-        figure("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
-        figure("params_total", "parameters", counted.total, PARAMS),
-        figure("params_attention", "attention parameters", counted.attention, PARAMS),
-        figure("kv_cache", "KV cache", cache.total, BYTES),
-        at_context(cache.per_token, source, name),
-        no_window_full(without_windows(model, workload).per_token, source, name),
-        figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
-        figure("flops_prefill", "prefill", prefill, FLOP),
-        figure("flops_decode", "one decode step", step, FLOP),
-        figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
-        figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
-    )
-    return {known.name: known for known in figures}
+def _workload_line(model: ModelSpec, workloads: Sequence[Workload]) -> list[str]:
+    first = workloads[0]
+    contexts = [count(workload.context) for workload in sorted(workloads, key=lambda workload: int(workload.context))]
+    return [
+        f"batch {count(first.batch)}",
+        f"{len(contexts)} contexts from {contexts[0]} to {contexts[-1]}" if contexts[1:] else f"context {contexts[0]}",
+        f"source {count(first.source)}" if first.source else "",
+        "prefill and one decode step" if model.main.has_cache else "prefill",
+    ]
+
+
+def _longest(workloads: Sequence[Workload]) -> Workload:
+    return max(workloads, key=lambda workload: int(workload.context))
 
 
 _PER_TOKEN = "kv_cache_per_token_max"
@@ -163,17 +166,17 @@ _COLUMNS = (
 def _variant_table(rows: Sequence[Row], released: int) -> Table:
     columns = [Column("", "left"), Column("KV\nheads")]
     cells = [
-        [f"{_short(name)} *" if i == released else name for i, (name, _, _) in enumerate(rows)],
-        [figures["n_kv_heads"].human for _, _, figures in rows],
+        [f"{_short(row.name)} *" if i == released else row.name for i, row in enumerate(rows)],
+        [row.figures["n_kv_heads"].human for row in rows],
     ]
     for key, header in _COLUMNS:
-        if key == "kv_cache_ratio" and rows[0][0] != "MHA":  # this model has no MHA variant
+        if key == "kv_cache_ratio" and rows[0].name != "MHA":  # this model has no MHA variant
             continue
-        figures = [by_key[key] for _, _, by_key in rows]
+        figures = [row.figures[key] for row in rows]
         if not any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
             continue
         if figures[0].unit == NO_UNIT:
-            column, column_cells = Column(header), _ratios([figure.quantity for figure in figures])
+            column, column_cells = Column(header), ratio_cells([figure.quantity for figure in figures])
         else:
             qualified = key == _PER_TOKEN and _per_token_differ(rows)
             name = "KV per\ntoken, no\nwindow\nfull" if qualified else header
@@ -185,7 +188,7 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
 
 def _per_token_differ(rows: Sequence[Row]) -> bool:
     """Return whether the two figures per token differ in a row: at this context, a window is full."""
-    return any(f["kv_cache_per_token"].value != f[_PER_TOKEN].value for _, _, f in rows)
+    return any(row.figures["kv_cache_per_token"].value != row.figures[_PER_TOKEN].value for row in rows)
 
 
 def _short(name: str) -> str:
@@ -193,41 +196,20 @@ def _short(name: str) -> str:
     return name if len(name) <= len("MLA-512") else "released"
 
 
-def _ratios(values: Sequence[Quantity | Ratio | None]) -> list[str]:
-    """Return ratios with the same number of decimals: three if all are at most 1, else two."""
-    numbers = [float(value or 0) for value in values]
-    digits = 3 if max(numbers) <= 1 else 2
-    return [f"{value:,.{digits}f}" for value in numbers]
-
-
-def _model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
-    """Return the models as columns, as many per table as fit the width."""
-    labels, *columns = zip(*_model_lines(rows), strict=True)
-    room = WIDTH - 2 - max(map(len, labels))
-    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
-    per_table = max(1, room // column_width)
-    tables = []
-    for start in range(0, len(columns), per_table):
-        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
-        tables.append(Table((Column("", "left"), *(Column(name) for name in header[1:])), tuple(body)))
-    return tuple(tables)
-
-
 def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
-    kinds = ["/".join(dict.fromkeys(g.attention.label for g in model.main.layers)) for _, model, _ in rows]
     lines = [
-        ("", *(name for name, _, _ in rows)),
-        ("attention", *kinds),
-        ("layers", *(count(model.main.n_layers) for _, model, _ in rows)),
+        ("", *(row.name for row in rows)),
+        ("attention", *(attention_of(row.model) for row in rows)),
+        ("layers", *(count(row.model.main.n_layers) for row in rows)),
     ]
     per_token = {"kv_cache_per_token": "  per token"}
     if _per_token_differ(rows):
         per_token = {"kv_cache_per_token": f"  {AT_CONTEXT}", _PER_TOKEN: f"  {NO_WINDOW_FULL}"}
-    for key, first in rows[0][2].items():
+    for key, first in rows[0].figures.items():
         if key == _PER_TOKEN and key not in per_token:
             continue
-        figures = [by_key[key] for _, _, by_key in rows]
+        figures = [row.figures[key] for row in rows]
         label = per_token.get(key, first.label)
         if first.unit == NO_UNIT:
             lines.append((label, *(figure.human for figure in figures)))
@@ -238,11 +220,11 @@ def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     return lines
 
 
-def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[ModelSpec]) -> tuple[str, ...]:
+def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Sequence[ModelSpec]) -> tuple[str, ...]:
     legend = "* as released. attn.: parameters of attention."
-    if model.main.has_cache:
+    if model.main.has_cache and not workloads[1:]:
         legend += " FLOP/byte: of a decode step, per byte of weights and cache."
-    notes = [*context_notes(model, workload), legend, *_decode_notes([model, *compared])]
+    notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
     notes += [note for variant in (model, *compared) for note in model_notes(variant)]
     if any(device_notes(variant) for variant in compared):
         notes.append(
@@ -252,14 +234,10 @@ def _variant_notes(model: ModelSpec, workload: Workload, compared: Sequence[Mode
     return tuple(dict.fromkeys(notes))
 
 
-def _model_notes(models: Sequence[ModelSpec], workloads: Sequence[Workload]) -> tuple[str, ...]:
-    notes = [
-        _of(model, note)
-        for model, workload in zip(models, workloads, strict=True)
-        for note in context_notes(model, workload)
-    ]
-    notes += _decode_notes(models)
-    notes += [_of(model, note) for model in models for note in (*device_notes(model), *model_notes(model))]
+def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...]:
+    notes = [_of(model, note) for model, workload in models for note in context_notes(model, workload)]
+    notes += _decode_notes([model for model, _ in models])
+    notes += [_of(model, note) for model, _ in models for note in (*device_notes(model), *model_notes(model))]
     return tuple(dict.fromkeys(notes))
 
 

@@ -9,6 +9,10 @@ from .layers import has_attention, kv_heads
 
 WARNING = "warning: "
 """The start of a note which warns that the answer may not be meaningful."""
+FAILED = "failed: "
+"""The start of a note on a check of --fail-if that failed."""
+ALERTS = (WARNING, FAILED)
+"""The starts of notes that a reader of mere data must see too."""
 NARROW = 32
 """Query-key products over fewer elements than this discriminate poorly (Michel et al., arXiv:1905.10650,
 prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
@@ -19,7 +23,7 @@ def is_decisive(note: str) -> bool:
 
     The latter starts with the option: '--max-num-seqs 256 is assumed, ...'.
     """
-    return note.startswith((WARNING, "--"))
+    return note.startswith((*ALERTS, "--"))
 
 
 def model_notes(model: ModelSpec) -> list[str]:

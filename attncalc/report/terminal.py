@@ -8,7 +8,7 @@ from rich.text import Text
 from .bar import Kind
 from .characters import printable
 from .explain import explain_figures
-from .notes import WARNING
+from .notes import ALERTS
 from .report import Report, Table
 from .text import WIDTH, table_lines, wrapped
 
@@ -43,7 +43,7 @@ def print_report(report: Report, *, explain: bool = False) -> None:
         console.print()
         for note in notes:
             for line in wrapped(note):
-                _print(console, line, "yellow" if note.startswith(WARNING) else "")
+                _print(console, line, "yellow" if note.startswith(ALERTS) else "")
     for table in report.footer:
         console.print()
         _print_table(console, table)

@@ -14,7 +14,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
 from .formats import choose_format
-from .notes import WARNING
+from .notes import ALERTS
 from .report import Report
 
 IS_WINDOWS = os.name == "nt"
@@ -41,7 +41,7 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
     deliver(chosen.render(report, explain=explain), output, force=force)
     if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
-            if note.startswith(WARNING) and sys.stderr is not None:
+            if note.startswith(ALERTS) and sys.stderr is not None:
                 sys.stderr.write(note + "\n")
 
 

@@ -194,8 +194,8 @@ def _mutated(operator: Any, node: Any, index: int) -> str | None:
 
 def _left_out(node: Any) -> bool:
     """Return whether a node is without effect: a type annotation, a protocol, TYPE_CHECKING, some decorators."""
-    if node.type == "decorator":
-        return node.get_code().strip().lstrip("@").partition("(")[0] in NO_EFFECT
+    if node.type == "decorator" and node.get_code().strip().lstrip("@").partition("(")[0] in NO_EFFECT:
+        return True
     if node.type == "if_stmt" and node.children[1].get_code().strip() == "TYPE_CHECKING":
         return True
     child, parent = node, node.parent

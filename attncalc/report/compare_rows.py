@@ -1,0 +1,131 @@
+"""The rows of `attncalc compare`: a variant or a model at one context, with its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..cost.cache import kv_cache
+from ..cost.flops import prefill_and_decode
+from ..cost.intensity import decode_intensity
+from ..cost.params import params
+from ..cost.windows import without_windows
+from ..model import ModelSpec
+from ..quantity import Quantity, Ratio, named, quantity, ratio
+from ..units import BYTES, FLOP, NO_UNIT, PARAMS
+from ..workload import Workload
+from .layers import attention_source, kv_heads
+from .per_token import at_context, no_window_full
+from .report import Column, Figure, Table
+from .text import WIDTH
+
+
+class Row(NamedTuple):
+    """A row of the comparison.
+
+    Attributes:
+        name: The variant or the model: 'GQA-8', 'llama2-70b'.
+        model: Its model.
+        workload: The workload, at one of the contexts.
+        figures: Its figures by name.
+    """
+
+    name: str
+    model: ModelSpec
+    workload: Workload
+    figures: dict[str, Figure]
+
+    def facts(self, *, released: bool) -> dict[str, Any]:
+        """Return what the row is about, for JSON."""
+        return {
+            **self.model.facts(),
+            "name": self.name,
+            "released": released,
+            "context": int(self.workload.context),
+            "attention": self.model.main.leading.facts(),
+        }
+
+
+def rows_at(models: Sequence[tuple[str, ModelSpec, Workload]], contexts: Sequence[int]) -> list[list[Row]]:
+    """Return for each model, with its name and its workload, a row per context; without contexts the workload's own.
+
+    A ratio is to the first model at the same context.
+    """
+    _, first, workload = models[0]
+    contexts = contexts or [workload.context]
+    bases = [int(kv_cache(first, dataclasses.replace(workload, context=context)).total) for context in contexts]
+    rows = []
+    for name, model, own in models:
+        at_contexts = [dataclasses.replace(own, context=context) for context in contexts]
+        labels = [f"{name} at context {context}" if len(contexts) > 1 else name for context in contexts]
+        rows.append(
+            [
+                Row(name, model, at, _figures(model, at, label, base))
+                for at, label, base in zip(at_contexts, labels, bases, strict=True)
+            ]
+        )
+    return rows
+
+
+def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> dict[str, Figure]:
+    """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
+    prefill, step = prefill_and_decode(model, workload)
+    decode = dataclasses.replace(workload, phase="decode", new=1)
+    cache, source = kv_cache(model, workload), attention_source(model)
+    decodes = model.main.has_cache
+    read = decode_intensity(model, decode) if decodes else None
+    counted = params(model)
+    to_first = (
+        named(cache.total, "kv_cache", "bytes of the cache"),
+        named(base_bytes, "kv_cache_first", "bytes of the first row's cache"),
+    )
+
+    def figure(key: str, label: str, value: Quantity | Ratio | None, unit: str) -> Figure:
+        return Figure(key, label, value, unit, source, of)
+
+    figures = (
+        figure("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
+        figure("params_total", "parameters", counted.total, PARAMS),
+        figure("params_attention", "attention parameters", counted.attention, PARAMS),
+        figure("kv_cache", "KV cache", cache.total, BYTES),
+        at_context(cache.per_token, source, of),
+        no_window_full(without_windows(model, workload).per_token, source, of),
+        figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
+        figure("flops_prefill", "prefill", prefill, FLOP),
+        figure("flops_decode", "one decode step", step, FLOP),
+        figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
+        figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
+    )
+    return {known.name: known for known in figures}
+
+
+def split_table(
+    lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset(), width: int = WIDTH
+) -> tuple[Table, ...]:
+    """Return the lines, of which the first is the header, as tables that fit the width, each with the first column.
+
+    A column that does not fit alone gets a table of its own, which is wider.
+    """
+    labels, *columns = zip(*lines, strict=True)
+    room = width - 2 - max(map(len, labels))
+    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
+    per_table = max(1, room // column_width)
+    tables = []
+    for start in range(0, len(columns), per_table):
+        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
+        first, *others = header
+        tables.append(Table((Column(first, "left"), *map(Column, others)), tuple(body), strong))
+    return tuple(tables)
+
+
+def attention_of(model: ModelSpec) -> str:
+    """Return the model's kinds of attention: 'GQA', or 'MLA/GQA' if layers differ."""
+    return "/".join(dict.fromkeys(layers.attention.label for layers in model.main.layers))
+
+
+def ratio_cells(values: Sequence[Quantity | Ratio | None]) -> list[str]:
+    """Return ratios with the same number of decimals: three if all are at most 1, else two."""
+    numbers = [float(value or 0) for value in values]
+    digits = 3 if max(numbers) <= 1 else 2
+    return [f"{value:,.{digits}f}" for value in numbers]

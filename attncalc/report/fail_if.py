@@ -1,0 +1,187 @@
+"""Conditions on figures, for CI: 'params_total > 7.5e9', or 'kv_cache_per_token > +0%' of a baseline."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ..errors import AttncalcError, did_you_mean
+from ..quantity import Quantity
+from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
+from .report import Figure
+
+OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CONDITION = re.compile(
+    r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
+)
+_TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change from the first model"
+
+
+class Condition(NamedTuple):
+    """What a figure must not be.
+
+    Attributes:
+        text: As it was written: 'kv_cache_per_token > +0%'.
+        name: The figure's name in JSON.
+        operator: '>', '>=', '<', '<=', '==' or '!='.
+        sign: 1 or -1 if the amount is a change from a baseline; 0 for a limit of its own.
+        amount: The limit, or the change.
+        is_share: Whether the change is a percentage of the baseline.
+    """
+
+    text: str
+    name: str
+    operator: str
+    sign: int
+    amount: Amount
+    is_share: bool
+
+    def limit(self, baseline: Figure | None) -> Fraction:
+        """Return what a figure is compared with. Raises AttncalcError if a change has no baseline."""
+        amount = Fraction(self.amount.numerator, self.amount.denominator)
+        if not self.sign:
+            return amount
+        if baseline is None:
+            raise AttncalcError(
+                f"--fail-if '{truncate(self.text)}' needs two models: the change is from the first",
+                "name the model to compare with first, or write a limit without a sign",
+            )
+        before = _number(baseline, self)
+        return before + self.sign * (before * amount / 100 if self.is_share else amount)
+
+    def test(self, figure: Figure, baseline: Figure | None = None) -> Outcome:
+        """Return the figure compared with the limit.
+
+        Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks a baseline.
+        """
+        if self.amount.unit and self.amount.unit != figure.unit:
+            raise AttncalcError(
+                f"--fail-if '{truncate(self.text)}': {self.name} is not in {self.amount.unit}",
+                {BYTES: "write a size, as 8GiB", FLOP: "write FLOP, as 1.5TFLOP"}.get(
+                    figure.unit, "write a number without a unit, as 7.5e9"
+                ),
+            )
+        limit = self.limit(baseline)
+        fails = OPERATORS[self.operator](_number(figure, self), limit)
+        return Outcome(self, figure, baseline if self.sign else None, limit, not fails)
+
+
+class Outcome(NamedTuple):
+    """A figure that was compared with a limit.
+
+    Attributes:
+        condition: The condition.
+        figure: The figure of the model that was tested.
+        baseline: The same figure of the first model, if the limit is a change from it.
+        limit: The limit, in the figure's base unit.
+        passed: Whether the condition is false.
+    """
+
+    condition: Condition
+    figure: Figure
+    baseline: Figure | None
+    limit: Fraction
+    passed: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Return the result as plain data, for JSON."""
+        return {
+            "condition": self.condition.text,
+            "name": self.figure.name,
+            "value": self.figure.value,
+            "baseline": None if self.baseline is None else self.baseline.value,
+            "operator": self.condition.operator,
+            "limit": _plain(self.limit),
+            "unit": self.figure.unit,
+            "passed": self.passed,
+        }
+
+    def sentence(self) -> str:
+        """Return the result in words: 'kv_cache > +0%: new has 512 B, the limit is 256 B; old has 256 B.'."""
+        limit = _words(self.limit, self.figure.unit)
+        before = "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
+        return f"{self.condition.text}: {self.figure.of} has {_value(self.figure)}, the limit is {limit}{before}."
+
+
+def parse_condition(text: str) -> Condition:
+    """Return the condition that a text describes, such as 'kv_cache > 8GiB' or 'flops_decode >= +5%'.
+
+    Raises AttncalcError if it is not a name, an operator and a value.
+    """
+    match = _CONDITION.fullmatch(text)
+    if match is None or match["operator"] not in OPERATORS:
+        raise AttncalcError(f"--fail-if '{truncate(text)}' is not a condition", _TIP)
+    sign = {"+": 1, "-": -1, "": 0}[match["sign"]]
+    if match["percent"] and not sign:
+        raise AttncalcError(
+            f"--fail-if '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
+        )
+    amount = parse_amount(match["amount"], "--fail-if")
+    if match["percent"] and amount.unit:
+        raise AttncalcError(f"--fail-if '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
+    return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
+
+
+def check_names(conditions: Sequence[Condition], names: Sequence[str]) -> None:
+    """Raise AttncalcError if a condition is about a figure that is not among `names`."""
+    for condition in conditions:
+        if condition.name not in names:
+            raise AttncalcError(
+                f"--fail-if: there is no figure '{truncate(condition.name)}'",
+                f"{did_you_mean(condition.name, names)}known: {', '.join(names)}",
+            )
+
+
+def checks_of(
+    conditions: Sequence[Condition], figures: Mapping[str, Figure], baseline: Mapping[str, Figure] | None = None
+) -> list[Outcome]:
+    """Return each condition tested on the figures, {name: figure}, against those of a baseline.
+
+    Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
+    """
+    check_names(conditions, list(figures))
+    return [
+        condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
+        for condition in conditions
+    ]
+
+
+def _number(figure: Figure, condition: Condition) -> Fraction:
+    """Return the figure exactly. Raises AttncalcError if it does not apply to the model."""
+    if figure.quantity is None:
+        of = f" to {figure.of}" if figure.of else ""
+        raise AttncalcError(
+            f"--fail-if '{truncate(condition.text)}': {figure.name} does not apply{of}", "leave the condition out"
+        )
+    if isinstance(figure.quantity, Quantity):
+        return Fraction(int(figure.quantity))
+    return Fraction(int(figure.quantity.numerator), int(figure.quantity.denominator))
+
+
+def _plain(number: Fraction) -> int | float:
+    return int(number) if number.denominator == 1 else float(number)
+
+
+def _value(figure: Figure) -> str:
+    return figure.exact if figure.exact == figure.human else f"{figure.exact} ({figure.human})"
+
+
+def _words(number: Fraction, unit: str) -> str:
+    """Return a limit in words, which may be negative or lie between whole numbers; a large one is rounded."""
+    if number < 0:
+        return f"-{_words(-number, unit)}"
+    if number.denominator != 1 and number < 1000:
+        return f"{float(number):.4g} {unit if unit in (BYTES, FLOP) else ''}".strip()
+    whole = round(number)
+    rounded = human(whole, unit)
+    return rounded if rounded == exact(whole, unit) else f"{exact(whole, unit)} ({rounded})"

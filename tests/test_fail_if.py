@@ -1,0 +1,297 @@
+"""compare --fail-if: limits on figures, changes from a baseline, and what CI sees."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError
+from attncalc.quantity import quantity
+from attncalc.report.fail_if import Outcome, parse_condition
+from attncalc.report.report import Figure
+from attncalc.units import BYTES, MAX_COUNT, PARAMS, parse_amount
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "torch_dtype": "bfloat16",
+}
+PER_TOKEN = 2 * 2 * 2 * 16 * 2  # layers x (K and V) x KV heads x width x bytes
+PER_TOKEN_MHA = 2 * PER_TOKEN  # with 4 KV heads
+
+
+@pytest.fixture
+def old_and_new(tmp_path: Path) -> list[str]:
+    """Return two configs; the new one has 4 KV heads in place of 2."""
+    files = []
+    for name, heads in (("old", 2), ("new", 4)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(CONFIG | {"num_key_value_heads": heads}))
+        files.append(str(folder / "config.json"))
+    return files
+
+
+def figure(name: str, value: int, unit: str = BYTES, of: str = "") -> Figure:
+    return Figure(name, name, quantity(value), unit, of=of)
+
+
+def result(condition: str, value: int, baseline: int | None = None, unit: str = BYTES) -> Outcome:
+    parsed = parse_condition(condition)
+    before = None if baseline is None else figure(parsed.name, baseline, unit)
+    return parsed.test(figure(parsed.name, value, unit), before)
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "fails"),
+    [
+        ("x > 8KiB", 8192, False),
+        ("x > 8KiB", 8193, True),
+        ("x >= 8K", 8192, True),
+        ("x<8k", 7999, True),
+        ("x <= 8_000", 8000, True),
+        ("x == 8,000", 8000, True),
+        ("x != 8e3", 8000, False),
+        ("x > 1.5e3", 1500, False),
+        ("x > 0.5KiB", 512, False),
+        ("x > .5KiB", 513, True),
+        ("x > 15e-1", 2, True),
+        ("x > 0", 0, False),
+    ],
+)
+def test_a_limit_is_compared_exactly(condition: str, value: int, fails: bool) -> None:
+    assert result(condition, value).passed is not fails
+
+
+@pytest.mark.parametrize(
+    ("condition", "baseline", "value", "fails"),
+    [
+        ("x > +0%", 100, 100, False),
+        ("x > +0%", 100, 101, True),
+        ("x > +5%", 100, 105, False),
+        ("x > +5%", 100, 106, True),
+        ("x > + 5 %", 100, 106, True),
+        ("x < -5%", 100, 95, False),
+        ("x < -5%", 100, 94, True),
+        ("x > +2.5%", 1000, 1025, False),
+        ("x > +2.5%", 1000, 1026, True),
+        ("x >= +2KiB", 1024, 3072, True),
+        ("x > +2KiB", 1024, 3072, False),
+        ("x < -1K", 1024, 0, False),
+        ("x > +0%", 0, 1, True),
+        ("x > +10%", 10**29, 10**29 + 10**28, False),
+        ("x > +10%", 10**29, 10**29 + 10**28 + 1, True),
+    ],
+)
+def test_a_change_is_measured_from_the_baseline(condition: str, baseline: int, value: int, fails: bool) -> None:
+    assert result(condition, value, baseline).passed is not fails
+
+
+@given(st.integers(0, MAX_COUNT), st.integers(0, MAX_COUNT), st.integers(0, 1000))
+def test_a_percentage_agrees_with_fractions(before: int, after: int, tenths: int) -> None:
+    fails = Fraction(after) > Fraction(before) * (1 + Fraction(tenths, 1000))
+    assert result(f"x > +{tenths // 10}.{tenths % 10}%", after, before).passed is not fails
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "unit"),
+    [
+        ("7.5e9", 7_500_000_000, ""),
+        ("7.5E+9", 7_500_000_000, ""),
+        ("10k", 10_000, ""),
+        ("10K", 10_240, ""),
+        ("7.5g", 7_500_000_000, ""),
+        ("131,072", 131_072, ""),
+        ("2 GiB", 2 * 2**30, "B"),
+        ("2gb", 2 * 10**9, "B"),
+        ("7.5EiB", 15 * 2**59, "B"),
+        ("512B", 512, "B"),
+        ("1.5TFLOP", 1_500_000_000_000, "FLOP"),
+        ("3FLOP", 3, "FLOP"),
+        ("0.25", Fraction(1, 4), ""),
+        ("25e-2", Fraction(1, 4), ""),
+        ("1e30", 10**30, ""),
+    ],
+)
+def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fraction, unit: str) -> None:
+    amount = parse_amount(text, "--fail-if")
+    assert amount.unit == unit
+    assert Fraction(amount.numerator, amount.denominator) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1e31", "1x", "1 2", "e9", ".", "1.", "--1", "1e999", "1__0", "1,00", "∞", "१"]
+)
+def test_other_amounts_are_errors(text: str) -> None:
+    with pytest.raises(AttncalcError):
+        parse_amount(text, "--fail-if")
+
+
+@pytest.mark.parametrize(
+    ("condition", "error", "tip"),
+    [
+        ("", "'' is not a condition", "write NAME OP VALUE"),
+        ("kv_cache", "is not a condition", "write NAME OP VALUE"),
+        ("kv_cache = 3", "is not a condition", "write NAME OP VALUE"),
+        ("kv_cache => 3", "is not a condition", "write NAME OP VALUE"),
+        ("kv_cache >", "'' is not a number or a size", "write 7.5e9"),
+        ("kv_cache > lots", "'lots' is not a number or a size", "write 7.5e9"),
+        ("kv_cache > 5%", "a percentage is a change and needs a sign", "write +5%"),
+        ("kv_cache > +5GiB%", "a percentage has no unit", "write +5% or +2GiB"),
+        ("kv_cach > 5", "there is no figure 'kv_cach'", "did you mean 'kv_cache'?"),
+        ("kv_cache > 5TFLOP", "kv_cache is not in FLOP", "write a size, as 8GiB"),
+        ("params_total > 7.5B", "params_total is not in B", "write a number without a unit, as 7.5e9"),
+        ("flops_prefill > 1GiB", "flops_prefill is not in B", "write FLOP, as 1.5TFLOP"),
+        ("kv_cache > +5%", "needs two models", "name the model to compare with first"),
+        ("kv_cache > -5", "needs two models", "write a limit without a sign"),
+    ],
+)
+def test_a_wrong_condition_is_an_error_with_a_tip(ask: Ask, condition: str, error: str, tip: str) -> None:
+    answer = ask("compare", "gpt2", "--fail-if", condition)
+    assert (answer.code, answer.out) == (2, "")
+    first, second = answer.err.splitlines()
+    assert first.startswith("error: --fail-if")
+    assert error in first
+    assert tip in second
+
+
+@given(st.one_of(st.text(), st.from_regex(r"\w+ ?[<>=!]=? ?[+-]?[\d.,_e]* ?\w*%?", fullmatch=True)))
+def test_any_text_is_a_condition_or_an_error(text: str) -> None:
+    with contextlib.suppress(AttncalcError):
+        condition = parse_condition(text)
+        assert Fraction(condition.amount.numerator, condition.amount.denominator) <= MAX_COUNT
+
+
+def test_a_condition_is_read_before_the_models(ask: Ask) -> None:
+    assert "is not a condition" in ask("compare", "no-such-model", "--fail-if", "x").err
+
+
+def test_a_figure_that_does_not_apply_is_an_error(ask: Ask) -> None:
+    """An encoder has no decode step."""
+    answer = ask("compare", "gpt2", "bert-base", "-c", "128", "--fail-if", "flops_decode > 1")
+    assert answer.code == 2
+    assert answer.err.startswith("error: --fail-if 'flops_decode > 1': flops_decode does not apply to bert-base\n")
+    assert ask("compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > 1e30").code == 0
+    assert ask("compare", "bert-base", "gpt2", "-c", "128", "--fail-if", "flops_decode > +1%").code == 2
+
+
+def test_a_failed_check_exits_with_1_and_names_figure_values_and_limit(ask: Ask, old_and_new: list[str]) -> None:
+    answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache_per_token > +0%")
+    assert answer.code == 1
+    assert "\nFAILS: 1 of 1 check.\n" in answer.out
+    sentence = f"new has {PER_TOKEN_MHA} B, the limit is {PER_TOKEN} B; old has {PER_TOKEN} B."
+    assert f"failed: kv_cache_per_token > +0%: {sentence}" in " ".join(answer.out.split())
+    assert answer.err == ""
+
+
+def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
+    conditions = ("--fail-if", "kv_cache_per_token > +100%", "--fail-if", "params_total > 7.5e9")
+    answer = ask("compare", *old_and_new, "-c", "64", *conditions)
+    assert answer.code == 0
+    assert "\nPASSES: 2 checks.\n" in answer.out
+    assert "failed" not in answer.out
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "tsv"])
+def test_a_failed_check_is_named_on_standard_error_beside_data(ask: Ask, old_and_new: list[str], form: str) -> None:
+    answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache > +0%", "--format", form)
+    assert answer.code == 1
+    assert answer.err.startswith("failed: kv_cache > +0%: new has ")
+
+
+def test_a_failed_check_is_named_on_standard_error_beside_a_file(
+    ask: Ask, old_and_new: list[str], tmp_path: Path
+) -> None:
+    answer = ask("compare", *old_and_new, "-c", "64", "--fail-if", "kv_cache > 1", "-o", str(tmp_path / "x.html"))
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("failed: kv_cache > 1: ")
+    assert "FAILS: 1 of 1 check." in (tmp_path / "x.html").read_text()
+
+
+def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["checks"]
+    return listed
+
+
+def test_json_has_every_check(ask: Ask, old_and_new: list[str]) -> None:
+    conditions = ("--fail-if", "kv_cache_per_token >  +0%", "--fail-if", "kv_cache_ratio > 2.5")
+    assert checks(ask, *old_and_new, "-c", "64", *conditions) == [
+        {
+            "model": "new",
+            "context": 64,
+            "condition": "kv_cache_per_token > +0%",
+            "name": "kv_cache_per_token",
+            "value": PER_TOKEN_MHA,
+            "baseline": PER_TOKEN,
+            "operator": ">",
+            "limit": PER_TOKEN,
+            "unit": "B",
+            "passed": False,
+        },
+        {
+            "model": "new",
+            "context": 64,
+            "condition": "kv_cache_ratio > 2.5",
+            "name": "kv_cache_ratio",
+            "value": 2,
+            "baseline": None,
+            "operator": ">",
+            "limit": 2.5,
+            "unit": "",
+            "passed": True,
+        },
+    ]
+    assert checks(ask, "gpt2") == []
+
+
+def test_each_model_after_the_first_is_checked_at_each_context(ask: Ask, old_and_new: list[str]) -> None:
+    old, new = old_and_new
+    found = checks(ask, old, new, old, "-c", "32,64", "--fail-if", "kv_cache > +0%")
+    assert [(check["model"], check["context"], check["passed"]) for check in found] == [
+        ("new", 32, False),
+        ("new", 64, False),
+        ("old", 32, True),
+        ("old", 64, True),
+    ]
+    assert [check["baseline"] for check in found] == [32 * PER_TOKEN, 64 * PER_TOKEN] * 2
+
+
+def test_a_single_model_is_checked_as_released(ask: Ask) -> None:
+    """LLaMA-2 70B has 8 KV heads, with MHA 64."""
+    (check,) = checks(ask, "llama2-70b", "--attention", "mla:512", "--fail-if", "n_kv_heads != 8")
+    assert (check["value"], check["passed"], check["baseline"]) == (8, True, None)
+
+
+def test_a_model_does_not_change_from_itself(ask: Ask, old_and_new: list[str]) -> None:
+    """The second is compared with the first although both have one name."""
+    old, _ = old_and_new
+    (check,) = checks(ask, old, old, "-c", "64", "--fail-if", "params_total != +0%")
+    assert check["passed"]
+
+
+def test_a_sentence_shows_a_limit_between_whole_numbers() -> None:
+    assert "the limit is 1.5;" in result("x > +50%", 3, 1, PARAMS).sentence()
+    assert "the limit is 2,501 (2.50 thousand);" in result("x > +0.1%", 3, 2499, PARAMS).sentence()
+    assert "the limit is -1;" in result("x > -2", 3, 1, PARAMS).sentence()
+
+
+def test_figures_of_csv_do_not_depend_on_checks(ask: Ask, old_and_new: list[str]) -> None:
+    plain = ask("compare", *old_and_new, "-c", "64", "--format", "csv").out
+    checked = ask("compare", *old_and_new, "-c", "64", "--format", "csv", "--fail-if", "kv_cache > 1").out
+    assert plain == checked
+    assert len(list(csv.DictReader(io.StringIO(plain)))) == 22
