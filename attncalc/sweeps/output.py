@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import AttncalcError
+from ..report.json import schema_name
 from ..report.rows import RowFormat, Rows
 from ..report.rows.watch import Watch
 from ..report.write import new_file, write
@@ -77,7 +78,7 @@ def _standard_output(form: RowFormat) -> IO[Any]:
 def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
     """Return the keys of the JSON document before its rows."""
     return {
-        "schema": "attncalc.sweep/1",
+        "schema": schema_name("sweep"),
         "attncalc": __version__,
         "axes": {axis.name: [cell(value, escape) for value in axis.values] for axis in sweep.axes},
     }
