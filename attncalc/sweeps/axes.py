@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, count_or_zero
@@ -181,6 +181,12 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
 def option(name: str) -> str:
     """Return the option of an axis: '--kv-dtype'; a model has none."""
     return "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+
+
+def cell(value: Any, escape: Callable[[str], str]) -> Any:
+    """Return a value of an axis as a row has it, with its text escaped."""
+    text = shown(value)
+    return escape(text) if isinstance(text, str) else text
 
 
 def shown(value: Any) -> Any:

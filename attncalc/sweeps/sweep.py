@@ -11,7 +11,7 @@ from ..api.workloads import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, option, read_axes, shown
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, cell, option, read_axes
 from .columns import COSTS, ERROR, MEMORY, PASS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
@@ -114,8 +114,7 @@ class Sweep:
         batches: Sequence[int | None] | None = None,
     ) -> Iterator[Row]:
         """Yield the rows of a setting: every batch, or those given, with every context."""
-        values = map(shown, setting.values())
-        start = tuple(escape(value) if isinstance(value, str) else value for value in values)
+        start = tuple(cell(value, escape) for value in setting.values())
         nothing = (None,) * (len(self._costs) + len(self._fits))
         default = setting["model"].spec.max_context or DEFAULT_CONTEXT
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
