@@ -23,6 +23,7 @@ def sweep(
     models: s.ModelsOptions,
     workload: o.SizeOptions,
     forward: s.PassOptions,
+    users: s.UserOptions,
     dtypes: f.FitDtypeOptions,
     serving: f.DeploymentOptions,
     engine: f.EngineOptions,
@@ -39,7 +40,7 @@ def sweep(
     from ..sweeps.sweep import sweep as sweep_of
 
     options: dict[str, Any] = {}
-    for group in (workload, forward, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
+    for group in (workload, forward, users, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
         options |= {name: value for name, value in group.given().items() if value is not False}
     form = output.form()
     rows = sweep_of(

@@ -11,8 +11,8 @@ from ..api.workloads import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, cell, option, read_axes
-from .columns import COSTS, ERROR, MEMORY, PASS, read_columns, unit_of
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option, read_axes
+from .columns import COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
 
@@ -66,6 +66,11 @@ class Sweep:
             if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
                 raise AttncalcError(
                     f"{option(axis.name)} changes no column", "add figures of a pass: --columns flops_total,peak_flash"
+                )
+            if axis.name in TRAFFIC_AXES and not any(name in USERS for name in columns):
+                raise AttncalcError(
+                    f"{option(axis.name)} changes no column",
+                    "add the figures of users: --columns concurrent_average,concurrent_worst",
                 )
             if axis.name in FIT_AXES and not self.with_fit:
                 raise AttncalcError(f"{option(axis.name)} needs --gpu or --kv-memory", "give one: --gpu h100-80gb")
