@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import html.parser
+import itertools
 import json
 import pickle
 from collections.abc import Callable, Mapping
@@ -19,16 +21,8 @@ import attncalc.api.comparison
 import attncalc.api.costs
 import attncalc.api.fits
 from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
-from attncalc.api.comparison import CompareOptions
-from attncalc.api.costs import (
-    Activations,
-    ActivationsOptions,
-    Flops,
-    FlopsOptions,
-    KVCache,
-    KVCacheOptions,
-    Params,
-)
+from attncalc.api.cost_options import ActivationsOptions, CompareOptions, FlopsOptions, KVCacheOptions
+from attncalc.api.costs import Activations, Flops, KVCache, Params
 from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
 from attncalc.api.models import ShardedModelOptions
@@ -222,6 +216,8 @@ def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
     expected = attncalc.kv_cache("gpt2", batch=2, context=1024, dtype="bf16", lengths=None)
     for batch, context, dtype in (("2", "1K", "bfloat16"), (numpy.int64(2), numpy.int32(1024), torch.bfloat16)):
         assert attncalc.kv_cache("gpt2", batch=batch, context=context, dtype=dtype).to_dict() == expected.to_dict()
+    in_fp16 = UNTYPED.fit("gpt2", gpu="l4", weights_dtype=torch.float16, kv_dtype=torch.float16)
+    assert in_fp16.to_dict() == attncalc.fit("gpt2", gpu="l4", weights_dtype="fp16", kv_dtype="fp16").to_dict()
 
 
 def test_a_gpu_may_be_an_object() -> None:
@@ -342,6 +338,8 @@ def test_help_and_completion_list_the_options(name: str) -> None:
         (lambda: UNTYPED.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
         (lambda: UNTYPED.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
         (lambda: UNTYPED.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
+        (lambda: UNTYPED.kv_cache("gpt2", attention=3), "--attention: '3' is not a text", "command line"),
+        (lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"), "--enforce-eager: 'no' is not True or F", "line"),
         (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
         (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth of a GPU"),
         (
@@ -358,6 +356,26 @@ def test_a_wrong_argument_is_an_error_with_a_tip(call: Callable[[], object], mes
     assert caught.value.message.startswith(message)
     assert tip in caught.value.tip
     assert str(caught.value) == f"{caught.value.message}\n  tip: {caught.value.tip}"
+
+
+JUNK: list[Any] = [3, -1, 2.5, True, False, "x", "", b"x", [], [1], (1, 2), {"a": 1}, {1, 2}, range(3), object()]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "others"),
+    [
+        (UNTYPED.kv_cache, KVCacheOptions, {}),
+        (UNTYPED.flops, FlopsOptions, {}),
+        (UNTYPED.activations, ActivationsOptions, {}),
+        (UNTYPED.compare, CompareOptions, {}),
+        (UNTYPED.fit, FitOptions, {"gpu": "l4"}),
+    ],
+)
+def test_a_value_of_any_type_is_an_answer_or_an_error_with_a_tip(call: Any, kind: Any, others: dict[str, Any]) -> None:
+    for name, value in itertools.product(kind.__annotations__, [*JUNK, 10**40, "9" * 5000]):
+        text = error_of(functools.partial(call, "gpt2", **{**others, name: value}))
+        assert not text or "\n  tip: " in text, (name, value)
+        assert len(text) < 500, (name, value)
 
 
 # What a notebook shows

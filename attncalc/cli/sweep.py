@@ -12,6 +12,7 @@ from . import fit_options as f
 from . import options as o
 from . import sweep_options as s
 from .command import command_app
+from .plot_options import PlotFileOptions, goes_to_file
 
 app = command_app()
 
@@ -33,8 +34,10 @@ def sweep(
     offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     columns: s.ColumnOptions,
+    plot: PlotFileOptions,
     output: s.RowOutputOptions,
 ) -> None:
+    plot.check(output)
     from ..sweeps.grid import for_screen
     from ..sweeps.output import write_sweep
     from ..sweeps.sweep import sweep as sweep_of
@@ -50,6 +53,14 @@ def sweep(
         assume_grouped=models.assume_grouped,
         **options,
     )
+    if plot.plot is not None:
+        from ..sweeps.picture import for_picture, sweep_picture
+
+        picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
+        plot.draw(picture, picture.default, force=output.force)
+        if not plot.into_file and not goes_to_file(output.output):
+            raise typer.Exit(0)
     if form is None and columns.names() is None:
         rows = for_screen(rows)
-    raise typer.Exit(write_sweep(rows, form, output=output.output, force=output.force, jobs=columns.processes()))
+    force = output.force and (plot.plot is None or goes_to_file(output.output))
+    raise typer.Exit(write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes()))
