@@ -243,6 +243,8 @@ def test_a_sweep_is_lazy() -> None:
         ({"gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"engine": "all"}, "is not one engine"),
         ({"gpus": 8}, "--gpus needs --gpu or --kv-memory"),
+        ({"enforce_eager": True}, "--enforce-eager needs --gpu or --kv-memory"),
+        ({"prefix_caching": False, "enforce_eager": False, "gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"phase": "decode"}, "--phase changes no column"),
         ({"gpu": "h100", "prompt": 5}, "--prompt changes no column"),
         ({"columns": "kv_cash"}, "there is no figure 'kv_cash'"),
