@@ -115,7 +115,7 @@ def test_an_object_that_uses_a_number_too_late_is_an_error() -> None:
 
 
 def test_a_tree_forgets_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncalc.tracing.MAX_LEAVES", 10)
+    monkeypatch.setattr(Compiled, "MAX_LEAVES", 10)
     compiled = Compiled(lambda b, t: [str(b)], ("B", "T"))
     assert [compiled(n, 1) for n in range(1, 100)] == [(str(n),) for n in range(1, 100)]
     assert compiled.runs == 99
