@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.comparison import compare
     from .api.costs import activations, crossover, decode_intensity, flops, growth, kv_cache, params
     from .api.fits import fit, roofline, users
     from .attention import Chunked, Cross, Full, Grouped, Sliding
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .workload import Mask, Workload
 
 _HOMES = {
+    "api.comparison": ("compare",),
     "api.costs": ("activations", "crossover", "decode_intensity", "flops", "growth", "kv_cache", "params"),
     "api.fits": ("fit", "roofline", "users"),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
@@ -75,6 +77,7 @@ __all__ = [
     "Traffic",
     "Workload",
     "activations",
+    "compare",
     "crossover",
     "decode_intensity",
     "dtype",

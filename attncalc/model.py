@@ -7,10 +7,10 @@ groups, not with the number of layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
 from .errors import AttncalcError
@@ -22,6 +22,8 @@ from .workload import CAUSAL, Mask, Run, Workload
 if TYPE_CHECKING:
     from .checkpoint import CheckpointWeights
     from .quantization import Quantization, Role
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -384,14 +386,23 @@ class ModelSpec:
         """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
         if tp == self.tp:
             return self
-        if tp not in self._shards:
-            sharded = dataclasses.replace(self, tp=tp)
-            sharded.plain()  # raises the error now instead of when a cost is computed
-            self._shards[tp] = sharded
-        return self._shards[tp]
 
-    @cached_property  # a sweep asks for each of them many times
-    def _shards(self) -> dict[int, ModelSpec]:
+        def sharded() -> ModelSpec:
+            part = dataclasses.replace(self, tp=tp)
+            part.plain()  # raises the error now instead of when a cost is computed
+            return part
+
+        return self.kept(("shard", tp), sharded)
+
+    def kept(self, key: Hashable, compute: Callable[[], Kept]) -> Kept:
+        """Return what `compute` returned for this key before, or call it: a sweep asks for the same many times."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        value: Kept = self._kept[key]
+        return value
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
         return {}
 
     def _split(self, tp: int) -> ModelSpec:

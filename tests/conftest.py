@@ -24,6 +24,7 @@ if find_spec("torch") is None:
     collect_ignore += [file.name for file in files if "\nneed_torch()\n" in file.read_text(encoding="utf-8")]
 
 from asking import Answer, Ask  # noqa: E402
+from schemas import check_answer  # noqa: E402
 
 from attncalc.cli import run  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
@@ -36,13 +37,18 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...")."""
+    """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...").
+
+    Whatever it prints as JSON must be as the command's schema says.
+    """
 
     def run_command(*arguments: str, stdin: str = "") -> Answer:
         monkeypatch.setattr(sys, "argv", ["attncalc", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code = run()
         captured = capsys.readouterr()
+        if captured.out.startswith('{\n  "schema": "attncalc.'):
+            check_answer(captured.out)
         return Answer(code, captured.out, captured.err)
 
     return run_command

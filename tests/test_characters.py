@@ -52,6 +52,8 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
         ("a\rb\x1b[31m", "utf-8", r"a\u000db\u001b[31m"),
         ("gpj\u202eexe", "utf-8", r"gpj\u202eexe"),
         ("a\u2028b\u2066c", "utf-8", r"a\u2028b\u2066c"),
+        ("a\u200bb\ufeffc\u00add", "utf-8", r"a\u200bb\ufeffc\u00add"),
+        ("a\U000e0041", "utf-8", r"a\udb40\udc41"),
         ("\udcff", "utf-8", r"\udcff"),
         ("é", "no such encoding", r"\u00e9"),
         ("é", None, "é"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-import json
 import os
 import re
 import shlex
@@ -115,6 +114,8 @@ def is_up_to_date(screen: Screen, output: str) -> bool:
 
 @pytest.mark.parametrize("screen", screens(), ids=[f"{screen.page}: {screen.command}" for screen in screens()])
 def test_a_screen_is_what_the_program_prints(screen: Screen) -> None:
+    if screen.command.startswith("attncalc verify"):
+        pytest.importorskip("torch")
     output = printed(screen.command)
     if not is_up_to_date(screen, output):
         assert head(output, screen.lines) == screen.text, "'python tests/test_docs.py' writes all screens anew"
@@ -232,34 +233,6 @@ def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_secon
     assert second == 'pip install -e ".[dev]" && pytest'
     assert second in (REPOSITORY / ".ci/run").read_text()
     assert "bash .ci/run" in (REPOSITORY / ".github/workflows/ci.yml").read_text()
-
-
-_ASKED = [
-    *(f"attncalc {command} llama2-70b --json" for command in ("kv", "params", "flops", "memory", "compare")),
-    "attncalc compare llama2-70b gemma3-27b --json",
-    "attncalc kv docs/examples/qwen3-next-80b-a3b --json",
-    "attncalc fit llama2-70b --gpu h100-80gb --gpus 4 --json",
-    "attncalc fit llama2-70b --engine all --kv-memory 40GiB --json",
-    *(f"attncalc fit gpt-oss-20b --kv-memory 9GiB --engine {name} --json" for name in ("vllm", "sglang", "llamacpp")),
-    "attncalc fit docs/examples/qwen3-next-80b-a3b --kv-memory 9GiB --json",
-    "attncalc fit gemma3-27b --vllm-log tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log --json",
-    "attncalc presets --json",
-    "attncalc gpus h100-80gb --json",
-]
-
-
-@pytest.mark.parametrize("command", _ASKED)
-def test_every_json_name_is_documented(command: str) -> None:
-    text = (REPOSITORY / "docs/json.md").read_text()
-    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
-    answer = json.loads(printed(command))
-    names = {*answer, *answer["model"], *answer["workload"]}
-    for part in (answer, *answer["layers"]):
-        names |= {key for key in part if part is not answer}
-        names |= {result["name"] for result in part["results"]}
-    matrices = {name for name in names if re.match(r"params_(cross_)?W_", name)}  # named by the model: params_W_q
-    dtypes = {name for name in names if re.match(r"(peak|ridge)_[a-z]+\d+$", name)}  # of a GPU: peak_bf16
-    assert names - matrices - dtypes <= documented
 
 
 def renew(page: Path) -> None:

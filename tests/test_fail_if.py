@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -167,6 +168,13 @@ def test_a_wrong_condition_is_an_error_with_a_tip(ask: Ask, condition: str, erro
     assert first.startswith("error: --fail-if")
     assert error in first
     assert tip in second
+
+
+@given(st.one_of(st.text(), st.from_regex(r"\w+ ?[<>=!]=? ?[+-]?[\d.,_e]* ?\w*%?", fullmatch=True)))
+def test_any_text_is_a_condition_or_an_error(text: str) -> None:
+    with contextlib.suppress(AttncalcError):
+        condition = parse_condition(text)
+        assert Fraction(condition.amount.numerator, condition.amount.denominator) <= MAX_COUNT
 
 
 def test_a_condition_is_read_before_the_models(ask: Ask) -> None:

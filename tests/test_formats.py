@@ -41,6 +41,7 @@ RUNS = [
     "gpus h100-80gb",
     "presets",
     "presets llama3",
+    "presets families",
     "verify gpt2 --simulate t4 -c 64",
 ]
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
@@ -123,6 +124,22 @@ def test_html_loads_and_runs_nothing(report: Report) -> None:
     assert page.tags <= {*TAGS.split(" ")}
     assert page.attributes <= {"lang", "charset", "name", "content", "class", "scope"}
     assert page.unclosed == []
+
+
+def test_html_marks_numbers_parts_and_the_answer(ask: Ask) -> None:
+    page = ask("kv", "llama2-70b", "--format", "html").out
+    first, second = re.findall(r"<tr.*?</tr>", page)[:2]
+    assert first.startswith('<tr class="strong"><th scope="row">KV cache</th><td class="number">1.25 GiB</td>')
+    assert second.startswith('<tr><th scope="row" class="part">per token</th><td class="number">320 KiB</td>')
+    assert ".attncalc .number { text-align: right;" in page
+    headers = ask("compare", "llama2-70b", "--format", "html").out
+    assert '<tr><td></td><th scope="col" class="number">KV<br>heads</th>' in headers
+
+
+def test_latex_aligns_numbers_to_the_right_and_indents_parts(ask: Ask) -> None:
+    written = ask("kv", "llama2-70b", "--format", "latex").out
+    assert "\\begin{tabular}{@{}lrr@{}}\n" in written
+    assert "\n\\quad per token & 320 KiB & 327,680 B \\\\\n" in written
 
 
 @needs_tex
@@ -210,7 +227,9 @@ _LATEX = re.compile("|".join(map(re.escape, _COMMAND)))
 
 def latex_tables(text: str) -> Iterator[Rows]:
     """Yield the rows of each tabular: those above the \\midrule, and those below."""
-    for body in re.findall(r"\\begin\{tabular\}\{[lr]+\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S):
+    for body in re.findall(
+        r"\\begin\{tabular\}\{@\{\}[lr]+@\{\}\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.S
+    ):
         above, rule, below = body.partition("\\midrule\n")
         yield (_latex_rows(above), _latex_rows(below)) if rule else ((), _latex_rows(above))
 

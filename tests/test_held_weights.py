@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import Ask, results
 from configs import LLAMA_3_8B
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.cost.params import params
 from attncalc.engines.vllm.held_weights import rounding
+from attncalc.report.fit import WEIGHT_PARTS
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weights import Weights
@@ -330,3 +332,12 @@ def test_gemmas_with_inputs_per_layer_have_a_buffer_for_a_step() -> None:
     assert extra(held(model, on="rtx-4090"))[label] == 2048 * 35 * 256 * 2
     assert label not in extra(held(dataclasses.replace(model, towers=())))
     assert label not in extra(held(load("gemma3-27b")))
+
+
+def test_every_part_has_a_line_on_the_full_screen_and_a_figure(ask: Ask) -> None:
+    """Gemma 4 E2B's buffer of inputs per layer: 2,048 tokens x 35 layers x 256 elements x 2 B = 35 MiB."""
+    file = Path(__file__).parent / "data" / "startups" / "models" / "gemma-4-e2b.json"
+    command = ("fit", str(file), "--gpu", "l4", "-c", "8192")
+    assert "buffer of per-layer inputs             35 MiB       36,700,160 B" in ask(*command, "--full").out
+    assert results(ask(*command, "--json"))["weights_layer_inputs"] == 2048 * 35 * 256 * 2
+    assert {part.name for part in held(load(str(file)), on="l4").extra} <= {*WEIGHT_PARTS}

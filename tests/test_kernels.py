@@ -92,7 +92,10 @@ def test_mla_holds_its_latent_and_the_input_of_its_keys() -> None:
     ("kind", "batch", "tokens", "dtype", "q_rows", "keys"),
     [
         (Grouped(8, 8, 64), 2, 768, "fp16", 256, 512),
+        (Grouped(8, 8, 64), 2, 767, "fp16", 64, 512),
         (Grouped(1, 1, 64), 1, 200, "fp32", 64, 200),
+        (Grouped(1, 1, 64), 1, 192, "fp32", 64, 192),
+        (Grouped(1, 1, 64), 1, 191, "fp32", 32, 191),
         (Grouped(1, 1, 64), 1, 100, "fp32", 32, 100),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_config_object_gives_the_figures_of_its_file(name: str) -> None:
     others = {key: value for key, value in fields.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(model_type, **others)
     if name == UNSUPPORTED:
-        with pytest.raises(AttncalcError, match="^CsmConfig: "):
+        with pytest.raises(AttncalcError, match=r"^CsmConfig: "):
             load(config)
         return
     assert figures(load(config)) == figures(load(fields))
@@ -112,7 +112,7 @@ class Endless:
         ({"model_type": "nope"}, "config: model_type 'nope' is not supported"),
         ({**SMALL_LLAMA, "hidden_size": "wide"}, "config: hidden_size 'wide' is not a whole number"),
         ({**SMALL_LLAMA, "hidden_act": print}, "config: a value is '<built-in function print>', of class builtin_f"),
-        ({**SMALL_LLAMA, ("a", "b"): 1}, "config: it cannot be written as JSON"),
+        ({("a", "b"): 1}, "config: it cannot be written as JSON"),
         ({"title": "x", "d_model": 8, "norm": "rmsnorm", "layers": []}, "config:1: "),
     ],
 )

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import attncalc
+import attncalc.api.comparison
 import attncalc.api.costs
 import attncalc.api.fits
 from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
+from attncalc.api.comparison import CompareOptions
 from attncalc.api.costs import (
     Activations,
     ActivationsOptions,
@@ -31,6 +33,7 @@ from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
 from attncalc.api.models import ShardedModelOptions
 from attncalc.api.results import Result
+from attncalc.cli import compare as compare_command
 from attncalc.cli import fit as fit_command
 from attncalc.cli import flops as flops_command
 from attncalc.cli import kv as kv_command
@@ -47,6 +50,8 @@ CALLS: dict[str, tuple[str, Callable[..., Result]]] = {
 }
 """{function: (its command, the function)}."""
 MAMBA = {"model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 32}
+UNTYPED: Any = attncalc
+"""The package, for calls that type checkers reject."""
 
 
 def as_options(arguments: Mapping[str, Any]) -> list[str]:
@@ -173,6 +178,45 @@ def test_growth_crossover_and_intensity_are_those_of_their_commands(ask: Ask, mo
         assert intensity.to_dict().items() <= of_compare.items()
 
 
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    models=st.lists(st.sampled_from(["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "bert-base"]), max_size=3),
+    arguments=st.fixed_dictionaries(
+        {},
+        optional={
+            "context": st.sampled_from([4096, "1K:4K:x2", (512, "1K"), "many"]),
+            "batch": st.sampled_from([3, "0"]),
+            "attention": st.sampled_from(["mla:512", "mla"]),
+            "tp": st.sampled_from([4, 7]),
+            "source_context": st.just(300),
+            "kv_dtype": st.sampled_from(["fp8", "fp9"]),
+        },
+    ),
+)
+def test_compare_gives_the_rows_or_the_error_of_its_command(
+    ask: Ask, models: list[str], arguments: dict[str, Any]
+) -> None:
+    answer = ask("compare", *models, *as_options(arguments), "--json")
+    if answer.code:
+        message, tip = error_of(lambda: attncalc.compare(*models, **arguments)), answer.err.splitlines()[-1]
+        assert message.splitlines()[0] == answer.err.splitlines()[0]
+        assert not models or message.splitlines()[-1] == tip
+        return
+    comparison = attncalc.compare(*models, **arguments)
+    assert comparison.to_dict() == results(answer)
+    layers = json.loads(answer.out)["layers"]
+    rows = [
+        {
+            "name": row["name"],
+            "context": row["context"],
+            **{figure["name"]: figure["value"] for figure in row["results"]},
+        }
+        for row in layers
+    ]
+    assert list(comparison) == list(comparison.rows) == rows
+    assert len(comparison) == len(rows)
+
+
 def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
     numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     expected = attncalc.kv_cache("gpt2", batch=2, context=1024, dtype="bf16", lengths=None)
@@ -253,8 +297,9 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
 
 def names(command: Any) -> set[str]:
     """Return the options of a command in Python's spelling, without those of its screen."""
-    parameters = {parameter.name for parameter in typer.main.get_command(command.app).params}
-    return parameters - {"model", "preset", "explain", "format", "json", "output", "force"}
+    parameters = {str(parameter.name) for parameter in typer.main.get_command(command.app).params}
+    screen = {"explain", "format", "json", "output", "force", "fail_if", "wide"}
+    return parameters - screen - {"model", "models", "preset"}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +309,7 @@ def names(command: Any) -> set[str]:
         (params_command, ShardedModelOptions),
         (flops_command, FlopsOptions),
         (memory_command, ActivationsOptions),
+        (compare_command, CompareOptions),
     ],
 )
 def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
@@ -275,7 +321,9 @@ def test_fit_has_the_options_of_its_command() -> None:
     assert set(FitOptions.__annotations__) == names(fit_command) - spellings - {"log", "full", "roofline"} | {"output"}
 
 
-@pytest.mark.parametrize("name", ["kv_cache", "params", "flops", "activations", "growth", "crossover", "fit", "users"])
+@pytest.mark.parametrize(
+    "name", ["kv_cache", "params", "flops", "activations", "growth", "crossover", "compare", "fit"]
+)
 def test_help_and_completion_list_the_options(name: str) -> None:
     import inspect
 
@@ -289,19 +337,19 @@ def test_help_and_completion_list_the_options(name: str) -> None:
 @pytest.mark.parametrize(
     ("call", "message", "tip"),
     [
-        (lambda: attncalc.kv_cache("gpt2", contxt=1), "kv_cache has no argument 'contxt'", "did you mean 'context'?"),
-        (lambda: attncalc.fit("gpt2", gpuss=1), "fit has no argument 'gpuss'", "did you mean 'gpus'?"),
-        (lambda: attncalc.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
-        (lambda: attncalc.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
-        (lambda: attncalc.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
-        (lambda: attncalc.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
-        (lambda: attncalc.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth of a GPU"),
+        (lambda: UNTYPED.kv_cache("gpt2", contxt=1), "kv_cache has no argument 'contxt'", "did you mean 'context'?"),
+        (lambda: UNTYPED.fit("gpt2", gpuss=1), "fit has no argument 'gpuss'", "did you mean 'gpus'?"),
+        (lambda: UNTYPED.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
+        (lambda: UNTYPED.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
+        (lambda: UNTYPED.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
+        (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
+        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth of a GPU"),
         (
-            lambda: attncalc.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
+            lambda: UNTYPED.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
             "tp cannot be combined with a FitRequest",
             "field",
         ),
-        (lambda: attncalc.kv_cache(load("gpt2"), revision="main"), "--revision needs org/name on the hub", "leave"),
+        (lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"), "--revision needs org/name on the hub", "leave"),
     ],
 )
 def test_a_wrong_argument_is_an_error_with_a_tip(call: Callable[[], object], message: str, tip: str) -> None:
@@ -405,11 +453,12 @@ def test_a_report_prints_as_the_command_does(ask: Ask) -> None:
 
 def test_results_can_be_sent_to_another_process() -> None:
     calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
-    fitted = {"gpu": "l4", "prompt": 100, "output": 9}
+    fitted: dict[str, Any] = {"gpu": "l4", "prompt": 100, "output": 9}
     fits = [call("gpt2", **fitted) for call in (attncalc.fit, attncalc.users, attncalc.roofline)]
-    for result in (*calls, *fits, attncalc.params("gpt2")):
+    for result in (*calls, *fits, attncalc.params("gpt2"), attncalc.compare("gpt2", context=512)):
+        figures = result.to_dict()
         again = pickle.loads(pickle.dumps(result))
-        assert again.to_dict() == result.to_dict()
+        assert again.to_dict() == figures
         assert repr(again) == repr(result)
 
 
@@ -419,9 +468,12 @@ def test_pandas_makes_a_table_of_results() -> None:
     table = pandas.DataFrame({name: attncalc.kv_cache(name, context=4096).to_dict() for name in models}).T
     assert table.loc["llama2-70b", "kv_cache"] == 80 * 4096 * 2 * 8 * 128 * 2
     assert list(table.index) == models
+    rows = pandas.DataFrame(attncalc.compare(*models, context=["4K", "8K"]))
+    assert list(rows["context"]) == [4096, 8192] * 3
+    assert rows["kv_cache"][0] == table.loc["llama2-70b", "kv_cache"]
 
 
-@pytest.mark.parametrize("module", [attncalc.api.costs, attncalc.api.fits])
+@pytest.mark.parametrize("module", [attncalc.api.comparison, attncalc.api.costs, attncalc.api.fits])
 def test_the_examples_in_docstrings_run(module: Any) -> None:
     import doctest
 

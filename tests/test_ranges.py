@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,3 +73,11 @@ def test_a_range_is_what_python_counts(first: int, more: int, step: int) -> None
 @given(st.lists(st.integers(1, 10**30), min_size=1, max_size=20, unique=True))
 def test_a_list_is_read_back(numbers: list[int]) -> None:
     assert parse_counts(",".join(map(str, numbers)), "-c") == numbers
+
+
+@given(st.one_of(st.text(), st.from_regex(r"[\d,:xkKT.]{1,30}", fullmatch=True)))
+def test_any_text_is_a_short_list_or_an_error(text: str) -> None:
+    with contextlib.suppress(AttncalcError):
+        numbers = parse_counts(text, "-c", limit=50)
+        assert 1 <= len(numbers) <= 50
+        assert min(numbers) >= 1

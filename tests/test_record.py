@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from asking import REPOSITORY, Ask
 from layers import GROUPED, MHA, saved
+from schemas import check_answer
 
 from attncalc import load
 from attncalc.cli import verify as verify_command
@@ -341,7 +342,7 @@ def test_the_json_has_no_nan_and_one_line_per_run(tmp_path: Path, monkeypatch: p
     document = disagreeing(tmp_path, monkeypatch)
     text = to_json(document)
     assert "NaN" not in text
-    assert json.loads(text)["runs"][0]["checks"][2][3] is None
+    assert check_answer(text)["runs"][0]["checks"][2][3] is None
     assert sum(line.startswith('{"arguments"') for line in text.splitlines()) == len(document["runs"])
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -29,16 +30,21 @@ from attncalc.report.params import params_report
 from attncalc.report.presets import Listed, presets_report
 from attncalc.report.report import Report
 
-REPORTS = list(all_reports())
 PARTS = {f"params_{part}" for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")} | {
     f"params_{stage}_positions" for stage in ("pool", "index")
 }
 """Parameters that only some kinds of layers have, besides matrices and norms."""
 
 
+@cache
+def reports() -> list[Report]:
+    """Return a report of every command for every preset: made once, and not when the tests are collected."""
+    return list(all_reports())
+
+
 def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
     checked = 0
-    for report in REPORTS:
+    for report in reports():
         for figure in report.all_figures:
             if figure.quantity is None:
                 assert figure.value is None
@@ -57,20 +63,20 @@ def test_every_printed_formula_of_every_preset_gives_its_figure() -> None:
 
 
 def test_screens_fit_80_columns() -> None:
-    for report in REPORTS:
+    for report in reports():
         for line in text.render(report).splitlines():
             assert len(line) <= 80, line
 
 
 def test_explanations_fit_80_columns() -> None:
-    for report in REPORTS:
+    for report in reports():
         for line in text.render(report, explain=True).splitlines():
             assert len(line) <= 80, line
 
 
 def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     by_command: dict[str, set[tuple[str, ...]]] = {}
-    for report in REPORTS:
+    for report in reports():
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
         assert list(document) == [*shared, *report.extra]
@@ -107,7 +113,7 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     ],
 )
 def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> None:
-    for report in REPORTS:
+    for report in reports():
         if report.command == command:
             figure_names = [f.name for f in report.figures]
             assert set(names.split()) <= set(figure_names)
@@ -115,7 +121,7 @@ def test_json_keeps_the_names_that_scripts_rely_on(command: str, names: str) -> 
 
 
 def test_csv_has_one_row_per_figure() -> None:
-    for report in REPORTS:
+    for report in reports():
         rows = list(csv.DictReader(io.StringIO(as_csv.render(report))))
         assert [row["name"] for row in rows] == [f.name for f in report.all_figures]
         names = [(row["of"], row["name"]) for row in rows]
@@ -123,7 +129,7 @@ def test_csv_has_one_row_per_figure() -> None:
 
 
 def test_markdown_tables_have_as_many_cells_as_columns() -> None:
-    for report in REPORTS:
+    for report in reports():
         lines = markdown.render(report).splitlines()
         tables = [line for line in lines if line.startswith("|")]
         assert tables
@@ -253,7 +259,7 @@ def test_a_long_formula_is_folded_in_pairs_of_lines() -> None:
 
 
 def test_every_explained_figure_names_its_source() -> None:
-    for report in REPORTS:
+    for report in reports():
         assert all(figure.source for figure in report.figures_to_explain), report.command
 
 

@@ -1,32 +1,54 @@
-"""Try damaged inputs for some time, and keep each that fails in tests/fuzz/corpus.
+"""Try damaged inputs for some time, and keep each that fails in tests/fuzz/corpus, made smaller.
 
-    python tools/fuzz.py --seconds 600                  all kinds in turn
+    python tools/fuzz.py --seconds 600                  all kinds of input
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
 
---coverage guides the inputs by the code that they reach; it needs atheris.
+A run writes what it has done to standard output once a minute, and a report when it ends or is interrupted. Input
+number N of seed S is always the same: `--seed S --first N --count 1` repeats it. Many small files are written: with
+TMPDIR=/dev/shm, a folder in memory, a run is much quicker. --coverage guides the inputs by the code that they reach; it
+needs atheris.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import hashlib
+import heapq
 import os
-import random
 import resource
 import signal
 import sys
 import time
 import traceback
 from pathlib import Path
+from random import Random
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
-SECONDS_PER_CASE = 60
-MEMORY = 4 << 30
+SECONDS_PER_CASE = 20
+"""Seconds of the processor: other work on the machine does not count."""
+MEMORY = 2 << 30
 """Bytes of address space, beyond which a case fails."""
+GROWTH = 256 << 20
+"""Bytes by which one case may raise the memory of the process."""
+SLOWEST = 20
+WEIGHTS = {
+    "arguments": 3,
+    "comparisons": 1,
+    "deployments": 2,
+    "lists": 3,
+    "logs": 1,
+    "gpu_files": 2,
+    "surroundings": 2,
+    "quantized": 4,
+    "cached": 4,
+}
+"""How often a kind is drawn: those that take longer less often. The default is DEFAULT_WEIGHT."""
+DEFAULT_WEIGHT = 10
 
 
 def main() -> int:
@@ -35,11 +57,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--kind", action="append")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**9))
+    parser.add_argument("--seed", type=int, default=Random().randrange(10**9))
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--count", type=int, default=10**12, help="inputs to try at most")
     parser.add_argument("--coverage", action="store_true")
     options = parser.parse_args()
     os.environ["ATTNCALC_DEBUG"] = os.environ["HF_HUB_OFFLINE"] = "1"
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGPROF, _too_slow)
     if options.coverage:
         return _guided(options)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -47,30 +71,24 @@ def main() -> int:
 
 
 def _random(options: argparse.Namespace) -> int:
-    """Draw inputs with Hypothesis, 200 of a kind in turn."""
-    from fuzz.inputs import TARGETS
-    from hypothesis import HealthCheck, Phase, given, seed, settings
-    from hypothesis import strategies as st
+    from fuzz.inputs import KINDS
 
-    rounds = settings(
-        max_examples=200,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-    )
-    watch = _Watch()
+    kinds = [(kind, WEIGHTS.get(kind, DEFAULT_WEIGHT)) for kind in KINDS if kind in (options.kind or KINDS)]
+    drawn = [kind for kind, weight in kinds for _ in range(weight)]
+    watch = _Watch(options.seed)
     end = time.monotonic() + options.seconds
-    number = options.seed
-    while time.monotonic() < end:
-        for kind in options.kind or TARGETS:
-            number += 1
-            try:
-                seed(number)(rounds(given(st.tuples(st.just(kind), TARGETS[kind]))(lambda pair: watch.check(*pair))))()
-            except Exception:
-                watch.keep(kind)
-    return watch.report(options.seed)
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    interrupts: list[int] = []
+    for name in (signal.SIGINT, signal.SIGTERM):  # an exception would be an answer of the case that runs
+        signal.signal(name, lambda number, _: interrupts.append(number))
+    for number in range(options.first, options.first + options.count):
+        random = Random(f"{options.seed}/{number}")
+        kind = random.choice(drawn)
+        watch.try_case(kind, number, KINDS[kind](random))
+        if interrupts or time.monotonic() > end:
+            break
+    return watch.report()
 
 
 def _guided(options: argparse.Namespace) -> int:
@@ -78,20 +96,17 @@ def _guided(options: argparse.Namespace) -> int:
     import atheris
 
     with atheris.instrument_imports(include=["attncalc"]):
-        from fuzz.inputs import TARGETS
+        from fuzz.inputs import KINDS
     from hypothesis import given, settings
+    from hypothesis import strategies as st
 
     (kind,) = options.kind or ["configs"]
-    watch = _Watch()
+    watch = _Watch(options.seed)
 
     @settings(deadline=None, database=None)
-    @given(TARGETS[kind])
-    def check(case: Any) -> None:
-        try:
-            watch.check(kind, case)
-        except Exception:
-            watch.keep(kind)
-            raise
+    @given(st.randoms(use_true_random=False))
+    def check(random: Any) -> None:
+        watch.try_case(kind, watch.counts.total(), KINDS[kind](random))
 
     atheris.Setup([sys.argv[0], f"-max_total_time={int(options.seconds)}"], check.hypothesis.fuzz_one_input)
     atheris.Fuzz()
@@ -99,52 +114,109 @@ def _guided(options: argparse.Namespace) -> int:
 
 
 class _Watch:
-    """Counts the cases of each kind, and knows the last one that failed."""
+    """Runs cases, counts them, and remembers those that failed and those that took longest."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.counts: collections.Counter[str] = collections.Counter()
         self.answers: collections.Counter[str] = collections.Counter()
-        self.failed: dict[str, str] = {}
-        self.last: Any = None
+        self.seconds: collections.Counter[str] = collections.Counter()
+        self.failed: collections.Counter[str] = collections.Counter()
+        self.slowest: list[tuple[float, int, str]] = []
+        self.said = time.monotonic()
 
-    def check(self, kind: str, case: Any) -> None:
-        from fuzz.case import check
-
+    def try_case(self, kind: str, number: int, case: Any) -> None:
         self.counts[kind] += 1
-        signal.alarm(SECONDS_PER_CASE)
+        before = _memory()
+        start = time.process_time()
         try:
-            self.answers[kind] += check(case) != 2
-        except BaseException:
-            self.last = case
-            raise
-        finally:
-            signal.alarm(0)
+            self.answers[kind] += _checked(case) < 2
+            grown = _memory() - before
+            if grown > GROWTH and self.counts.total() > 100:
+                raise MemoryError(f"{grown >> 20} MiB more than before")
+        except Exception as error:
+            self._keep(kind, number, case, error)
+        seconds = time.process_time() - start
+        self.seconds[kind] += seconds  # type: ignore[assignment]
+        entry = (seconds, number, " ".join(case.arguments))
+        if len(self.slowest) < SLOWEST:
+            heapq.heappush(self.slowest, entry)
+        elif entry > self.slowest[0]:
+            heapq.heapreplace(self.slowest, entry)
+        if time.monotonic() - self.said > 60:
+            self.said = time.monotonic()
+            _say(f"{time.strftime('%H:%M:%S')} {self.counts.total():,} inputs, {len(self.failed)} causes of failure")
 
-    def keep(self, kind: str) -> None:
-        """Write the last case that failed to the corpus, and say why it failed."""
-        text = self.last.to_json()
+    def _keep(self, kind: str, number: int, case: Any, error: Exception) -> None:
+        """Write the case to the corpus, made smaller, if it is the first of its cause."""
+        from fuzz.reduce import reduced
+
+        cause = _cause(error)
+        self.failed[cause] += 1
+        if self.failed[cause] > 1:
+            return
+        reason = "".join(traceback.format_exception(error, limit=-3))
+        case = reduced(case, lambda smaller: _fails_as(smaller, cause))
+        text = case.to_json()
         name = f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
-        reason = traceback.format_exc(limit=-2)
-        if reason not in self.failed:
-            self.failed[reason] = name
-            CORPUS.mkdir(exist_ok=True)
-            (CORPUS / name).write_text(text, encoding="utf-8")
-            _say(f"FAILED {name}: attncalc {' '.join(self.last.arguments)[:200]!r}\n{reason}")
+        CORPUS.mkdir(exist_ok=True)
+        (CORPUS / name).write_text(text, encoding="utf-8")
+        _say(f"FAILED {name}, input {number}: attncalc {' '.join(case.arguments)[:300]!r}\n{reason[:3000]}")
 
-    def report(self, first_seed: int) -> int:
+    def report(self) -> int:
+        """Print the counts, the causes of failure and the slowest cases. Return 0 if none failed, else 1."""
         for kind, number in self.counts.items():
-            _say(f"{kind:12} {number:9,} inputs, {self.answers[kind]:9,} answered")
-        _say(f"{self.counts.total():,} inputs, {len(self.failed)} causes of failure, seed {first_seed}")
+            milliseconds = self.seconds[kind] / number * 1000
+            _say(f"{kind:12} {number:9,} inputs, {self.answers[kind]:9,} answered, {milliseconds:7.2f} ms each")
+        _say("the slowest:")
+        for seconds, number, arguments in sorted(self.slowest, reverse=True):
+            _say(f"  {seconds:6.2f} s  input {number}: {arguments[:160]!r}")
+        for cause, number in self.failed.items():
+            _say(f"failed {number} times: {cause}")
+        _say(f"{self.counts.total():,} inputs, {len(self.failed)} causes of failure, seed {self.seed}")
         return 1 if self.failed else 0
 
 
+def _checked(case: Any) -> int:
+    """Return the exit code of the case. Raises what it fails with; TimeoutError after SECONDS_PER_CASE."""
+    from fuzz.checked import check
+
+    signal.setitimer(signal.ITIMER_PROF, SECONDS_PER_CASE)
+    try:
+        return check(case)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _fails_as(case: Any, cause: str) -> bool:
+    try:
+        _checked(case)
+    except Exception as error:
+        return _cause(error) == cause
+    return False
+
+
+def _cause(error: Exception) -> str:
+    """Return the kind of the error, and the line of attncalc or of an oracle that raised it."""
+    if isinstance(error, (TimeoutError, MemoryError)):
+        return type(error).__name__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(ROOT) in frame.filename]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__} {place}"
+
+
+def _memory() -> int:
+    """Return the most bytes of memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(text.encode("ascii", "backslashreplace").decode() + "\n")
     sys.stdout.flush()
 
 
 def _too_slow(*_: object) -> None:
-    raise TimeoutError(f"took more than {SECONDS_PER_CASE} s")
+    raise TimeoutError(f"took more than {SECONDS_PER_CASE} s of the processor")
 
 
 if __name__ == "__main__":

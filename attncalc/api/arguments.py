@@ -36,13 +36,14 @@ def takes(kind: Any) -> Callable[[F], F]:
                 if name not in known:
                     hint = did_you_mean(name, known)
                     raise UnknownArgumentError(
-                        f"{function.__name__} has no argument '{truncate(name)}'", f"{hint}known: {', '.join(known)}"
+                        f"{function.__name__} has no argument '{truncate(name)}'",
+                        f"{hint}help(attncalc.{function.__name__}) lists them all",
                     )
             return function(*values, **options)
 
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
-        names = {parameter.name for parameter in own}
+        names = [parameter.name for parameter in own]
         keywords = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
             for name, annotation in kind.__annotations__.items()

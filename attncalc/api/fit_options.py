@@ -15,7 +15,7 @@ from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..serving.gpu_layers import AUTO
 from ..units import parse_bytes, parse_count, parse_decimal, truncate
-from .models import Count, ModelOptions
+from .models import Count, ModelOptions, as_text
 from .workloads import CacheDtypeOptions, SizeOptions
 
 Size = int | str
@@ -47,7 +47,7 @@ def yes_or_no(text: str, name: str) -> bool:
     return text == "True"
 
 
-def as_text(text: str, name: str) -> str:
+def unparsed(text: str, name: str) -> str:
     """Return the text; a number is parsed later, exactly."""
     return text
 
@@ -124,7 +124,7 @@ class DeploymentOptions(TypedDict, total=False):
     attn_dp: Annotated[Count | None, parse_count]
     enable_dp_attention: bool
     enable_expert_parallel: bool
-    gpu_memory_utilization: Annotated[float | str | None, as_text]
+    gpu_memory_utilization: Annotated[float | str | None, unparsed]
     reserve: Annotated[Size | None, bytes_or_zero]
     weights_dtype: str | None
     kv_memory: Annotated[Size | None, parse_bytes]
@@ -151,7 +151,7 @@ class OffloadOptions(TypedDict, total=False):
 class EngineOptions(OffloadOptions, total=False):
     """Arguments of the engines, under their own names; docs/commands/fit.md explains them."""
 
-    engine_version: Annotated[str | None, as_text]
+    engine_version: Annotated[str | None, unparsed]
     block_size: Annotated[Count | None, parse_count]
     prefix_caching: Annotated[bool | None, yes_or_no]
     mamba_ssm_cache_dtype: Annotated[str | None, dtype_or_auto]
@@ -165,8 +165,8 @@ class EngineOptions(OffloadOptions, total=False):
     disable_hybrid_kv_cache_manager: bool
     swap_space: Annotated[float | str | None, gibibytes]
     max_running_requests: Annotated[Count | None, parse_count]
-    swa_full_tokens_ratio: Annotated[float | str | None, as_text]
-    mamba_full_memory_ratio: Annotated[float | str | None, as_text]
+    swa_full_tokens_ratio: Annotated[float | str | None, unparsed]
+    mamba_full_memory_ratio: Annotated[float | str | None, unparsed]
     disable_hybrid_swa_memory: bool
     kv_dtype_k: Annotated[str | None, dtype_or_auto]
     kv_dtype_v: Annotated[str | None, dtype_or_auto]
@@ -197,10 +197,5 @@ def parsed(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
         if value is not None:
             metadata = getattr(annotation, "__metadata__", ())
             parse = next((part for part in metadata if inspect.isfunction(part)), None)
-            values[name] = parse(_text(value), f"--{name.replace('_', '-')}") if parse else value
+            values[name] = parse(as_text(value), f"--{name.replace('_', '-')}") if parse else value
     return values
-
-
-def _text(value: Any) -> str:
-    """Return an option as the command line has it: '3,1' for (3, 1)."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..model import ModelSpec
+from ..model import ModelSpec, plural
 from ..report.fit import VERDICTS, fit_report, hardware
 from ..report.report import Figure
 from ..report.roofline import NO_ROOFLINE, roofline_figures, roofline_report
@@ -42,8 +42,9 @@ class FitResult(Result, of_fit.FitResult):
     def _answer(self) -> str:
         if self.refusal:
             return "does not start"
-        requests = "no limit of" if self.max_batch is None else count(self.max_batch)
-        return f"{VERDICTS[self.verdict].lower()}, {requests} concurrent requests"
+        batch = self.max_batch
+        requests = "no limit of requests" if batch is None else plural(batch, "concurrent request")
+        return f"{VERDICTS[self.verdict].lower()}, {requests}"
 
 
 class Users(Result, of_users.Users):

@@ -28,6 +28,13 @@ class ModelOptions(TypedDict, total=False):
     assume_grouped: bool
 
 
+class ComparedModelOptions(TypedDict, total=False):
+    """The options of each model of a comparison, as in ShardedModelOptions."""
+
+    tp: Count | None
+    assume_grouped: bool
+
+
 class ShardedModelOptions(ModelOptions, total=False):
     """The options that change a model, and that split it.
 
@@ -72,6 +79,11 @@ def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
     if not isinstance(model, str):
         raise AttncalcError("--revision needs org/name on the hub", "leave it out")
     return named(model, revision)
+
+
+def as_text(value: object) -> str:
+    """Return an option as the command line has it: '3,1' for (3, 1)."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
 
 
 def given(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:

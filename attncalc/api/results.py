@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..report.report import Report, context_fact
 from ..units import count
@@ -42,6 +42,9 @@ class Result:
         """
         figures = {figure.name: figure.value for figure in self.report.figures}
         return {name: figures[name] for name in self.FIGURES or figures}
+
+    def __getstate__(self) -> dict[str, Any]:  # a report cannot be pickled, and is made again
+        return {name: value for name, value in vars(self).items() if name != "report"}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._subject}: {self._answer()})"

@@ -35,6 +35,7 @@ COMMANDS = {
     "verify": "Real torch layers, measured and compared with the formulas.",
     "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
     "presets": "Built-in models: list, show or add one.",
+    "schema": "JSON Schemas of the commands' JSON, and of your own files.",
 }
 """Every command with its help. The module of the same name in this package defines it."""
 

@@ -62,4 +62,4 @@ def sweep(
     if form is None and columns.names() is None:
         rows = for_screen(rows)
     force = output.force and (plot.plot is None or goes_to_file(output.output))
-    raise typer.Exit(write_sweep(rows, form, output=output.output, force=force))
+    raise typer.Exit(write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes()))

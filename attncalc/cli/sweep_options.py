@@ -11,11 +11,14 @@ import typer
 
 from ..errors import AttncalcError
 from ..report.rows import ROW_FORMATS, TABLE, RowFormat, choose_row_format
-from ..units import truncate
+from ..units import parse_count, truncate
 from .command import Options
 from .options import AssumeGrouped, Force, Json, MaskOption, Text, model_name, option, output_file
 
 _SUFFIXES = ", ".join(suffix for known in ROW_FORMATS.values() for suffix in known.suffixes[:1])
+
+MAX_JOBS = 256
+"""The most processes of a sweep."""
 
 
 class ModelsOptions(Options):
@@ -58,6 +61,18 @@ class ColumnOptions(Options):
         option("--columns", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ..."),
     ] = None
     show: Annotated[Text, option("--show", metavar="NAME", help="The figure of a grid, as concurrency.")] = None
+    jobs: Annotated[
+        Text, option("--jobs", "-j", metavar="N", help="Processes that compute rows; pays for long sweeps. Default: 1.")
+    ] = None
+
+    def processes(self) -> int:
+        """Return the number of processes. Raises AttncalcError if it is not from 1 to MAX_JOBS."""
+        number = 1 if self.jobs is None else parse_count(self.jobs, "--jobs")
+        if number > MAX_JOBS:
+            raise AttncalcError(
+                f"--jobs {number} is more than {MAX_JOBS} processes", "give the number of your CPU cores"
+            )
+        return number
 
     def names(self) -> str | None:
         """Return the columns that were named. Raises AttncalcError if both options are given."""

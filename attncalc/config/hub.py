@@ -118,7 +118,7 @@ def cached_folder(repository: Repository) -> LocalFolder | None:
     # If there is no such branch or tag, the revision is a commit.
     with suppress(OSError, ValueError), (folder / "refs" / commit).open("rb") as file:
         commit = file.read(1000).decode().strip()
-    if not re.fullmatch(r"\w+", commit, re.ASCII):
+    if not re.fullmatch(r"\w{1,64}", commit, re.ASCII):  # a longer one is no commit, and too long for a file's name
         return None
     snapshot = folder / "snapshots" / commit
     if repository.file:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
-from ..units import truncate
+from .huggingface.fields import written
 
 _TIP = "give the config.json of the same model"
 _NO_FIGURE = (
@@ -145,9 +145,9 @@ def _d_ff(data: Mapping[str, Any], width: int, divisor: float = 1) -> int:
     """Return the MLP's width: two thirds of `width`, multiplied, and rounded up. Source: FeedForward in model.py."""
     factor, multiple = data.get("ffn_dim_multiplier"), data.get("multiple_of", 256)
     if factor is not None and not (_is_number(factor) and 0 < factor <= 1000):
-        raise AttncalcError(f"ffn_dim_multiplier: {truncate(factor)} is not a number above 0", _TIP)
+        raise AttncalcError(f"ffn_dim_multiplier: {written(factor)} is not a number above 0", _TIP)
     if type(multiple) is not int or not 1 <= multiple <= 10**9:
-        raise AttncalcError(f"multiple_of: {truncate(multiple)} is not a whole number above 0", _TIP)
+        raise AttncalcError(f"multiple_of: {written(multiple)} is not a whole number above 0", _TIP)
     d_ff = 2 * width // 3
     if factor is not None:
         d_ff = int(factor * d_ff)
@@ -162,10 +162,10 @@ def _with_llama_4(config: dict[str, Any], data: Mapping[str, Any]) -> dict[str, 
         raise AttncalcError("moe_args: not a mapping of keys to values", _TIP)
     expansion = data.get("ffn_exp", 4.0)
     if not (_is_number(expansion) and 0 < expansion <= 1000):
-        raise AttncalcError(f"ffn_exp: {truncate(expansion)} is not a number above 0", _TIP)
+        raise AttncalcError(f"ffn_exp: {written(expansion)} is not a number above 0", _TIP)
     capacity = moe.get("capacity_factor", 1.0)
     if not (_is_number(capacity) and 0 <= capacity <= 1000):
-        raise AttncalcError(f"moe_args.capacity_factor: {truncate(capacity)} is not a number", _TIP)
+        raise AttncalcError(f"moe_args.capacity_factor: {written(capacity)} is not a number", _TIP)
     interval = data.get("nope_layer_interval")
     text = {
         **{key: value for key, value in config.items() if key not in ("architectures", "quantization_config")},
@@ -275,7 +275,7 @@ def _experts(data: Mapping[str, Any]) -> dict[str, Any]:
         dense = {"n_routed_experts": 1, "num_experts_per_tok": 1, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
         return {**dense, "first_k_dense_replace": data.get("n_layers"), "moe_intermediate_size": data.get("hidden_dim")}
     if moe.get("route_every_n", 1) != 1:
-        raise AttncalcError(f"moe.route_every_n: {truncate(moe['route_every_n'])} is not supported", _TIP)
+        raise AttncalcError(f"moe.route_every_n: {written(moe['route_every_n'])} is not supported", _TIP)
     return {name: moe[key] for key, name in _MOE_NAMES.items() if key in moe}
 
 
@@ -332,9 +332,9 @@ def _from_mamba(data: Mapping[str, Any]) -> Translated:
 def _size(data: Mapping[str, Any], key: str) -> int:
     value = data.get(key)
     if type(value) is not int or not 1 <= value <= 10**9:
-        raise AttncalcError(f"{key}: {truncate(value)} is not a whole number above 0", _TIP)
+        raise AttncalcError(f"{key}: {written(value)} is not a whole number above 0", _TIP)
     return value
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is int or (type(value) is float and math.isfinite(value))  # isfinite(10**400) overflows

@@ -82,6 +82,10 @@ class Params(NamedTuple):
 
 def params(model: ModelSpec) -> Params:
     """Return the parameters of `model` on one device."""
+    return model.kept("params", lambda: _params(model))
+
+
+def _params(model: ModelSpec) -> Params:
     symbols = model.symbolic()
     groups = tuple(_layer_params(symbols, stack, layers) for stack, layers in symbols.groups())
     parts = {

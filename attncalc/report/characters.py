@@ -7,10 +7,12 @@ import re
 _BLOCKS = str.maketrans("█▓▒░│┤┬└─·", "#=-.|+++-.")
 
 # Control characters but the tab and the line feed, line separators, and marks that change the direction of text: with
-# U+202E a title 'txt.exe' is shown as 'exe.txt'. A half of a surrogate pair stands for a byte of a file name that is
-# not UTF-8.
+# U+202E a title 'txt.exe' is shown as 'exe.txt'. Characters without a width: two names that look equal could differ in
+# one, and U+E0020 to U+E007E are a whole alphabet that nobody sees. A half of a surrogate pair stands for a byte of a
+# file name that is not UTF-8.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 
 

@@ -13,7 +13,7 @@ from ..quantity import Quantity
 from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
 from .report import Figure
 
-_OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -72,7 +72,7 @@ class Condition(NamedTuple):
                 ),
             )
         limit = self.limit(baseline)
-        fails = _OPERATORS[self.operator](_number(figure, self), limit)
+        fails = OPERATORS[self.operator](_number(figure, self), limit)
         return Outcome(self, figure, baseline if self.sign else None, limit, not fails)
 
 
@@ -119,7 +119,7 @@ def parse_condition(text: str) -> Condition:
     Raises AttncalcError if it is not a name, an operator and a value.
     """
     match = _CONDITION.fullmatch(text)
-    if match is None or match["operator"] not in _OPERATORS:
+    if match is None or match["operator"] not in OPERATORS:
         raise AttncalcError(f"--fail-if '{truncate(text)}' is not a condition", _TIP)
     sign = {"+": 1, "-": -1, "": 0}[match["sign"]]
     if match["percent"] and not sign:

@@ -45,6 +45,7 @@ WEIGHT_PARTS = {
     "weights_absorbed_products": "products of MLA's matrices",
     "weights_mla_workspace": "FlashInfer's MLA workspace",
     "weights_expert_padding": "padding of MXFP4 experts",
+    "weights_layer_inputs": "buffer of per-layer inputs",
     "weights_vocab_padding": "padding of the vocabulary",
     "weights_allocator": "rounding of PyTorch's allocator",
 }

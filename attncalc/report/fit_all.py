@@ -150,7 +150,7 @@ def _layer(answer: Answer) -> tuple[dict[str, Any], tuple[Figure, ...]]:
 
 
 def _unsupported(name: str, error: AttncalcError) -> tuple[dict[str, Any], tuple[Figure, ...]]:
-    no_answer: dict[str, Any] = dict.fromkeys(("engine_version", "bound", "fits", "verdict"))
+    no_answer: dict[str, Any] = dict.fromkeys(("engine_version", "bound", "fits", "verdict", "launch_command"))
     no_answer |= {"runtime": [], "facts": [], "log_lines": []}
     return {"name": name, **no_answer, "refused": error.message}, ()
 

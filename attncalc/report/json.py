@@ -9,6 +9,11 @@ from .. import __version__
 from .report import Figure, Report
 
 
+def schema_name(command: str) -> str:
+    """Return the name and version of a command's contract: 'attncalc.kv/1'."""
+    return f"attncalc.{command}/1"
+
+
 def render(report: Report, *, explain: bool = False) -> str:
     """Return one JSON object; values are integers in base units, and a ratio is a number with unit ''.
 
@@ -16,7 +21,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     """
     assumed = bool(report.model.get("assumed"))
     document = {
-        "schema": f"attncalc.{report.command}/1",
+        "schema": schema_name(report.command),
         "attncalc": __version__,
         "model": report.model,
         "workload": report.workload,

@@ -169,7 +169,8 @@ def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], c
     tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache, fills_windows))
-    return (*tables, _comparison_table(model, by_name, cache))
+    comparison = _comparison_table(model, by_name, cache)
+    return (*tables, comparison) if comparison.rows else tuple(tables)
 
 
 def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCache) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .characters import printable
 from .explain import explain_figures
@@ -89,11 +89,11 @@ def render(report: Report, *, explain: bool = False) -> str:
     head = [f"attncalc {report.command}: {title}", *facts, "Load \\usepackage{booktabs} in the preamble."]
     blocks = [_comments(head)]
     blocks += [_comments([report.answer])] if report.answer else []
-    blocks += [_tabular(table) for table in report.tables]
+    blocks += _tabulars(report.tables)
     if explain:
         blocks += [_typewriter(lines) for lines in explain_figures(report, _WIDTH)]
     blocks += [_comments(notes) for notes in report.note_blocks]
-    blocks += [_tabular(table) for table in report.footer]
+    blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -106,12 +106,18 @@ def _typewriter(lines: Iterable[str]) -> str:
     return "\n".join(rf"\noindent\texttt{{{escape(line).replace(' ', '~')}}}\par" for line in lines)
 
 
+def _tabulars(tables: Sequence[Table]) -> list[str]:
+    """Return the tables with space between them: in one table environment their rules would touch."""
+    blocks = [block for table in tables for block in (r"\bigskip", _tabular(table))]
+    return blocks[1:]
+
+
 def _tabular(table: Table) -> str:
     if table.code:
         return _typewriter([*(column.header for column in table.columns if column.header), *(c for (c,) in table.rows)])
     header = table.header_rows
     lines = [
-        rf"\begin{{tabular}}{{{''.join(column.align[0] for column in table.columns)}}}",
+        rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in table.columns)}@{{}}}}",
         r"\toprule",
         *(_row(cells) for cells in header),
         *([r"\midrule"] if header else []),

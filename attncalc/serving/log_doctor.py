@@ -84,7 +84,7 @@ def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None
         return Diagnosis(f"The memory of the GPU was not enough: {refusal.line}.", None, (), notes, refusal.line)
     result = fit(without_gpu(request, available))
     missing = int(result.needed) - available
-    return Diagnosis(_reason(result, available, missing), missing, suggestions(result), notes, refusal.line)
+    return Diagnosis(_reason(result, available, missing), max(0, missing), suggestions(result), notes, refusal.line)
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:

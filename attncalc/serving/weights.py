@@ -96,14 +96,21 @@ def weights(
             counted = _in_buffer(stage.stored)
         elif stored:
             counted = _as_stored(model, int(params(stage).total), whole=model.tp == pp == 1 and part is None)
-        elif stage.quantization and _is_released(stage, weights_dtype):
-            counted = _by_schemes(stage, stage.quantization, model_dtype)
         else:
-            matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
-            counted = _quantized(stage, matrix_dtype, model_dtype, experts_only=_experts_only(model, weights_dtype))
+            experts_only = _experts_only(model, weights_dtype)
+            key = ("weights", model_dtype, weights_dtype, experts_only)
+            counted = stage.kept(key, lambda: _in_dtypes(stage, model_dtype, weights_dtype, experts_only=experts_only))
         return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, stored=stored)
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
+
+
+def _in_dtypes(stage: ModelSpec, model_dtype: DType, weights_dtype: str | None, *, experts_only: bool) -> Weights:
+    """Return the weights of a part of a model without files, by the schemes of its quantization or in one dtype."""
+    if stage.quantization and _is_released(stage, weights_dtype):
+        return _by_schemes(stage, stage.quantization, model_dtype)
+    matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
+    return _quantized(stage, matrix_dtype, model_dtype, experts_only=experts_only)
 
 
 def _check_quantization(model: ModelSpec, weights_dtype: str | None) -> None:

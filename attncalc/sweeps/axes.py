@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, count_or_zero
@@ -192,13 +192,3 @@ def shown(value: Any) -> Any:
         if isinstance(value, str | int | float) and not hasattr(value, "spec")
         else getattr(value, "name", None) or str(value)
     )
-
-
-def combinations(axes: Sequence[Axis]) -> Iterator[tuple[Any, ...]]:
-    """Yield every combination of the axes' values, without keeping them; the last axis changes first."""
-    if not axes:
-        yield ()
-        return
-    for value in axes[0].values:
-        for rest in combinations(axes[1:]):
-            yield (value, *rest)

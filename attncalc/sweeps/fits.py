@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..api.fit_request import check_offload, fit_request
+from ..engines.base import CacheLayout
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
@@ -21,15 +22,38 @@ from ..serving.roofline import roofline
 from ..tracing import Compiled, LateQuestionError, Remembered
 from .columns import BOUNDS
 
+MAX_RUNS = 32
+"""Ways of a layout's decisions that are compiled."""
 MAX_KEPT = 4096
 """Results that a Deployment's cells keep, so that the memory is bounded."""
 Kept = TypeVar("Kept")
+
+
+class _QuickLayout:
+    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty times.
+
+    A layout that decides by too much, such as which of several stages needs most, is not compiled.
+    """
+
+    def __init__(self, layout: CacheLayout) -> None:
+        self._layout = layout
+        self._compiled = Compiled(lambda batch, context: [layout.needed(batch, context)], ("B", "T"))
+
+    def needed(self, batch: int, context: int) -> int:
+        if self._compiled.runs > MAX_RUNS:
+            return self._layout.needed(batch, context)
+        (size,) = self._compiled(batch, context)
+        return int(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layout, name)
 
 
 class _Cells:
     """The cells of one Deployment; what depends on the batch alone or on the context alone is computed once."""
 
     def __init__(self, deployment: Deployment) -> None:
+        deployment.devices = [device._replace(layout=_quick(device.layout)) for device in deployment.devices]
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 
@@ -59,6 +83,10 @@ class _Cells:
             self._kept[key] = compute()
         kept: Kept = self._kept[key]
         return kept
+
+
+def _quick(layout: CacheLayout) -> CacheLayout:
+    return cast("CacheLayout", _QuickLayout(layout))
 
 
 class Fits:

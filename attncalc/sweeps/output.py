@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,13 +15,13 @@ from ..report.write import new_file, write
 from ..units import count
 from .axes import shown
 from .grid import check_screen, sweep_report
-from .sweep import Sweep
+from .sweep import Row, Sweep
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
 
-def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, force: bool) -> int:
+def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, force: bool, jobs: int = 1) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
     It is 0 if a cell has figures, 2 if none has, and INTERRUPTED after Ctrl-C, which leaves whole rows.
@@ -30,6 +31,7 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
         form: The format; None for the screen.
         output: The file to write; None and '-' are standard output.
         force: Overwrite `output` if it exists.
+        jobs: Processes that compute the rows.
 
     Raises AttncalcError if the file exists (without force) or cannot be written, or a screen has too many cells.
     """
@@ -41,10 +43,10 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
     with watch.between_rows():
         if form is None:
             check_screen(sweep)
-            report = sweep_report(sweep, watch.watched(sweep.rows()))
+            report = sweep_report(sweep, watch.watched(_rows(sweep, jobs, str)))
             write(report, form="table", explain=False, output=output, force=force)
         else:
-            rows = Rows(sweep.names, sweep.units, watch.watched(sweep.rows(form.escape)), _facts(sweep))
+            rows = Rows(sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep))
             if to_file and output is not None:
                 with new_file(output, force=force, is_binary=form.is_binary) as file:
                     form.write(rows, file)
@@ -52,6 +54,14 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
                 form.write(rows, _standard_output(form))
                 sys.stdout.flush()
     return _exit_code(watch, screen=form is None)
+
+
+def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row]:
+    if jobs == 1:
+        return sweep.rows(escape)
+    from .parallel import rows_in_parallel
+
+    return rows_in_parallel(sweep, jobs, escape)
 
 
 def _standard_output(form: RowFormat) -> IO[Any]:

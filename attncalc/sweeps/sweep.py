@@ -11,7 +11,7 @@ from ..api.workloads import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, combinations, option, read_axes, shown
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, option, read_axes, shown
 from .columns import COSTS, ERROR, MEMORY, PASS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
@@ -42,6 +42,7 @@ class Sweep:
         columns: The figures.
         names: The keys of a row: the axes that vary, the figures, and 'error'.
         with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
+        outer: The axes but batch and context: each combination of their values is a setting.
     """
 
     def __init__(self, axes: Sequence[Axis], columns: Sequence[str], flags: Mapping[str, Any]) -> None:
@@ -52,16 +53,16 @@ class Sweep:
         varying = [axis.name for axis in axes if axis.varies]
         self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
         self._flags = flags
-        self._outer = [axis for axis in axes if axis.name not in INNER]
+        self.outer = [axis for axis in axes if axis.name not in INNER]
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
-        of_axes = [axis.name for axis in self._outer]
+        of_axes = [axis.name for axis in self.outer]
         figures = [name for name in columns if name not in (*of_axes, *INNER)]
         is_fit = {name: self.with_fit and name not in COSTS and not name.startswith("params_") for name in figures}
         self._costs = [name for name in figures if not is_fit[name]]
         self._fits = [name for name in figures if is_fit[name]]
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
-        for axis in self._outer:
+        for axis in self.outer:
             if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
                 raise AttncalcError(
                     f"{option(axis.name)} changes no column", "add figures of a pass: --columns flops_total,peak_flash"
@@ -86,36 +87,48 @@ class Sweep:
         Args:
             escape: What to do with a text that the user has given, such as the path of a model, and with errors.
         """
-        for setting in self.settings():
-            yield from self.rows_of(setting, escape)
+        for number in range(math.prod(len(axis.values) for axis in self.outer)):
+            yield from self.rows_of(self.setting(number), escape)
 
     @property
     def units(self) -> tuple[str | None, ...]:
         """The unit of each column, '' for a number without one, and None for text."""
         return tuple(map(unit_of, self.names))
 
-    def settings(self) -> Iterator[dict[str, Any]]:
-        """Yield {name: value} of all axes but batch and context, for every combination of them."""
-        names = [axis.name for axis in self._outer]
-        for values in combinations(self._outer):
-            yield dict(zip(names, values, strict=True))
+    def setting(self, number: int) -> dict[str, Any]:
+        """Return {name: value} of all axes but batch and context, for one combination of them, counted from 0."""
+        values = {}
+        for axis in reversed(self.outer):
+            number, i = divmod(number, len(axis.values))
+            values[axis.name] = axis.values[i]
+        return {axis.name: values[axis.name] for axis in self.outer}
 
-    def rows_of(self, setting: Mapping[str, Any], escape: Callable[[str], str] = str) -> Iterator[Row]:
-        """Yield the rows of a setting: every batch with every context."""
+    def values_of(self, name: str) -> Sequence[Any]:
+        """Return the values of batch or context; a single default if it is left out."""
+        return self._inner.get(name, (None,))
+
+    def rows_of(
+        self,
+        setting: Mapping[str, Any],
+        escape: Callable[[str], str] = str,
+        batches: Sequence[int | None] | None = None,
+    ) -> Iterator[Row]:
+        """Yield the rows of a setting: every batch, or those given, with every context."""
         values = map(shown, setting.values())
         start = tuple(escape(value) if isinstance(value, str) else value for value in values)
         nothing = (None,) * (len(self._costs) + len(self._fits))
-        batches = self._inner.get("batch", (1,))
-        contexts = self._inner.get("context") or (setting["model"].spec.max_context or DEFAULT_CONTEXT,)
+        default = setting["model"].spec.max_context or DEFAULT_CONTEXT
+        numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
+        contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick
         try:
             costs, fits = self._figures(setting)
         except AttncalcError as error:
-            for batch in batches:
+            for batch in numbers:
                 for context in contexts:
                     yield pick((*start, batch, context, *nothing, escape(error.message)))
             return
-        for batch in batches:
+        for batch in numbers:
             for context in contexts:
                 try:
                     yield pick((*start, batch, context, *costs(batch, context), *fits(batch, context), None))

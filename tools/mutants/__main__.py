@@ -1,7 +1,7 @@
 """Find out which changes of the code no test notices.
 
     python tools/mutants attncalc/cost attncalc/attention/span.py    all mutants of files and packages
-    python tools/mutants attncalc/engines --sample 300 --seed 1      a random sample, from every file
+    python tools/mutants attncalc/engines --sample 300 --seed 1      300 at random, in every file its share
     python tools/mutants --changed main                              of the files that differ from a branch
     python tools/mutants attncalc/cost --survivors                   only those that survived the last time
     python tools/mutants attncalc/cost --report                      print the last results, run nothing
@@ -52,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", help="files or packages of attncalc")
     parser.add_argument("--changed", metavar="BRANCH", help="the files that differ from this branch")
-    parser.add_argument("--sample", type=int, help="how many mutants to run")
+    parser.add_argument("--sample", type=int, help="how many mutants of each package to run, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=float, default=10, help="seconds of tests per mutant (default 10)")
     parser.add_argument("--thorough", action="store_true", help="120 seconds of tests, and all examples of Hypothesis")
@@ -109,15 +109,20 @@ def _mutants(files: Iterable[Path]) -> list[Mutant]:
 
 
 def _sample(found: list[Mutant], size: int | None, seed: int) -> list[Mutant]:
-    """Return a random sample with each file's share of the mutants."""
-    if size is None or size >= len(found):
+    """Return a random sample of each package, in which each file has its share, in random order."""
+    if size is None:
         return found
-    step, start = len(found) / size, random.Random(seed).random()
-    by_file: dict[str, list[Mutant]] = {}
+    generator = random.Random(seed)
+    by_package: dict[str, list[Mutant]] = {}
     for mutant in found:
-        by_file.setdefault(mutant.path, []).append(mutant)
-    shuffled = [m for several in by_file.values() for m in random.Random(seed).sample(several, len(several))]
-    return [shuffled[int((i + start) * step)] for i in range(size)]
+        by_package.setdefault("/".join(mutant.path.split("/")[:2]), []).append(mutant)
+    chosen: list[Mutant] = []
+    for several in by_package.values():
+        several.sort(key=lambda mutant: (mutant.path, generator.random()))
+        step, start = max(1.0, len(several) / size), generator.random()
+        chosen += [several[int((i + start) * step)] for i in range(min(size, len(several)))]
+    generator.shuffle(chosen)
+    return chosen
 
 
 def _run(todo: list[Mutant], budget: float, results: Results, *, record: bool) -> None:
@@ -125,7 +130,8 @@ def _run(todo: list[Mutant], budget: float, results: Results, *, record: bool) -
         return
     reach = _recorded(record=record)
     sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in {mutant.path for mutant in todo}}
-    work = [Work(m, sources[m.path], sorted(reach.tests(m.path, *m.lines))) for m in todo]
+    tests = {m: sorted(reach.tests(m.path, *m.lines)) for m in sorted(todo)}
+    work = [Work(mutant, sources[mutant.path], tests[mutant]) for mutant in todo]
     start, count = time.monotonic(), 0
 
     def done(mutant: Mutant, outcome: Outcome) -> None:

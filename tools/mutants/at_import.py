@@ -32,7 +32,7 @@ class ImportTime:
             tests = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
         return work._replace(tests=sorted(tests))
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 (one object per run)
+    @functools.lru_cache(maxsize=4096)  # noqa: B019 (one object per run)
     def _tests_of(self, name: str) -> set[str]:
         word = re.compile(rf"\b{re.escape(name)}\b")
         found: set[str] = set()

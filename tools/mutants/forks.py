@@ -16,6 +16,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -118,6 +119,8 @@ class Collected:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run every mutant instead of the tests."""
         self._items = {item.nodeid: item for item in session.items}
+        for path in {item.mutant.path for item in self.work}:  # some are imported only when they are used
+            importlib.import_module(module_of(path))
         self._functions = Functions(self.root)
         clear_caches(files_too=True)
         gc.collect()
@@ -155,7 +158,7 @@ class Collected:
         clear_caches(files_too=work is not None and work.mutant.path.startswith("attncalc/config"))
         self._pipe = pipe
         items = [self._items[test] for test in tests]
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in itertools.zip_longest(items, items[1:]):
             signal.setitimer(signal.ITIMER_PROF, time_limit(self.reach.seconds.get(item.nodeid, 0)))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
@@ -253,7 +256,7 @@ def _run_imported(mutant: Mutant, text: str, root: Path, reach: Reach, tests: li
 
 def _import_with(mutant: Mutant, text: str, root: Path, pipe: int) -> None:
     """Import attncalc with a mutant in it; a mutant with which the import fails is killed."""
-    name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = module_of(mutant.path)
     sys.meta_path.insert(0, _Finder(name, root / mutant.path, text))
     signal.setitimer(signal.ITIMER_PROF, 60)
     try:
@@ -261,6 +264,11 @@ def _import_with(mutant: Mutant, text: str, root: Path, pipe: int) -> None:
         importlib.import_module(name)
     except BaseException:
         finish(pipe, "killed", "import")
+
+
+def module_of(path: str) -> str:
+    """Return the name of a file's module: "attncalc/cost/flops.py" is attncalc.cost.flops."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -1,0 +1,129 @@
+"""Variants of one model's attention, or several models side by side: `compare("llama2-70b", context="4K,32K")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from ..config import ModelLike
+from ..errors import AttncalcError
+from ..model import ModelSpec, plural
+from ..ranges import parse_counts
+from ..report.compare import compare_models, compare_variants, wide
+from ..report.report import Report
+from ..units import count
+from .arguments import model_subject, takes
+from .models import ComparedModelOptions, Count, as_text, given, read_model
+from .results import Result
+from .workloads import DEFAULT_CONTEXT, CacheDtypeOptions, read_workload
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+MAX_CONTEXTS = 100
+"""The most contexts of one comparison."""
+
+
+class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
+    """The options of `attncalc compare`.
+
+    Attributes:
+        attention: for one model: one more row, as 'mla:512', or several.
+        batch: sequences in the batch; by default 1.
+        context: tokens of context: '32K', '4K:128K:x2' or [4096, 8192]; by default the longest of all models.
+        source_context: tokens on the encoder's side; by default the encoder's maximum.
+    """
+
+    attention: str | Sequence[str] | None
+    batch: Count | None
+    context: Count | Sequence[Count] | None
+    source_context: Count | None
+
+
+class Comparison(Result):
+    """Figures of variants or models, as `attncalc compare` prints them; `to_dict()` has those of the first model.
+
+    Iterating yields `rows`.
+    """
+
+    def __init__(self, models: Sequence[ModelSpec], options: Mapping[str, Any]) -> None:
+        self.knowing(", ".join(map(model_subject, models)), partial(comparison_report, models, options))
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """One dict per variant or model and context, with `name`, `context` and figures by name, as `--wide` writes."""
+        return tuple(dict(record) for record in wide(self.report).records)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _answer(self) -> str:
+        return plural(len(self.rows), "row")
+
+
+@takes(CompareOptions)
+def compare(*models: ModelLike, **options: Unpack[CompareOptions]) -> Comparison:
+    """Return one model's attention as MHA, every GQA and MQA, or several models side by side.
+
+    >>> compare("llama2-70b", attention="mla:512", context=4096)
+    Comparison(llama2-70b: 8 rows)
+
+    Args:
+        models: One model or several, each as in `load`.
+        options: The options of `attncalc compare`.
+
+    Raises AttncalcError if a model or an option is not valid.
+    """
+    if not models:
+        raise AttncalcError("a model is required", "name one, or several to compare with each other")
+    comparison = Comparison(read_models(models, options), options)
+    len(comparison)  # raises the errors now instead of when it is shown
+    return comparison
+
+
+def read_models(models: Sequence[ModelLike], options: Mapping[str, Any]) -> list[ModelSpec]:
+    """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
+    return [read_model(model, **given(options, ComparedModelOptions)) for model in models]
+
+
+def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) -> Report:
+    """Return the report of a comparison; `options` are those of CompareOptions.
+
+    Without a context, several models are compared at the longest that all support. An option about the source is for
+    the models with an encoder.
+
+    Raises AttncalcError if an option is not valid.
+    """
+    context, attention = options.get("context"), options.get("attention") or ()
+    contexts = [] if context is None else parse_counts(as_text(context), "--context", limit=MAX_CONTEXTS)
+    shortest = None
+    if not contexts and len(specs) > 1:
+        shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
+        contexts = [shortest]
+    source, dtypes = options.get("source_context"), given(options, CacheDtypeOptions)
+    workloads = [
+        read_workload(
+            spec,
+            batch=options.get("batch"),
+            context=contexts[0] if contexts else None,
+            source_context=source if spec.encoder else None,
+            **dtypes,
+        )
+        for spec in specs
+    ]
+    if len(specs) == 1:
+        further = (attention,) if isinstance(attention, str) else attention
+        return compare_variants(specs[0], workloads[0], further, contexts)
+    if attention:
+        raise AttncalcError(
+            f"--attention takes one model, not {count(len(specs))}", "name one model, or leave --attention out"
+        )
+    report = compare_models(specs, workloads, contexts)
+    if shortest is None:
+        return report
+    note = f"Context {count(shortest)}: the longest that all these models support; -c sets another."
+    return report._replace(notes=(note, *report.notes))

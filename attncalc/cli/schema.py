@@ -1,0 +1,56 @@
+"""`attncalc schema`: JSON Schemas of what commands print as JSON, and of the files that users write."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import AttncalcError, did_you_mean
+from ..report.schemas import SCHEMAS, schema
+from ..units import truncate
+from . import COMMANDS
+from . import options as o
+from .command import command_app
+
+app = command_app()
+FILES = {
+    "model": "a model file (YAML), as 'presets schema' prints",
+    "gpu": "a GPU file (YAML), for 'gpus' and 'fit --gpu'",
+}
+"""{name of the schema of a file that users write: what it describes}."""
+
+
+@app.command("schema", help=COMMANDS["schema"], epilog="For example: attncalc schema kv -o kv.schema.json")
+def print_schema(
+    output: o.PlainOutputOptions,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A command, or another schema of the list. Default: list all.", metavar="[NAME]"),
+    ] = None,
+) -> None:
+    output.write(_list() if name is None else json.dumps(_schema(name), indent=2) + "\n")
+
+
+def _list() -> str:
+    known = SCHEMAS | FILES
+    width = max(map(len, known))
+    return "".join(f"{name:{width}}  {described}\n" for name, described in known.items())
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """Return the schema of that name. Raises AttncalcError if there is none."""
+    if name in SCHEMAS:
+        return schema(name)
+    if name == "model":
+        from ..config.keys import schema as model_schema
+
+        return model_schema()
+    if name == "gpu":
+        from ..config.gpus import schema as gpu_schema
+
+        return gpu_schema()
+    known = SCHEMAS | FILES
+    hint = did_you_mean(name, known)
+    raise AttncalcError(f"there is no schema '{truncate(name)}'", f"{hint}known: {', '.join(known)}")

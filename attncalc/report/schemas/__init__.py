@@ -1,0 +1,30 @@
+"""JSON Schemas of what each command prints with --json, one file per command.
+
+`attncalc schema COMMAND` prints one; `docs/schemas/` has a copy of each.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+SCHEMAS = {
+    "kv": "what 'kv --json' prints",
+    "params": "what 'params --json' prints",
+    "flops": "what 'flops --json' prints",
+    "memory": "what 'memory --json' prints",
+    "compare": "what 'compare --json' prints",
+    "fit": "what 'fit --json' prints",
+    "verify": "what 'verify --json' prints",
+    "record": "the JSON file that 'verify --record' writes",
+    "gpus": "what 'gpus --json' prints",
+    "presets": "what 'presets --json' prints",
+    "families": "what 'presets families --json' prints",
+}
+"""{name of a schema: what it describes}. The file of the same name defines it."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return a schema by its name in SCHEMAS."""
+    defined: dict[str, Any] = import_module(f".{name}", __name__).SCHEMA
+    return defined

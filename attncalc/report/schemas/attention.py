@@ -1,0 +1,64 @@
+"""The schemas of layers: the facts of every kind of attention, from the fields of their classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...attention import KINDS
+from .parts import Properties, Schema, fields, or_null, ref, text, texts, whole
+
+_HIDDEN = (
+    "d_input",
+    "extra_projections",
+    "extra_states",
+    "extra_vectors",
+    "position_bias",
+    "position_rows_grow",
+    "repeats_kv",
+    "shares_position_projections",
+)
+"""Fields of the kinds that JSON does not have."""
+_LISTS = ("bias", "position_products")
+"""Fields of which JSON has a list."""
+
+
+def _facts() -> Properties:
+    """Return the facts of all kinds; a fact whose meaning differs between kinds has all its meanings."""
+    known: dict[str, dataclasses.Field[Any]] = {}
+    meanings: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            if "schema" in field.metadata and field.name not in _HIDDEN:
+                known.setdefault(field.name, field)
+                meanings.setdefault(field.name, []).append(field.metadata["meaning"])
+    facts = {name: _fact(field, "; or ".join(dict.fromkeys(meanings[name]))) for name, field in known.items()}
+    return {"span": text("the tokens that a query attends to: 'full', 'window 1,024'"), **facts}
+
+
+def _fact(field: dataclasses.Field[Any], meaning: str) -> Schema:
+    if field.name in _LISTS:
+        return texts(meaning)
+    schema = {"description": meaning, **field.metadata["schema"]}
+    return or_null(schema, "if it does not apply") if field.default is None else schema
+
+
+ATTENTION = fields(
+    "the facts of a kind of attention: its kind, and those of the other keys that apply to it",
+    {"kind": text("the kind: MHA, GQA, MQA, MLA, Mamba-2, ...")},
+    _facts(),
+)
+DEFINITIONS = {"attention": ATTENTION}
+"""What a document defines whose layers have attention."""
+LAYER_GROUP = {
+    "name": text("name of the kind of layer"),
+    "stack": text("decoder or encoder"),
+    "layers": whole("number of layers", 1),
+    "attention": ref("attention", "the layers' attention, or what they have instead"),
+    "cross_attention": {
+        "description": "the layers' cross-attention; null without it",
+        "oneOf": [ref("attention"), {"type": "null"}],
+    },
+    "mlp": or_null(text("the layers' MLP in words"), "without one"),
+}
+"""The facts of a kind of layer."""

@@ -1,0 +1,286 @@
+"""The parts of which the schemas of all commands consist: values, figures, and the document around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...units import (
+    BYTES,
+    BYTES_PER_SECOND,
+    FLOP,
+    FLOP_PER_SECOND,
+    NO_UNIT,
+    PARAMS,
+    PER_SECOND,
+    SECONDS,
+    TOKENS,
+)
+from ..json import schema_name
+
+Schema = dict[str, Any]
+Properties = Mapping[str, Schema]
+"""The keys of an object, each with the schema of its value."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+# Values
+
+
+def text(meaning: str) -> Schema:
+    """Return the schema of a string."""
+    return {"description": meaning, "type": "string"}
+
+
+def flag(meaning: str) -> Schema:
+    """Return the schema of true or false."""
+    return {"description": meaning, "type": "boolean"}
+
+
+def whole(meaning: str, minimum: int = 0) -> Schema:
+    """Return the schema of an integer that is at least `minimum`."""
+    return {"description": meaning, "type": "integer", "minimum": minimum}
+
+
+def number(meaning: str) -> Schema:
+    """Return the schema of a number, which may be negative."""
+    return {"description": meaning, "type": "number"}
+
+
+def choice(meaning: str, *values: str | None) -> Schema:
+    """Return the schema of one of several strings; None stands for null."""
+    return {"description": meaning, "enum": list(values)}
+
+
+def or_null(schema: Schema, when: str) -> Schema:
+    """Return the schema of a value that may also be null; its description says when."""
+    nullable = {**schema, "description": f"{schema['description']}; null {when}"}
+    if "enum" in schema:
+        nullable["enum"] = [*schema["enum"], None]
+    if "type" in schema:
+        nullable["type"] = [schema["type"], "null"]
+    return nullable
+
+
+def listed(meaning: str, item: Schema) -> Schema:
+    """Return the schema of a list whose items have one schema."""
+    return {"description": meaning, "type": "array", "items": item}
+
+
+def texts(meaning: str) -> Schema:
+    """Return the schema of a list of strings."""
+    return listed(meaning, {"type": "string"})
+
+
+def named_values(meaning: str, value: Schema) -> Schema:
+    """Return the schema of an object with any keys, whose values have one schema."""
+    return {"description": meaning, "type": "object", "additionalProperties": value}
+
+
+def fields(meaning: str, properties: Properties, optional: Properties | None = None) -> Schema:
+    """Return the schema of an object that has all of `properties`, may have those in `optional`, and has no others."""
+    return {
+        "description": meaning,
+        "type": "object",
+        "required": list(properties),
+        "additionalProperties": False,
+        "properties": {**properties, **(optional or {})},
+    }
+
+
+def either(*schemas: Schema) -> Schema:
+    """Return the schema of a value that fits exactly one of several schemas."""
+    return {"oneOf": list(schemas)}
+
+
+def ref(name: str, meaning: str = "") -> Schema:
+    """Return a reference to a definition of the document, with what it means here."""
+    return {"description": meaning, "$ref": f"#/$defs/{name}"} if meaning else {"$ref": f"#/$defs/{name}"}
+
+
+# Figures
+
+
+class FigureSchema(NamedTuple):
+    """What is known of a figure before it is computed.
+
+    Attributes:
+        unit: Its unit.
+        meaning: What it is.
+        type: The JSON type of its value.
+        null: When it has no value; "" if it always has one.
+    """
+
+    unit: str
+    meaning: str
+    type: str
+    null: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its unit and its value."""
+        types = [self.type, "null"] if self.null else self.type
+        return {"unit": {"const": self.unit}, "value": {"type": types}}
+
+    @property
+    def plain(self) -> Schema:
+        """The schema of the value alone, where its name is a key."""
+        return {"description": self.description, "type": self.schema["value"]["type"]}
+
+    @property
+    def description(self) -> str:
+        """Its meaning, and when it is null."""
+        return f"{self.meaning}; null {self.null}" if self.null else self.meaning
+
+
+Figures = Mapping[str, FigureSchema]
+"""{name of a figure: its schema}."""
+
+
+def size(unit: str, meaning: str, null: str = "") -> FigureSchema:
+    """Return the schema of a figure that is a whole number of a base unit."""
+    return FigureSchema(unit, meaning, "integer", null)
+
+
+def amount(meaning: str, null: str = "") -> FigureSchema:
+    """Return the schema of a figure that counts things, without a unit."""
+    return FigureSchema(NO_UNIT, meaning, "integer", null)
+
+
+def ratio(meaning: str, null: str = "", unit: str = NO_UNIT) -> FigureSchema:
+    """Return the schema of a figure that is a quotient, by default without a unit."""
+    return FigureSchema(unit, meaning, "number", null)
+
+
+UNITS = (BYTES, FLOP, PARAMS, TOKENS, SECONDS, PER_SECOND, FLOP_PER_SECOND, BYTES_PER_SECOND, NO_UNIT)
+FIGURE = fields(
+    "a figure with its formula",
+    {
+        "name": text("its name"),
+        "value": {
+            "description": "its value in its unit: an integer, or a number for a ratio; null if it does not apply",
+            "type": ["number", "null"],
+            "minimum": 0,
+        },
+        "unit": choice("its base unit; '' for a ratio or a count", *UNITS),
+        "formula": text("its formula; '' if it has none"),
+        "substituted": text("the formula with its numbers"),
+        "symbols": named_values("the values of the formula's symbols", {"type": "number"}),
+        "source": text("the paper or the file that the formula is from; it starts with 'assumed: ' if it is assumed"),
+    },
+)
+
+
+def figures(meaning: str, always: Figures, sometimes: Figures | None = None) -> Schema:
+    """Return the schema of a list of figures.
+
+    Args:
+        meaning: What the list is.
+        always: The figures that are always in it, once each. One that does not apply has the value null.
+        sometimes: Further figures that may be in it, by their names; a name that starts with '^' is a pattern.
+    """
+    further = [_optional_figure(name, figure) for name, figure in (sometimes or {}).items()]
+    names = {"properties": {"name": {"enum": list(always)}}}
+    named = {"anyOf": [names, *further]} if further else names
+    contained = [
+        {
+            "description": f"{name}: {figure.description}",
+            "contains": {"properties": {"name": {"const": name}, **figure.schema}},
+            "maxContains": 1,
+        }
+        for name, figure in always.items()
+    ]
+    all_of = {"allOf": contained} if contained else {}
+    return {"description": meaning, "type": "array", "items": {**ref("figure"), **named}, **all_of}
+
+
+def _optional_figure(name: str, figure: FigureSchema) -> Schema:
+    names = {"pattern": name} if name.startswith("^") else {"const": name}
+    return {"description": f"{name}: {figure.description}", "properties": {"name": names, **figure.schema}}
+
+
+# The document
+
+MODEL_FACTS = {
+    "name": text("the model's name: that of a preset, or of its file"),
+    "title": text("its name for people"),
+    "d_model": whole("width of the model", 1),
+    "n_layers": whole("layers; of an encoder-decoder, those of the decoder", 1),
+    "encoder_layers": whole("layers of the encoder; 0 without one"),
+    "vocab_size": whole("tokens of the vocabulary; 0 if the model has no embedding"),
+    "max_context": or_null(whole("the model's own maximum context, in tokens", 1), "if it has none"),
+    "dtype": text("dtype of the weights as released"),
+    "tp": whole("tensor-parallel devices; figures are per device", 1),
+    "sources": texts("sources of the facts"),
+    "assumed": text("what every figure assumes, with --assume-grouped; else ''"),
+}
+MODEL = fields("facts of the model", MODEL_FACTS)
+WORKLOAD = fields(
+    "the workload, with all defaults filled in",
+    {
+        "phase": choice("what is computed", "prefill", "decode", "train"),
+        "batch": whole("sequences", 1),
+        "new": whole("new tokens of each sequence", 1),
+        "context": whole("tokens of each sequence, those in the cache among them", 1),
+        "source_context": or_null(whole("tokens on the encoder's side", 1), "without an encoder"),
+        "lengths": {
+            "description": "the unpadded length of each sequence; null without --lengths",
+            "type": ["array", "null"],
+            "items": {"type": "integer", "minimum": 1},
+        },
+        "mask": text("the mask of the decoder's attention: causal, bidirectional or prefix:N"),
+        "dtype": text("dtype of weights and activations"),
+        "kv_dtype": text("dtype of the cache"),
+        "engine": text("the engine that stores the cache"),
+    },
+)
+NOTHING = fields("empty: this command has no model and no workload", {})
+NOTES = texts("the notes of the screen; a warning starts with 'warning: '")
+
+
+def layer(meaning: str, facts: Properties, results: Schema) -> Schema:
+    """Return the schema of an item of `layers`: its facts and its figures."""
+    return fields(meaning, {**facts, "results": results})
+
+
+def document(
+    command: str,
+    meaning: str,
+    *,
+    results: Schema,
+    layers: Schema,
+    model: Schema = MODEL,
+    workload: Schema = WORKLOAD,
+    extra: Properties | None = None,
+    definitions: Mapping[str, Schema] | None = None,
+) -> Schema:
+    """Return the schema of a command's JSON.
+
+    Args:
+        command: The command, which names the schema.
+        meaning: What the document answers.
+        results: The list of figures of the whole.
+        layers: An item of `layers`.
+        model: The facts of the model.
+        workload: The facts of the workload.
+        extra: Further keys.
+        definitions: What `ref` refers to, besides 'figure'.
+    """
+    keys = {
+        "schema": {"description": "the command and the version of its contract", "const": schema_name(command)},
+        "attncalc": text("the version of attncalc"),
+        "model": model,
+        "workload": workload,
+        "results": results,
+        "layers": listed("one entry per kind of layer, or per row of the answer", layers),
+        "notes": NOTES,
+        **(extra or {}),
+    }
+    return schema_document(command, meaning, keys, {"figure": FIGURE, **(definitions or {})})
+
+
+def schema_document(name: str, meaning: str, keys: Properties, definitions: Mapping[str, Schema]) -> Schema:
+    """Return a schema with its title, which users' files start with."""
+    defined = {"$defs": dict(definitions)} if definitions else {}
+    return {"$schema": DIALECT, "title": schema_name(name), **fields(meaning, keys), **defined}

@@ -1,0 +1,101 @@
+"""The schema of the JSON file that `attncalc verify --record DIR` writes."""
+
+from __future__ import annotations
+
+from ..json import schema_name
+from .checks import MEASURED, PREDICTED, check
+from .parts import (
+    Schema,
+    fields,
+    flag,
+    listed,
+    number,
+    or_null,
+    schema_document,
+    text,
+    texts,
+    whole,
+)
+from .verify import DEVICE, GPU, MACHINE, SCALING, TIME, UNITS
+
+_OF, _NAME = text("the kind of layer; '' for the whole model"), text("its name")
+_UNIT = text("its unit")
+_ROWS: dict[str, dict[str, Schema]] = {
+    "checks": {
+        "of": _OF,
+        "name": _NAME,
+        "predicted": PREDICTED,
+        "measured": MEASURED,
+        "tolerance": or_null(number("the largest difference that still agrees"), "if it is not a number"),
+        "unit": _UNIT,
+    },
+    "reported": {
+        "of": _OF,
+        "name": _NAME,
+        "predicted": or_null(number("the figure of a formula"), "without one"),
+        "measured": or_null(number("the measured figure"), "if it is only predicted"),
+        "unit": _UNIT,
+    },
+    "times": {
+        name: TIME[name]
+        for name in ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share")
+    },
+    "scaling": SCALING,
+}
+"""The columns of the lists of each run, in order."""
+
+
+def _row(columns: dict[str, Schema]) -> Schema:
+    """Return the schema of a row: a list with one value per column."""
+    values = list(columns.values())
+    return {"type": "array", "prefixItems": values, "items": False, "minItems": len(values)}
+
+
+_RUN = {
+    "arguments": text("the arguments of attncalc verify"),
+    "batch": whole("sequences", 1),
+    "context": whole("tokens of context", 1),
+    "source": or_null(whole("tokens on the encoder's side"), "without an encoder"),
+    "dtype": text("dtype that the layers ran in"),
+    "seconds": number("how long it took"),
+    **{name: listed(f"rows whose columns are columns.{name}", _row(columns)) for name, columns in _ROWS.items()},
+    "disagree": listed("the checks that disagree, whole", check(UNITS)),
+    "notes": texts("what was not checked, and why"),
+}
+_STEP = {
+    "arguments": text("the arguments of attncalc verify"),
+    "reason": text("why it did not run"),
+    "seconds": or_null(number("how long it would have taken"), "if there was time for it"),
+    "failed": flag("whether it ended in an error that nobody expected"),
+    "longer": flag("whether longer contexts of the same model did not run either"),
+}
+_DEVICE = {
+    **DEVICE,
+    **MACHINE,
+    "title": text("the kind of device"),
+    "driver": or_null(text("the version of the GPU's driver"), "without a GPU"),
+    "system": text("the operating system"),
+    "python": text("the version of Python"),
+    "processor": or_null(text("the processor"), "if it is unknown"),
+    "processors": or_null(whole("processors of the machine"), "if they are unknown"),
+}
+SCHEMA = schema_document(
+    "record",
+    "What attncalc verify --record measured on a device.",
+    {
+        "schema": {"description": "the version of the contract", "const": schema_name("record")},
+        "attncalc": text("the version of attncalc"),
+        "date": text("the day, such as 2026-11-22"),
+        "command": text("the command that repeats the record"),
+        "minutes": whole("the time that it was given", 1),
+        "device": fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")}),
+        "columns": fields(
+            "the columns of the lists of each run",
+            {name: {"const": list(columns)} for name, columns in _ROWS.items()},
+        ),
+        "seconds": number("the time that it took"),
+        "runs": listed("the runs", fields("a run", _RUN)),
+        "skipped": listed("what did not run", fields("a step", _STEP)),
+    },
+    {},
+)

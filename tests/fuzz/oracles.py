@@ -1,0 +1,95 @@
+"""What must hold for every answer of attncalc, whatever the input was."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+from evaluate import evaluate
+from schemas import check_answer
+
+from .case import Case, Result
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""What a terminal is told about colours; nothing else may control it."""
+INTERNAL = re.compile(r"<class |<function | object at 0x|Traceback|\bAttncalcError\b|\bdataclass\b|\bNoneType\b")
+"""What only the code of attncalc should see."""
+LONGEST_ERROR = 1500
+"""Characters of an error and its tip. The longest lists the supported model types."""
+
+
+def check_result(case: Case, result: Result) -> None:
+    """Raise AssertionError if the answer of `case` cannot be right."""
+    expected = (0, 1, 2, 3) if case.arguments[:1] == ("verify",) else (0, 1, 2)
+    assert result.code in expected, result.code
+    _check_characters(result, case)
+    if result.code >= 2:
+        _check_error(result)
+    else:
+        _check_answer(case, result)
+
+
+def _check_characters(result: Result, case: Case) -> None:
+    for text in (result.out, result.err, *(content.decode("utf-8") for content in result.written.values())):
+        plain = COLOUR.sub("", text) if case.terminal else text
+        allowed = {"\n", "\t"} if "tsv" in case.arguments else {"\n"}
+        if not plain.replace("\n", "").isprintable():
+            assert all(_is_visible(char) for char in set(plain) - allowed), repr(plain)
+
+
+def _is_visible(char: str) -> bool:
+    """Whether a character is neither a control character, nor invisible, nor a line's end, nor half of another."""
+    return char.isprintable() or unicodedata.category(char) in ("Zs", "Co", "Cn")
+
+
+def _check_error(result: Result) -> None:
+    """An error is one line and a tip, there is no answer beside it, and nothing was written."""
+    assert not result.out, result.out
+    assert not result.written, result.written
+    lines = [line for line in result.err.splitlines() if not line.startswith("warning")]
+    assert [line[:7] for line in lines] == ["error: ", "  tip: "], result.err
+    assert len(lines[0]) + len(lines[1]) < LONGEST_ERROR, result.err
+    assert all(len(line) > 9 for line in lines), result.err
+    assert "None" not in lines[0].split(), result.err
+    assert not INTERNAL.search(result.err), result.err
+
+
+def _check_answer(case: Case, result: Result) -> None:
+    """An answer is readable; in JSON, each formula gives its value."""
+    assert all(line.startswith("warning: ") for line in result.err.splitlines()), result.err
+    assert result.out or result.written, "nothing was printed"
+    assert not (result.out and result.written), "the answer was printed and written"
+    assert not INTERNAL.search(result.out), INTERNAL.search(result.out)
+    if "--json" in case.arguments:
+        check_json(result.out or next(iter(result.written.values())).decode(), case.arguments[0])
+
+
+def check_json(text: str, command: str) -> dict[str, Any]:
+    """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula is wrong."""
+    data = check_answer(text)
+    assert re.fullmatch(rf"attncalc\.({command}|families)/\d+", data["schema"]), data["schema"]
+    for figure in figures(data):
+        _check_figure(figure)
+    return data
+
+
+def _check_figure(figure: dict[str, Any]) -> None:
+    value = figure["value"]
+    if value is None:
+        assert not figure["formula"], figure
+        return
+    assert type(value) in (int, float), figure
+    if figure["unit"]:
+        assert value >= 0, figure
+    if figure["formula"]:
+        assert float(evaluate(figure["formula"], figure["symbols"])) == float(value), figure
+        if not figure["formula"].startswith(("least", "most")):
+            assert float(evaluate(figure["substituted"])) == float(value), figure
+
+
+def figures(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the results of a JSON answer, those of its layers too."""
+    for part in (data, *data.get("layers", ())):
+        yield from (figure for figure in part.get("results", ()) if "formula" in figure)

@@ -1,0 +1,302 @@
+"""How the answer of a case relates to those of similar cases: other formats, larger inputs, limits, shards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .case import WRITERS, Case, Result, run_case
+from .oracles import check_json, check_result, figures
+
+Data = dict[str, Any]
+Relation = Callable[[Case, Result, Data], None]
+SIZES = {
+    "kv": ("kv_cache", "kv_cache_per_sequence", "kv_cache_all_devices"),
+    "flops": ("flops_total", "flops_total_dense", "flops_attention_scores", "flops_mlp"),
+    "memory": ("score_matrix", "peak_math", "peak_flash"),
+    "fit": ("kv_needed", "kv_bytes_per_sequence"),
+}
+"""{command: its figures that never become smaller with a larger batch or a longer context}."""
+NEEDS_BATCH = {"kv_cache_per_sequence", "kv_bytes_per_sequence"}
+"""Figures of one sequence, which a larger batch need not enlarge."""
+LIMITS = ("kv_tokens", "max_context", "max_batch", "kv_blocks")
+"""Figures of `fit` that never become smaller with more memory."""
+EXACT = re.compile(r"(\d{1,3}(?:,\d{3})+) (?:B|FLOP)(?![\w/])")
+NUMBER = re.compile(r"\d[\d,.]*")
+
+
+def check_relations(case: Case, result: Result, which: int | None = None) -> None:
+    """Raise AssertionError if the answer contradicts that of a similar case.
+
+    Args:
+        case: A case that was answered.
+        result: Its answer.
+        which: The number of the relation to check, modulo their number; None for all of them.
+    """
+    case = case._replace(environment=_quiet(case), terminal=False)
+    if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ()) or result.code > 1:
+        return
+    as_json = case._replace(arguments=(*_without_output(case.arguments), "--json"))
+    answer = run_case(as_json)
+    check_result(as_json, answer)
+    if answer.code > 1:
+        return
+    data = check_json(answer.out, case.arguments[0])
+    chosen = RELATIONS if which is None else (RELATIONS[which % len(RELATIONS)],)
+    for relation in chosen:
+        relation(as_json, answer, data)
+
+
+def _quiet(case: Case) -> dict[str, str]:
+    kept = ("HF_HOME", "HF_HUB_CACHE")
+    return {name: value for name, value in case.environment.items() if name in kept}
+
+
+def _without_output(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command line without the options that choose the output."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in ("--format", *WRITERS):
+            skip = True
+        elif word not in ("--json", "--explain", "--force"):
+            kept.append(word)
+    return tuple(kept)
+
+
+def _with(case: Case, names: tuple[str, ...], value: object) -> Case:
+    """Return the case with an option set, under the first of its names."""
+    words = list(case.arguments)
+    for i, word in enumerate(words):
+        if word in names and i + 1 < len(words):
+            del words[i : i + 2]
+            break
+    return case._replace(arguments=(*words, names[0], str(value)))
+
+
+def _has(case: Case, *names: str) -> bool:
+    return any(word in names for word in case.arguments)
+
+
+def _answer(case: Case) -> tuple[Result, Data]:
+    result = run_case(case)
+    check_result(case, result)
+    return result, check_json(result.out, case.arguments[0]) if result.code < 2 else {}
+
+
+def _values(data: Data) -> dict[str, Any]:
+    return {figure["name"]: figure["value"] for figure in data.get("results", ())}
+
+
+def same_twice(case: Case, result: Result, data: Data) -> None:
+    """The same command gives the same answer: nothing is left over from the commands before it."""
+    assert run_case(case) == result, case.arguments
+
+
+def csv_equals_json(case: Case, result: Result, data: Data) -> None:
+    """CSV has the figures of JSON, each once."""
+    if data.get("checks"):
+        return
+    answer = run_case(case._replace(arguments=(*case.arguments[:-1], "--format", "csv")))
+    assert answer.code == result.code, answer
+    columns = ("name", "value", "unit", "formula", "substituted")
+    rows = {tuple(row[column] for column in columns) for row in csv.DictReader(io.StringIO(answer.out))}
+    expected = {
+        tuple("" if figure[column] is None else str(figure[column]) for column in columns) for figure in figures(data)
+    }
+    assert rows == expected, rows ^ expected
+
+
+def screen_equals_json(case: Case, result: Result, data: Data) -> None:
+    """Every exact figure on the screen is one of JSON, and the first one of JSON is on the screen."""
+    command = case.arguments[0]
+    if command not in ("kv", "flops", "params", "memory"):
+        return
+    answer = run_case(case._replace(arguments=case.arguments[:-1]))
+    assert answer.code == result.code, answer
+    shown = {int(match.replace(",", "")) for match in EXACT.findall(_flat(answer.out))}
+    known = {figure["value"] for figure in figures(data)}
+    known |= {figure["value"] * data["model"]["tp"] for figure in figures(data) if figure["value"]}
+    assert shown <= known, (case.arguments, shown - known)
+    first = data["results"][0]["value"]
+    assert f"{first:,}" in answer.out, (case.arguments, first)
+
+
+def explanation_equals_json(case: Case, result: Result, data: Data) -> None:
+    """--explain shows the value of every figure of JSON that has symbols."""
+    answer = run_case(case._replace(arguments=(*case.arguments[:-1], "--explain")))
+    check_result(case._replace(arguments=(*case.arguments[:-1], "--explain")), answer)
+    assert answer.code == result.code, answer
+    if data.get("checks"):
+        return
+    text = _flat(answer.out)
+    for figure in figures(data):
+        if figure["symbols"] and type(figure["value"]) is int and figure["unit"] in ("B", "FLOP", "parameters"):
+            assert f"= {figure['value']:,}" in text, (case.arguments, figure)
+
+
+def markdown_equals_screen(case: Case, result: Result, data: Data) -> None:
+    """Markdown has the numbers of the screen."""
+    if case.arguments[0] not in ("kv", "params", "flops", "memory", "compare"):
+        return
+    screen = run_case(case._replace(arguments=case.arguments[:-1])).out
+    markdown = run_case(case._replace(arguments=(*case.arguments[:-1], "--format", "markdown"))).out
+    assert _numbers(screen) == _numbers(markdown), case.arguments
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _numbers(text: str) -> list[str]:
+    """Return the numbers of a text in order of size, without Markdown's escapes."""
+    plain = re.sub(r"&[a-z]+;|\\(?=[^\w\s])", "", text)
+    return sorted(number.rstrip(".,") for number in NUMBER.findall(plain))
+
+
+def larger_batch(case: Case, result: Result, data: Data) -> None:
+    """No figure of a size becomes smaller with a larger batch; `fit` does not begin to fit."""
+    _check_larger(case, data, ("-b", "--batch"), data["workload"].get("batch"), NEEDS_BATCH)
+
+
+def longer_context(case: Case, result: Result, data: Data) -> None:
+    """No figure of a size becomes smaller with a longer context; `fit` does not begin to fit."""
+    if not _has(case, "--past", "auto", "-1"):
+        _check_larger(case, data, ("-c", "--context", "--max-model-len"), data["workload"].get("context"), set())
+
+
+def _check_larger(case: Case, data: Data, names: tuple[str, ...], value: Any, except_for: set[str]) -> None:
+    command = case.arguments[0]
+    if command not in SIZES or not value or _has(case, "--lengths", "--log", "--vllm-log", "--prompt", "--input-len"):
+        return
+    for larger in (value + 1, 2 * value):
+        result, changed = _answer(_with(case, names, larger))
+        if result.code > 1:  # the context is longer than the engine or the model allows
+            return
+        before, after = _values(data), _values(changed)
+        for name in set(SIZES[command]) - except_for:
+            if before.get(name) is not None and after.get(name) is not None:
+                assert after[name] >= before[name], (case.arguments, name, value, larger, before[name], after[name])
+        if command == "fit" and not _is_refused(data) and data["verdict"] == "does_not_fit":
+            assert changed["verdict"] != "fits", (case.arguments, value, larger)
+
+
+def more_memory(case: Case, result: Result, data: Data) -> None:
+    """`fit` holds no fewer tokens and sequences with more memory for the cache."""
+    memory = _values(data).get("kv_memory")
+    if not _has(case, "--kv-memory", "--kv-cache-memory-bytes") or not memory:
+        return
+    _, changed = _answer(_with(case, ("--kv-memory", "--kv-cache-memory-bytes"), memory + memory // 3 + 1))
+    before, after = _values(data), _values(changed)
+    for name in LIMITS:
+        if before.get(name) is not None and after.get(name) is not None:
+            assert after[name] >= before[name], (case.arguments, name)
+    assert (data["verdict"], changed.get("verdict")) != ("fits", "does_not_fit"), case.arguments
+
+
+def limits_hold(case: Case, result: Result, data: Data) -> None:
+    """`fit`'s longest context and largest batch fit, and one more does not."""
+    if case.arguments[0] != "fit" or _has(case, "--log", "--vllm-log", "all", "auto", "-1") or _is_refused(data):
+        return
+    if data["engine"] == "vllm" and not _has(case, "--allow-long-max-model-len"):
+        case = case._replace(arguments=(*case.arguments, "--allow-long-max-model-len"))
+    for name, options in (
+        ("max_context", ("-c", "--context", "--max-model-len")),
+        ("max_batch", ("-b", "--batch")),
+    ):
+        most = _values(data).get(name)
+        for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")) if most else ():
+            answer, changed = _answer(_with(case, options, number))
+            if answer.code > 1 or _is_refused(changed):
+                break
+            assert changed["verdict"] != wrong, (case.arguments, name, number, changed["verdict"])
+
+
+def _is_refused(data: Data) -> bool:
+    """Whether the engine does not start, for a reason other than memory."""
+    return bool(data["summary"].startswith("DOES NOT START"))
+
+
+def fewest_gpus_hold(case: Case, result: Result, data: Data) -> None:
+    """`fit`'s fewest GPUs hold the model, and fewer do not."""
+    fewest = _values(data).get("min_gpus")
+    if case.arguments[0] != "fit" or not fewest or _has(case, "--log", "--vllm-log", "all", "auto", "-1"):
+        return
+    taken = ("--gpus", "--tp", "--pp", "--dp", "--dcp", "--attn-dp", "--enable-dp-attention", "--tensor-split")
+    names = {name for name in case.arguments if name.startswith("-")}
+    if any(name.startswith(taken) or "parallel" in name or "-size" in name for name in names) or data["gpus"] != 1:
+        return
+    if _is_refused(data):
+        return
+    for gpus, wrong in ((fewest, "does_not_fit"), (fewest - 1, "fits")):
+        if gpus:
+            answer, changed = _answer(_with(case, ("--gpus",), gpus))
+            if answer.code < 2:
+                assert changed["verdict"] != wrong, (case.arguments, gpus, changed["verdict"])
+
+
+def shards_sum_to_the_whole(case: Case, result: Result, data: Data) -> None:
+    """Two devices hold at least the whole, and each of them no more than the whole."""
+    totals = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total"}
+    names = ("--tp", "--tensor-parallel-size")
+    if case.arguments[0] not in totals or _has(case, *names):
+        return
+    answer, changed = _answer(_with(case, names, 2))
+    if answer.code > 1:
+        return
+    name = totals[case.arguments[0]]
+    whole, part = _values(data)[name], _values(changed)[name]
+    assert part <= whole <= 2 * part, (case.arguments, whole, part)
+    if name == "kv_cache":
+        assert _values(changed)["kv_cache_all_devices"] == 2 * part, case.arguments
+
+
+def batch_is_linear(case: Case, result: Result, data: Data) -> None:
+    """Two sequences need twice the cache of one, and twice the FLOPs."""
+    names = {"kv": ("kv_cache",), "flops": ("flops_total", "flops_mlp", "flops_attention_scores")}
+    command, batch = case.arguments[0], data["workload"].get("batch")
+    if command not in names or _has(case, "--lengths") or not batch:
+        return
+    answer, changed = _answer(_with(case, ("-b", "--batch"), 2 * batch))
+    for name in names[command] if answer.code < 2 else ():
+        before, after = _values(data)[name], _values(changed)[name]
+        assert before is None or after == 2 * before, (case.arguments, name, before, after)
+
+
+def added_preset_equals_its_config(case: Case, result: Result, data: Data) -> None:
+    """The model file that `presets add` writes has the figures of the config.json."""
+    model = case.arguments[1]
+    if case.arguments[0] not in ("kv", "params", "flops", "memory") or model not in ("model", "folder"):
+        return
+    if any(name.endswith((".safetensors", ".index.json", ".gguf")) for name in case.files):
+        return  # a model file has no weights
+    flags = ("--assume-grouped",) if _has(case, "--assume-grouped") else ()
+    added = run_case(case._replace(arguments=("presets", "add", model, *flags)))
+    if added.code:
+        return
+    words = (case.arguments[0], "added.yaml", *(word for word in case.arguments[2:] if word != "--assume-grouped"))
+    answer, changed = _answer(case._replace(arguments=words, files={**case.files, "added.yaml": added.out.encode()}))
+    assert answer.code == 0, (case.arguments, answer.err)
+    assert _values(changed) == _values(data), (case.arguments, _values(changed), _values(data))
+
+
+RELATIONS: tuple[Relation, ...] = (
+    same_twice,
+    csv_equals_json,
+    screen_equals_json,
+    explanation_equals_json,
+    markdown_equals_screen,
+    larger_batch,
+    longer_context,
+    more_memory,
+    limits_hold,
+    fewest_gpus_hold,
+    shards_sum_to_the_whole,
+    batch_is_linear,
+    added_preset_equals_its_config,
+)

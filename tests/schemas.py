@@ -1,0 +1,56 @@
+"""Validate what commands print as JSON with the schema of the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
+
+from attncalc.report.schemas import schema
+
+
+def check_answer(text: str) -> dict[str, Any]:
+    """Return the JSON object that a command printed. Raises AssertionError if it breaks the schema that it names."""
+    answer: dict[str, Any] = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
+    error = best_match(_validator(schema_of(answer)).iter_errors(answer))
+    if error is not None:
+        raise AssertionError(f"{error.json_path}: {error.message[:500]}")
+    return answer
+
+
+def schema_of(answer: dict[str, Any]) -> str:
+    """Return the name of the schema that an answer names: 'kv' for 'attncalc.kv/1'."""
+    return str(answer["schema"]).partition(".")[2].partition("/")[0]
+
+
+def _no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    assert len(data) == len(pairs), f"a key is given twice: {[key for key, _ in pairs]}"
+    return data
+
+
+@cache
+def _validator(name: str) -> Any:
+    return _QuickValidator(schema(name))
+
+
+def _contains(validator: Any, contains: Any, items: Any, parent: Any) -> Iterator[ValidationError]:
+    """Validate `contains` of a figure, which names one: only items of that name are compared, which takes 1/40."""
+    name = contains["properties"]["name"]["const"]
+    of_name = [item for item in items if isinstance(item, dict) and item.get("name") == name]
+    if len(of_name) != 1:
+        yield ValidationError(f"{len(of_name)} figures are called '{name}'")
+    for item in of_name:
+        yield from validator.descend(item, contains, path=items.index(item))
+
+
+_QuickValidator = extend(Draft202012Validator, {"contains": _contains})  # type: ignore[no-untyped-call]

@@ -1,0 +1,345 @@
+"""JSON as the schemas say: every command's answer is valid, the published copies are up to date, and no name is lost.
+
+`python tests/test_json_schema.py` writes the copies in docs/schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # to be run as a script
+
+from asking import REPOSITORY, Ask
+from jsonschema import Draft202012Validator
+from schemas import check_answer, schema_of
+
+from attncalc import load, preset_names
+from attncalc.attention import FULL, KINDS, Sliding
+from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
+from attncalc.quantity import quantity
+from attncalc.report import json as as_json
+from attncalc.report.report import Report
+from attncalc.report.schemas import SCHEMAS, schema
+from attncalc.report.schemas.attention import ATTENTION
+from attncalc.report.schemas.verify import GPU
+from attncalc.report.verify import VerifiedModel, verify_report
+from attncalc.report.verify_all import catalogue_report
+from attncalc.workload import Workload
+
+COPIES = REPOSITORY / "docs/schemas"
+NAMES = Path(__file__).parent / "data/json-names.txt"
+"""Every name that scripts may rely on, one per line: a schema, and a key or a figure of it."""
+LOGS = Path(__file__).parent / "data/engine-logs"
+
+
+def copy_of(name: str) -> Path:
+    """Return the published copy: docs/schemas/attncalc.kv.1.json."""
+    return COPIES / f"{schema(name)['title'].replace('/', '.')}.json"
+
+
+def as_text(name: str) -> str:
+    return json.dumps(schema(name), indent=2) + "\n"
+
+
+# The names
+
+
+def names_of(part: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield the keys that a schema allows, each with its path, and the figures, each with its unit."""
+    for key, value in part.get("properties", {}).items():
+        yield f"{path}{key}"
+        yield from names_of(value, f"{path}{key}.")
+    for option in part.get("oneOf", ()):
+        yield from names_of(option, path)
+    figures = [figure["contains"] for figure in part.get("allOf", ())]
+    items = part.get("items") or {}
+    if items.get("$ref") == "#/$defs/figure":
+        figures += items.get("anyOf", ())
+    elif items:
+        yield from names_of(items, path)
+    for figure in figures:
+        name = figure["properties"]["name"].get("const", figure["properties"]["name"].get("pattern"))
+        if name:
+            yield f"{path[:-1]} {name} [{figure['properties']['unit']['const']}]"
+
+
+def names(name: str) -> set[str]:
+    """Return the names of a schema: 'kv workload.batch', 'kv results kv_cache [B]'."""
+    document = schema(name)
+    found = {*names_of(document, f"{name} ")}
+    for defined, part in document.get("$defs", {}).items():
+        found |= {*names_of(part, f"{PLACES.get(defined, f'{name} layers.results')}.")}
+    return found
+
+
+PLACES = {"figure": "figure", "attention": "attention"}
+"""Where definitions of a schema are used: these are the same in every schema."""
+
+
+def printed_names(answer: Mapping[str, Any], known: set[str], path: str) -> Iterator[str]:
+    """Yield the lines of `known` that an answer uses."""
+    for key, value in answer.items():
+        here = {"results": "figure.", "attention": "attention.", "cross_attention": "attention."}.get(key, "")
+        if f"{path}{key}" not in known:  # a key that is data: a symbol, a model_type
+            continue
+        yield f"{path}{key}"
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                yield from printed_names(item, known, here or f"{path}{key}.")
+            if key == "results":
+                yield figure_line(f"{path}{key}", item, known)
+
+
+def figure_line(path: str, figure: Mapping[str, Any], known: set[str]) -> str:
+    """Return the line of a figure: its name's, or that of a pattern."""
+    unit = f" [{figure['unit']}]"
+    patterns = [line.split()[2] for line in known if line.startswith(f"{path} ^") and line.endswith(unit)]
+    found = [pattern for pattern in patterns if re.search(pattern, figure["name"])]
+    lines = [f"{path} {name}{unit}" for name in (figure["name"], *found)]
+    return next(line for line in lines if line in known)
+
+
+def test_no_name_disappears_from_the_contract() -> None:
+    """A name that is gone, or has another unit, breaks scripts: it needs a schema with the next version number.
+
+    A new name needs its line here, and `python tests/test_json_schema.py`.
+    """
+    known = set(NAMES.read_text(encoding="utf-8").splitlines())
+    promised = {line for name in SCHEMAS for line in names(name)}
+    assert known - promised == set(), "these names are gone"
+    assert promised - known == set(), f"add these lines to {NAMES.relative_to(REPOSITORY)}"
+
+
+def test_every_name_is_documented() -> None:
+    """The keys of attention are those of a model file, and the schema explains them."""
+    pages = ("docs/json.md", "docs/measured/README.md")
+    text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
+    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
+    lines = {line for name in SCHEMAS for line in names(name)}
+    figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
+    keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}
+    keys -= {line.partition(".")[2] for line in lines if line.startswith("attention.")} - {"kind"}
+    assert {name for name in figures | keys if not name.startswith("^")} - documented == set()
+
+
+# What commands print
+
+
+def test_a_wrong_answer_is_noticed(ask: Ask) -> None:
+    """A renamed or a missing figure, another unit, an unknown key, and text in place of a number."""
+    text = ask("kv", "gpt2", "--json").out
+    check_answer(text)
+    for before, after in (
+        ('"name": "kv_cache",', '"name": "cache",'),
+        ('"name": "kv_cache_per_layer",', '"name": "per_layer",'),
+        ('"unit": "B"', '"unit": "KiB"'),
+        ('"batch": 1', '"batch": "1"'),
+        ('"batch": 1', '"batch": 1, "batches": 1'),
+        ('"title": ', '"Title": '),
+        ("attncalc.kv/1", "attncalc.kv/2"),
+        ('"vocab_size": 50257', '"vocab_size": NaN'),
+    ):
+        assert before in text, before
+        with pytest.raises(AssertionError):
+            check_answer(text.replace(before, after, 1))
+
+
+RUNS = {
+    "kv": [
+        "presets/kinds/chunked.yaml",
+        "presets/kinds/recurrent.yaml",
+        "t5-base --tp 4",
+        "llama2-70b --lengths 512,300 --kv-dtype int4 --engine transformers",
+    ],
+    "params": ["gpt2 --tp 2", "docs/examples/qwen3-next-80b-a3b"],
+    "flops": ["gpt2 --phase train", "gemma3-27b --past 100 -c 300", "t5-base --phase decode --mask prefix:3"],
+    "memory": ["gpt2 --phase decode", "gemma3-27b --past 100 -c 300", "llama2-70b --attention mla:512"],
+    "compare": [
+        "llama2-70b --attention mla:512",
+        "llama2-70b gemma3-27b t5-base",
+        "gpt2 bert-base",
+        "gpt2 llama2-7b --fail-if kv_cache>=+900%",
+    ],
+    "gpus": ["", "h100", "mi300x", "m4-max"],
+    "presets": ["", "qwen 32b", "--full"],
+    "families": [""],
+    "fit": [
+        "llama2-70b --gpu h100 --gpus 4",
+        "llama2-70b --gpu h100",
+        "llama2-70b --kv-memory 40GiB --engine all",
+        "llama2-70b --kv-memory 40GiB --engine-version 0.7 --swap-space 4GiB",
+        "gemma3-27b --gpu 2xh100 --engine all --prompt 4K --output 1K --shared-prefix 2K",
+        "mixtral-8x7b --gpu 8xh200 --dp 4 --engine all",
+        "mixtral-8x7b --gpu 8xh200 --dp 4 --enable-expert-parallel",
+        "deepseek-v3 --gpu 8xh200 --attn-dp 8 --engine sglang",
+        "qwen3-8b --gpu a100-40gb --lengths 512,300,128 --roofline --full",
+        "llama3-70b --engine llamacpp --gpu rtx-4090 --n-gpu-layers auto",
+        "llama3-8b --engine llamacpp --gpu rtx-4090 --no-kv-offload",
+        "mixtral-8x7b --engine llamacpp --gpu rtx-4090",
+        "deepseek-v3.2 --engine llamacpp --kv-memory 40GiB",
+        "gemma3-27b --engine llamacpp --kv-memory 40GiB",
+        "t5-base --engine transformers --gpu t4",
+        "presets/kinds/recurrent.yaml --engine ideal --gpu t4",
+        "llama3-8b --gpu h100 --speculative-tokens 3 --reserve 2GiB",
+        "llama3-8b --gpu h100 --engine llamacpp --reserve 2GiB -b 100000",
+        *(
+            f"{model} --engine {engine} --kv-memory 9GiB"
+            for model in ("gpt-oss-20b", "gemma3-27b", "qwen3-next-80b-a3b", "jamba-1.5-mini")
+            for engine in ("vllm", "sglang", "llamacpp")
+        ),
+        f"{LOGS}/models/gemma-4-e2b.json --gpu l4 -c 8192",
+        f"gemma3-27b --vllm-log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log --gpu h100",
+        f"qwen3-8b --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
+    ],
+    "verify": ["transformer-base -c 8 --kernel math", "gemma3-27b -c 64 --simulate cuda"],
+}
+"""{schema: command lines, without the command}. Together their answers have every name of the schema."""
+COMMANDS = {"families": "presets families"}
+EVERY_MODEL = ("kv", "params", "flops", "memory", "compare")
+"""Commands that are run on every preset."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_answers_are_valid_and_have_every_name(
+    ask: Ask, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    known = names(name)
+    seen = {line for line in known if line.startswith("attention.")}  # another test covers them
+    for answer in answers(ask, name, tmp_path):
+        document = check_answer(answer)
+        assert schema_of(document) == name
+        seen |= set(printed_names(document, known, f"{name} "))
+    assert known - seen == set(), "no answer has these names"
+
+
+def answers(ask: Ask, name: str, folder: Path) -> Iterator[str]:
+    """Yield what the runs of a schema print."""
+    models = preset_names() if name in EVERY_MODEL else []
+    if name == "params":
+        models.append(folder_with_weights(folder))
+    for run in (*models, *RUNS[name]):
+        answer = ask(*COMMANDS.get(name, name).split(), *run.split(), "--json")
+        assert answer.code in (0, 1), (run, answer.err)
+        yield answer.out
+    if name == "verify":
+        yield from map(as_json.render, verify_reports())
+
+
+def folder_with_weights(folder: Path) -> str:
+    """Write a config.json and a safetensors file, and return their folder."""
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1}))
+    header = json.dumps({"wte": {"dtype": "F16", "shape": [2, 4], "data_offsets": [0, 16]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    return str(folder)
+
+
+def verify_reports() -> Iterator[Report]:
+    """Yield reports of a GPU, of a disagreement, of a number that is none, of --scaling and without a model."""
+    device = {
+        "type": "cuda",
+        "name": "cuda:0 (NVIDIA H200)",
+        "torch": "2.13.0",
+        "threads": 2,
+        "multiprocessors": 132,
+        "memory": 150 * 10**9,
+        "compute_capability": "9.0",
+        "cuda": "13.0",
+        "rocm": None,
+        "cudnn": 91300,
+    }
+    checks = (
+        Check("peak memory", "peak_decode_math", "decode, math", quantity(1000), 1003, 10, "B", of="decoder"),
+        Check("parameters", "params_W_q", "W_q", quantity(768), 767, unit="parameters", of="decoder"),
+        Check("kernels vs reference", "math_masks", "math", 0, math.nan, 1e-3),
+    )
+    result = VerifyResult(
+        checks,
+        (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0),),
+        (ScalingRow("decoder", "math", 64, 1.5, 10**9, None, 10**6), ScalingRow("decoder", "math", 64, None, 1, 2, 3)),
+        reported=(Reported("memory", "reserved", "reserved", 2**20, "B", predicted=None),),
+        context=64,
+    )
+    verified = VerifiedModel(load("gpt2"), Workload.prefill(1, 64, dtype="bf16"), ("math",), result)
+    yield verify_report(verified, device)
+    yield verify_report(verified._replace(result=VerifyResult((), simulated=True)), device)
+    yield catalogue_report([verified, verified], device)
+
+
+def test_the_records_of_the_docs_are_valid_and_have_every_name() -> None:
+    """A GPU's keys are those of `verify`; a record of a CPU has none of them."""
+    records = [file.read_text(encoding="utf-8") for file in (REPOSITORY / "docs/measured").glob("*.json")]
+    known, seen = names("record"), set[str]()
+    for record in records:
+        seen |= set(printed_names(check_answer(record), known, "record "))
+    assert known - seen <= {*(f"record device.{key}" for key in GPU), "record device.notes", *DISAGREEMENT}
+
+
+DISAGREEMENT = {line for line in names("record") if line.startswith("record runs.disagree.")}
+"""The keys of a check that disagrees, which no record of the docs has."""
+
+
+def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> None:
+    validator = Draft202012Validator(ATTENTION)
+    seen = {"span"}
+    for name, kind in KINDS.items():
+        span = Sliding(8) if name in ("compressed", "global_window") else FULL
+        facts = kind.from_keys(dict.fromkeys(kind.required(), 64), 64, span).facts()
+        validator.validate(json.loads(json.dumps(facts)))
+        seen |= set(facts)
+    assert set(ATTENTION["properties"]) == seen
+
+
+@pytest.mark.parametrize(
+    "command", ["kv no-such-model", "fit gpt2", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
+)
+def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
+    answer = ask(*command.split(), "--json")
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
+    answer = ask("schema", "kvs")
+    assert (answer.code, answer.out) == (2, "")
+    assert "error: there is no schema 'kvs'" in answer.err
+    assert "did you mean 'kv'" in answer.err
+
+
+def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> None:
+    listed = [line.split()[0] for line in ask("schema").out.splitlines()]
+    assert listed == [*SCHEMAS, "model", "gpu"]
+    assert ask("schema", "model").out == ask("presets", "schema").out
+    assert json.loads(ask("schema", "gpu").out) == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_published_copy_is_the_schema_that_the_command_prints(ask: Ask, name: str) -> None:
+    """`python tests/test_json_schema.py` writes it."""
+    assert copy_of(name).read_text(encoding="utf-8") == ask("schema", name).out == as_text(name)
+    Draft202012Validator.check_schema(schema(name))
+
+
+def test_no_other_file_is_published() -> None:
+    assert {*COPIES.glob("*")} == {copy_of(name) for name in SCHEMAS}
+
+
+def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
+    answer = json.loads(ask("kv", "gemma3-27b", "--json").out)
+    validator = Draft202012Validator(schema("kv"))
+    validator.validate(answer)
+    answer["results"][0]["name"] = "cache"
+    assert not validator.is_valid(answer)
+
+
+if __name__ == "__main__":
+    COPIES.mkdir(exist_ok=True)
+    for schema_name in SCHEMAS:
+        copy_of(schema_name).write_text(as_text(schema_name), encoding="utf-8")
