@@ -241,6 +241,14 @@ def test_the_cache_of_the_encoder_decoder() -> None:
     assert cache.total == 3 * 2 * 20 * 2 * 2 * 10 * 2 + cache.cross_attention_cache
 
 
+def test_names_of_groups_are_unique_in_the_model() -> None:
+    encoder, decoder = TRANSLATOR.stacks
+    named = dataclasses.replace(decoder.layers[0], name="local")
+    both = dataclasses.replace(TRANSLATOR, stacks=(encoder, dataclasses.replace(decoder, layers=(named,))))
+    assert [group.group for group in params(both).groups] == ["encoder", "decoder_local"]
+    assert [group.group for group in params(DECODER).groups] == ["mixture", "dense"]
+
+
 def test_what_engines_are_told_of_the_layers_caches() -> None:
     """How many layers, what each caches, its kind, and whether its window bounds it; the encoder caches nothing."""
     full, window = layer_cache_specs(DECODER)

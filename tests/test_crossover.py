@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import grouped
 
 from attncalc import (
     Chunked,
+    Full,
     Grouped,
     Layers,
     ModelSpec,
+    Sliding,
     Stack,
     Workload,
     crossover,
@@ -20,6 +23,7 @@ from attncalc import (
     growth,
     load,
 )
+from attncalc.attention import KINDS, Span
 from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 
 
@@ -99,3 +103,45 @@ def test_the_longest_path_through_windows() -> None:
     assert attention_layer_complexity(model, workload).longest_path == 3
     full = load("llama2-7b")
     assert attention_layer_complexity(full, workload).longest_path == 1
+
+
+def test_one_device_of_a_recurrent_layer_has_all_its_weights_and_no_division_in_the_formula() -> None:
+    """Two matrices of 8,192 x 8,192, 2 FLOP per weight and token."""
+    one = recurrent_layer_complexity(load("llama2-70b"), Workload.prefill(1, 100))
+    two = recurrent_layer_complexity(load("llama2-70b").shard(2), Workload.prefill(1, 100))
+    assert one.flops == 2 * 100 * 2 * 8192**2 == 2 * two.flops
+    assert ("tp" in one.flops.formula.text, "tp" in two.flops.formula.text) == (False, True)
+    assert (one.sequential_steps, one.longest_path) == (100, 100)
+
+
+def windows(*spans: Span) -> ModelSpec:
+    layers = tuple(Layers(f"kind{i}", 1, attention=Grouped(4, 2, 8, span=span)) for i, span in enumerate(spans))
+    return ModelSpec("m", "m", (Stack("decoder", layers, 32),))
+
+
+@pytest.mark.parametrize(
+    ("spans", "tokens", "layers"),
+    [
+        ([Sliding(4)], 10, 3),  # 3 tokens further per layer: ceil(9 / 3)
+        ([Sliding(4)], 11, 4),
+        ([Sliding(2)], 10, 9),
+        ([Sliding(1)], 10, None),  # a token sees only itself
+        ([Sliding(4), Sliding(2)], 10, 3),
+        ([Chunked(4)], 10, None),  # chunks never exchange information
+        ([Chunked(4), Sliding(4)], 10, 3),
+        ([Chunked(4)], 1, 1),
+        ([Sliding(4), Full()], 10, 1),
+    ],
+)
+def test_layers_between_the_tokens_farthest_apart(spans: list[Span], tokens: int, layers: int | None) -> None:
+    assert attention_layer_complexity(windows(*spans), Workload.prefill(1, tokens)).longest_path == layers
+
+
+def test_complexity_of_a_model_without_attention_is_that_of_its_recurrent_layer() -> None:
+    keys = {"n_heads": 6, "d_head": 10}
+    layers = Layers("layers", 3, attention=KINDS["lightning"].from_keys(keys, 40, Full()))
+    model = ModelSpec("m", "m", (Stack("decoder", (layers,), 40),))
+    complexity = attention_layer_complexity(model, Workload.prefill(1, 100))
+    assert (complexity.sequential_steps, complexity.longest_path) == (100, 100)
+    (group,) = flops(model, Workload.prefill(1, 100)).groups
+    assert complexity.flops * group.layers.count == group.projections + group.scores
