@@ -24,7 +24,7 @@ from attncalc import (
     kv_cache,
     params,
 )
-from attncalc.attention import Matrix
+from attncalc.attention import KINDS, Matrix
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.intensity import decode_intensity, experts_read, routed_read, weights_read
@@ -224,6 +224,21 @@ def test_flops_of_the_encoder_decoders_prefill() -> None:
     assert cost.scores_dense == 2 * (of_the_encoder + of_the_cross + 2 * 2 * 6 * 20 * 20 * 20)
     assert cost.qk_dense == cost.scores_dense // 2  # values are as wide as keys
     assert cost.head == 2 * 2 * 20 * D * 200
+
+
+def test_an_encoder_projects_summaries_of_the_source() -> None:
+    """LongT5: 31 tokens have 7 whole blocks of 4, whose keys and values W_k and W_v make too."""
+    encoder, decoder = TRANSLATOR.stacks
+    keys = {"n_heads": 5, "n_kv_heads": 5, "d_head": 8, "summary_block": 4}
+    summaries = dataclasses.replace(
+        encoder.layers[0], attention=KINDS["global_window"].from_keys(keys, D_SOURCE, Sliding(9))
+    )
+    model = dataclasses.replace(TRANSLATOR, stacks=(dataclasses.replace(encoder, layers=(summaries,)), decoder))
+    workload = Workload.prefill(2, 20, source=31)
+    added = flops(model, workload).projections - flops(TRANSLATOR, workload).projections
+    assert added == 3 * 2 * 2 * 7 * (2 * D_SOURCE * 40)
+    step = Workload.decode(2, 20, source=31)
+    assert flops(model, step).projections == flops(TRANSLATOR, step).projections
 
 
 def test_a_step_of_the_decoder_does_not_run_the_encoder() -> None:

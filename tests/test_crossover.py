@@ -145,3 +145,40 @@ def test_complexity_of_a_model_without_attention_is_that_of_its_recurrent_layer(
     assert (complexity.sequential_steps, complexity.longest_path) == (100, 100)
     (group,) = flops(model, Workload.prefill(1, 100)).groups
     assert complexity.flops * group.layers.count == group.projections + group.scores
+
+
+def test_the_crossovers_formula_compares_both_sides() -> None:
+    """One group of layers is written out; of several groups, both sums have a name."""
+    one, two = (crossover(windows(*spans), Workload.decode(1, 9)) for spans in ([Full()], [Full(), Sliding(4)]))
+    assert one is not None
+    assert two is not None
+    assert one.formula.text.startswith("least T where ")
+    assert "flops_attention" not in one.formula.text
+    assert "flops_attention_scores_at_T > flops_attention_projections_at_T" in two.formula.text
+
+
+@pytest.mark.parametrize(
+    ("spans", "past", "context"),
+    [
+        # a decode step of 4 heads x 8 does 4 * 4 * 8 FLOP per key, and 2 * 32 * (32 + 2 * 16 + 32) = 6,144 to project:
+        # more than 48 keys
+        ([Full()], 0, 49),
+        ([Full()], 30, 49),
+        # 49 keys are first seen by the 49th token of a chunk, the last of 49; chunks of 48 have too few
+        ([Chunked(49)], 0, 49),
+        ([Chunked(48)], 0, None),
+        ([Sliding(49)], 0, 49),
+        ([Sliding(48)], 0, None),
+        # two layers need 97 keys: 57 + 40, where the first chunk has 57 and the second window is full
+        ([Chunked(60), Sliding(40)], 0, 57),
+        # chunks of 60 and 40 that end together at 120: 58 + 38 keys at 118, 59 + 39 at 119
+        ([Chunked(60), Chunked(40)], 0, 119),
+    ],
+)
+def test_the_first_decode_step_at_which_scores_cost_more(spans: list[Span], past: int, context: int | None) -> None:
+    model = windows(*spans)
+    assert crossover(model, Workload.decode(1, past + 9)) == context
+    if context is not None:
+        before, at = (flops(model, Workload.decode(1, n)) for n in (context - 1, context))
+        assert before.scores <= before.projections
+        assert at.scores > at.projections
