@@ -26,7 +26,7 @@ class AttncalcError(Exception):
 
 
 class CannotCheckError(AttncalcError):
-    """A check that this machine cannot run: no torch, no such device or not enough memory."""
+    """What this machine cannot do: no torch or matplotlib, no such device, or not enough memory."""
 
     code = 3
 

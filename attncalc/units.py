@@ -185,6 +185,31 @@ def quotient(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + f" {unit}"
 
 
+def common_unit(largest: float, unit: str) -> tuple[str, float]:
+    """Return the unit in which figures up to `largest` are shown together, and its size in base units: ('GiB', 2**30).
+
+    The unit of parameters and of plain numbers below 1,000 is ''.
+    """
+    if unit == SECONDS:
+        return next(((u, f) for u, f in _TIMES if largest >= f), _TIMES[-1])
+    prefixed = unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)
+    scale = _BINARY if unit == BYTES else _DECIMAL if prefixed else _COUNTED if unit == PARAMS else ()
+    prefix, factor = next(((u, f) for u, f in scale if largest >= f), ("B" if unit == BYTES else "", 1))
+    return (f"{prefix}{unit}" if prefixed else prefix if unit in (BYTES, PARAMS) else unit), factor
+
+
+def short(value: float, unit: str) -> str:
+    """Return a figure in at most three digits, and no more than it needs: '16 GiB', '2.5 TFLOP', '4,096', '2 million'.
+
+    Tokens, tokens/s and plain numbers have no unit.
+    """
+    plain = unit in (TOKENS, PER_SECOND, NO_UNIT)
+    name, factor = common_unit(value, unit) if not plain else common_unit(value, PARAMS) if value >= 10**6 else ("", 1)
+    scaled = value / factor
+    number = f"{scaled:,.0f}" if scaled >= 999.5 else f"{scaled:.3g}"
+    return f"{number} {name}".strip()
+
+
 def duration(seconds: float) -> str:
     """Return a time rounded for people: '40 s', '3 min', '5 hours', '12 days', 'more than a year'."""
     for unit, size, limit in (("s", 1, 90), ("min", 60, 90), ("hours", 3600, 48), ("days", 86_400, 366)):

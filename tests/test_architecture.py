@@ -34,12 +34,14 @@ MAY_IMPORT = {
     "serving": MODEL | {"engines", "hardware", "cost", "check"},
     "config": MODEL | {"hardware"},
     "check": set[str](),
-    "report": MODEL | {"engines", "hardware", "cost", "serving", "check"},
+    "plot": {"errors", "units"},
+    "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},
-    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing"},
+    "sweeps": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "api", "tracing", "plot"},
     "cli": BASE
-    | {"model", "hardware", "engines", "cost", "serving", "config", "check", "report", "api", "sweeps", "verify"},
+    | {"model", "hardware", "engines", "cost", "serving", "config", "check"}
+    | {"plot", "report", "api", "sweeps", "verify"},
     "__main__": {"cli"},
 }
 """What each part of the package may import. Imports go one way."""
@@ -49,6 +51,8 @@ HOMES = {
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),
     "transformers": ("verify/",),
+    "matplotlib": ("plot/picture/",),
+    "numpy": (),
     "huggingface_hub": (),
     "urllib": ("config/hub.py", "config/remote.py", "config/download.py"),
     "http": ("config/download.py",),
@@ -102,7 +106,7 @@ def test_libraries_are_imported_only_in_their_place(path: Path) -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-NEVER = ("torch", "rich", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
+NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

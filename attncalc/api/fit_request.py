@@ -124,9 +124,14 @@ def read_traffic(options: FitOptions) -> Traffic | None:
     return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output"), prefix)
 
 
+def default_engine(model: ModelSpec) -> str:
+    """Return the engine of a model if none is given: llama.cpp's for a GGUF file, else vLLM's."""
+    return "llamacpp" if model.stored and model.stored.kind == "GGUF" else "vllm"
+
+
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
-    engine = "llamacpp" if model.stored and model.stored.kind == "GGUF" else "vllm"
+    engine = default_engine(model)
     deployment = {"engine": engine, **parsed(options, DeploymentOptions)}
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
+OMITTED = "-"
+"""The value of an option whose value may be omitted, if it is."""
 
 
 class Options:
@@ -59,7 +61,11 @@ def _annotations(cls: type[Options]) -> dict[str, Any]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command in which an option that takes one value may be given once."""
+    """A command in which an option that takes one value may be given once, and [VALUE] may be omitted."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        names = {name for option in self.params if (option.metavar or "").startswith("[") for name in option.opts}
+        return super().parse_args(ctx, with_omitted_values(args, names))
 
     def make_parser(self, ctx: Any) -> Any:
         return reject_repeats(super().make_parser(ctx), ctx)
@@ -70,6 +76,21 @@ class Group(typer.core.TyperGroup):
 
     def make_parser(self, ctx: Any) -> Any:
         return reject_repeats(super().make_parser(ctx), ctx)
+
+
+def with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
+    """Return the arguments with OMITTED after each option of `names` that is the last one, or that an option follows.
+
+    typer has no options whose value may be omitted: `--plot --batch 8` would draw into a file '--batch'.
+    """
+    complete: list[str] = []
+    end = args.index("--") if "--" in args else len(args)
+    for i, arg in enumerate(args):
+        complete.append(arg)
+        following = args[i + 1] if i + 1 < len(args) else "--"
+        if i < end and arg in names and following.startswith("-") and following != OMITTED:
+            complete.append(OMITTED)
+    return complete
 
 
 def reject_repeats(parser: Any, ctx: Any) -> Any:

@@ -13,6 +13,7 @@ from ..report.fail_if import parse_condition
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
+from .plot_options import PlotOptions
 
 app = command_app()
 
@@ -75,12 +76,14 @@ def compare(
     size: ContextsOptions,
     dtypes: o.CacheDtypeOptions,
     checks: CheckOptions,
+    plot: PlotOptions,
     output: o.OutputOptions,
 ) -> None:
+    plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
     if checks.wide and output.chosen.name not in ("csv", "tsv"):
         raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
     options = {**models.given(), **size.given(), **dtypes.given()}
     report = checked(comparison_report(read_models(models.names(), options), options), conditions)
-    output.show(wide(report) if checks.wide else report)
+    plot.write(wide(report) if checks.wide else report, output)
     raise typer.Exit(0 if all(check["passed"] for check in report.extra["checks"]) else 1)

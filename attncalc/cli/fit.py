@@ -16,6 +16,7 @@ from . import fit_users as u
 from . import options as o
 from .command import command_app
 from .fit_log import model_in_log, not_with_log, read_log_option, with_options_in_log
+from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
@@ -40,8 +41,10 @@ def fit(
     offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     screen: f.ScreenOptions,
+    plot: PlotOptions,
     output: u.FitOutputOptions,
 ) -> None:
+    plot.check(output, excludes={"--log": serving.log is not None})
     log = read_log_option(serving)
     spec = model_in_log(log, model) if log and not model.is_given else model.read()
     traffic = users.traffic(output.output_tokens)
@@ -63,7 +66,7 @@ def fit(
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen)
-    output.show(report)
+    plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 

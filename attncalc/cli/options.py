@@ -255,11 +255,17 @@ class ReportOptions(Options):
             raise AttncalcError(f"--json cannot be combined with --format {truncate(self.format)}", "give one of them")
         return "json" if self.json else self.format
 
-    def show(self, report: Report) -> None:
-        """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written."""
+    def show(self, report: Report, *, picture_too: bool = False) -> None:
+        """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
+
+        Args:
+            report: The report.
+            picture_too: Whether --force may have been given for the file of a picture.
+        """
         from ..report.write import write
 
-        write(report, form=self._format_name(), explain=self.explain, output=self.output, force=self.force)
+        force = self.force and not (picture_too and self.output is None)
+        write(report, form=self._format_name(), explain=self.explain, output=self.output, force=force)
 
 
 class ListOutputOptions(ReportOptions):

@@ -12,10 +12,14 @@ from . import fit_options as f
 from . import options as o
 from . import sweep_options as s
 from .command import command_app
+from .plot_options import PlotFileOptions, goes_to_file
 
 app = command_app()
 
-EPILOG = "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
+EPILOG = (
+    "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
+    "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
+)
 
 
 @app.command(help=COMMANDS["sweep"], epilog=EPILOG)
@@ -23,6 +27,7 @@ def sweep(
     models: s.ModelsOptions,
     workload: o.SizeOptions,
     forward: s.PassOptions,
+    users: s.UserOptions,
     dtypes: f.FitDtypeOptions,
     serving: f.DeploymentOptions,
     engine: f.EngineOptions,
@@ -32,15 +37,17 @@ def sweep(
     offload: lc.OffloadOptions,
     transformers: f.TransformersOptions,
     columns: s.ColumnOptions,
+    plot: PlotFileOptions,
     output: s.RowOutputOptions,
 ) -> None:
+    plot.check(output)
     from ..sweeps.grid import for_screen
     from ..sweeps.output import write_sweep
     from ..sweeps.sweep import sweep as sweep_of
 
     options: dict[str, Any] = {}
-    for group in (workload, forward, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
-        options |= {name: value for name, value in group.given().items() if value is not False}
+    for group in (workload, forward, users, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
+        options |= group.given()
     form = output.form()
     rows = sweep_of(
         models.names(),
@@ -49,6 +56,14 @@ def sweep(
         assume_grouped=models.assume_grouped,
         **options,
     )
+    if plot.plot is not None:
+        from ..sweeps.picture import for_picture, sweep_picture
+
+        picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
+        plot.draw(picture, picture.default, force=output.force)
+        if not plot.into_file and not goes_to_file(output.output):
+            raise typer.Exit(0)
     if form is None and columns.names() is None:
         rows = for_screen(rows)
-    raise typer.Exit(write_sweep(rows, form, output=output.output, force=output.force, jobs=columns.processes()))
+    force = output.force and (plot.plot is None or goes_to_file(output.output))
+    raise typer.Exit(write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes()))

@@ -19,6 +19,7 @@ from . import COMMANDS
 from . import options as o
 from .catalogue import CATALOGUE
 from .command import Options, command_app
+from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -180,8 +181,12 @@ def verify(
     layers: LayerOptions,
     program: ProgramOptions,
     record: RecordOptions,
+    plot: PlotOptions,
     output: VerifyOutputOptions,
 ) -> None:
+    plot.check(output, excludes={"--record": record.record is not None})
+    if plot.plot is not None and not program.scaling:
+        raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
 
     if record.record is not None:
@@ -216,7 +221,7 @@ def verify(
     from ..report.verify_all import catalogue_report
 
     if model.is_given:
-        output.show(verify_report(verified[0], device_facts, ranks, full=output.full))
+        plot.write(verify_report(verified[0], device_facts, ranks, full=output.full), output)
     else:
         output.show(catalogue_report(verified, device_facts, full=output.full))
     if not all(check.ok for v in verified for check in v.result.checks):

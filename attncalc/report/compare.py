@@ -9,6 +9,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec, plural
 from ..units import NO_UNIT, column, count
 from ..workload import Workload
+from .charts.compare import compare_picture
 from .compare_contexts import context_tables
 from .compare_rows import Row, attention_of, ratio_cells, rows_at, split_table
 from .fail_if import Condition, checks_of
@@ -69,9 +70,10 @@ def compare_variants(
     released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
     first, compared = rows[released][0], list(by_name.values())
     at_contexts = [row.workload for row in rows[0]]
+    lines = heading(model, *_workload_line(model, at_contexts))
     return Report(
         "compare",
-        heading(model, *_workload_line(model, at_contexts)),
+        lines,
         model.facts(),
         workload_facts(model, first.workload),
         tuple(first.figures.values()),
@@ -82,6 +84,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (_variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
+        picture=compare_picture(rows, lines, released),
     )
 
 
@@ -93,15 +96,17 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     rows = rows_at([(m.name, m, w) for m, w in zip(models, workloads, strict=True)], contexts)
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
     title = ", ".join(model.title for model in models)
+    lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
     return Report(
         "compare",
-        (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)),
+        lines,
         models[0].facts(),
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
         context_tables(rows) if contexts[1:] else split_table(_model_lines([row for (row,) in rows])),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
+        picture=compare_picture(rows, lines),
     )
 
 
@@ -113,18 +118,20 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     """
     rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers if facts["released"]]
     per_model = len({facts["context"] for facts, _ in rows})
-    baselines = [figures for _, figures in rows[:per_model]] if rows[per_model:] else [None] * per_model
-    tested = [
-        ({"model": facts["name"], "context": facts["context"]}, check)
-        for i, (facts, figures) in enumerate(rows[per_model:] or rows)
-        for check in checks_of(conditions, figures, baselines[i % per_model])
-    ]
-    failures = tuple(f"{FAILED}{check.sentence()}" for _, check in tested if not check.passed)
-    answer = f"PASSES: {plural(len(tested), 'check')}." if tested else ""
+    others = rows[per_model:]
+    baselines = [figures for _, figures in rows[:per_model]] if others else [None] * per_model
+    checks, failures = [], []
+    for i, (facts, figures) in enumerate(others or rows):
+        model = facts["name"] if others else report.model["name"]
+        label = f"{model} at context {facts['context']}" if per_model > 1 else model
+        for check in checks_of(conditions, figures, baselines[i % per_model]):
+            checks.append({"model": model, "context": facts["context"], **check.facts()})
+            if not check.passed:
+                failures.append(f"{FAILED}{check.sentence(label)}")
+    answer = f"PASSES: {plural(len(checks), 'check')}." if checks else ""
     if failures:
-        answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
-    facts = [where | check.facts() for where, check in tested]
-    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": facts})
+        answer = f"FAILS: {len(failures)} of {plural(len(checks), 'check')}."
+    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": checks})
 
 
 def wide(report: Report) -> Report:

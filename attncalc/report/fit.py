@@ -10,17 +10,22 @@ from ..cost.common import cache_dtype
 from ..engines.base import NO_LIMIT
 from ..engines.runtime import RuntimeMemory
 from ..model import plural
+from ..plot.chart import Chart, Picture
 from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
 from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
+from ..serving.roofline import Roofline
 from ..serving.suggestions import Suggestion, suggestions
 from ..serving.users import users
 from ..serving.weights import Weights
 from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
 from .bar import Bar
+from .charts.memory import memory_chart
+from .charts.picture import picture
+from .charts.roofline import batch_fact, roofline_chart
 from .devices import devices_facts, devices_table, host_notes, is_divided
 from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
@@ -94,6 +99,7 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         verdict=result.verdict,
         bar=memory_bar(result.budget, result.resolved.gpus),
         shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
+        picture=fit_picture(result, bounds.bounds),
     )
     return report if full or roofline else _in_rows(report, result, changes, notes, bounds)
 
@@ -133,6 +139,23 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     assumed = f"ASSUMED: {resolved.model.assumed}" if resolved.model.assumed else ""
     lines = (verdict(result), ", ".join(fact for fact in facts if fact), assumed)
     return tuple(line for line in lines if line)
+
+
+def fit_picture(result: FitResult, bounds: Roofline | None) -> Picture | None:
+    """Return the memory of a GPU as a bar, and its roofline; None without a GPU."""
+    bar, resolved = memory_bar(result.budget, result.resolved.gpus), result.resolved
+    charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
+    *facts, cache = request_facts(resolved)
+    weights = result.budget.weights
+    return picture(
+        f"{result.request.model.title} on {hardware(resolved)}",
+        verdict(result),
+        [", ".join(filter(None, facts)), batch_fact(bounds) if bounds else ""],
+        charts,
+        [chart.name for chart in charts],
+        engine=f"{resolved.defaults.title} {result.layout.version or ''}".strip(),
+        dtypes=f"weights in {weights.dtype if weights else resolved.args.dtype.name}, {cache}",
+    )
 
 
 def model_heading(result: FitResult) -> tuple[str, ...]:

@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 from ..engines import ENGINES, engine_defaults
 from ..errors import AttncalcError
+from ..plot.chart import Chart, Picture
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
 from ..serving.request import ResolvedRequest
+from ..serving.roofline import Roofline
 from ..serving.suggestions import suggestions
 from ..serving.users import users
 from ..units import BYTES
+from .charts.picture import bars, picture, title_of
+from .charts.roofline import roofline_chart
 from .fit import (
     detail_figures,
     engine_facts,
@@ -91,6 +95,29 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         },
         verdict=_best(answers),
         shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
+        picture=_picture(answers, verdict, bounds.bounds),
+    )
+
+
+_CHARTS = ("concurrency", "kv_bytes_per_sequence", "kv_tokens", "max_context")
+"""The figures that have a chart."""
+
+
+def _picture(answers: Sequence[Answer], verdict: str, bounds: Roofline | None) -> Picture | None:
+    """Return bars of each figure, one per engine, and the roofline of a GPU."""
+    resolved = answers[0].result.resolved
+    *facts, _ = request_facts(resolved)
+    caches = dict.fromkeys(request_facts(answer.result.resolved)[-1] for answer in answers)
+    drawn = [bars([(answer.title, answer.by_name[name]) for answer in answers], title_of(name)) for name in _CHARTS]
+    charts: list[Chart] = [chart for chart in drawn if chart]
+    return picture(
+        f"{resolved.request.model.title} on {hardware(resolved)}",
+        verdict,
+        [", ".join(filter(None, facts))],
+        [*charts, *([roofline_chart(bounds)] if bounds else [])],
+        ["concurrency", "kv_bytes_per_sequence"],
+        engine=", ".join(answer.title for answer in answers),
+        dtypes=" or ".join(caches),
     )
 
 

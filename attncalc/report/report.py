@@ -14,6 +14,7 @@ from ..workload import Workload
 
 if TYPE_CHECKING:
     from ..check import Check
+    from ..plot.chart import Picture
     from ..serving.fit import Verdict
     from .bar import Bar
 
@@ -150,6 +151,7 @@ class Report(NamedTuple):
         verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
         bar: A bar below the heading.
         shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
+        picture: What --plot draws; None if there is nothing to draw.
     """
 
     command: str
@@ -169,6 +171,7 @@ class Report(NamedTuple):
     verdict: Verdict | None = None
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None
+    picture: Picture | None = None
 
     def __repr__(self) -> str:
         return f"Report({self.command}: {self.heading[0]})"

@@ -38,6 +38,7 @@ class RooflineSection(NamedTuple):
         tables: The prefill and the decode step; the attention variants.
         notes: Sentences.
         extra: Further keys of JSON; None without a roofline.
+        bounds: The roofline itself.
     """
 
     figures: tuple[Figure, ...]
@@ -45,6 +46,7 @@ class RooflineSection(NamedTuple):
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     extra: dict[str, Any] | None = None
+    bounds: Roofline | None = None
 
 
 def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
@@ -74,6 +76,7 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
             **roofline_facts(bounds),
             "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
         },
+        bounds,
     )
 
 

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 from ..check import VerifyResult
 from ..model import ModelSpec, plural
+from ..plot.chart import Picture
 from ..quantity import Quantity
 from ..units import count
 from ..workload import Workload
+from .charts.picture import picture
+from .charts.scaling import DEFAULT, scaling_charts
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import Figure, Report, Table, heading, workload_facts
@@ -69,6 +72,21 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
         extra=json_facts(result, device, answer, _json_notes(verified)),
         checks=result.checks,
         answer=answer,
+        picture=_picture(verified, device),
+    )
+
+
+def _picture(verified: VerifiedModel, device: DeviceFacts) -> Picture | None:
+    """Return measured points on predicted lines; None without --scaling."""
+    result, dtype = verified.result, verified.workload.dtype
+    return picture(
+        verified.model.title,
+        f"measured {compared_with(device, result)}",
+        [", ".join(fact for fact in _conditions(verified, device) if fact)],
+        tuple(scaling_charts(result.scaling)),
+        DEFAULT,
+        engine="torch",
+        dtypes=f"computed in {dtype}",
     )
 
 

@@ -192,7 +192,8 @@ class Deployment:
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
         """Return the complete request with another batch and context."""
         workload = dataclasses.replace(self.resolved.workload, batch=batch, context=context)
-        return self.resolved._replace(workload=workload)
+        request = self.resolved.request.with_workload(batch=batch, context=context)
+        return self.resolved._replace(workload=workload, request=request)
 
     def max_context(self, batch: int, tightest: int) -> Quantity | None:
         """Return the longest context of `batch` sequences; `tightest` is the device whose symbols have short names."""

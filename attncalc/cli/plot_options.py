@@ -1,0 +1,141 @@
+"""The options that draw an answer: --plot and --show."""
+
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from ..errors import AttncalcError
+from ..report.report import Report
+from ..units import truncate
+from .command import OMITTED, Options
+from .options import ReportOptions, Text, option, output_file
+
+if TYPE_CHECKING:
+    from ..plot.chart import Picture
+    from .sweep_options import RowOutputOptions
+
+SUFFIXES = (".svg", ".png", ".pdf")
+"""Suffixes of the files that --plot draws."""
+
+
+def picture_file(text: str | Path) -> Path:
+    """Return the path of a picture; '-' stands for characters on standard output.
+
+    Raises AttncalcError for a folder, and for a suffix that no picture has.
+    """
+    file = output_file(text)
+    if str(file) != OMITTED and file.suffix.lower() not in SUFFIXES:
+        *first, last = SUFFIXES
+        raise AttncalcError(
+            f"--plot: no picture has the suffix '{truncate(file.suffix)}' of '{truncate(file)}'",
+            f"name a file in {', '.join(first)} or {last}; --plot as the last option draws on the terminal",
+        )
+    return file
+
+
+def goes_to_file(output: Path | None) -> bool:
+    """Return whether a report goes to a file, and not to standard output."""
+    return output is not None and str(output) != "-"
+
+
+class PlotFileOptions(Options):
+    """Whether the answer is drawn, and where."""
+
+    LAST: ClassVar[bool] = True
+
+    plot: Annotated[
+        Path | None,
+        option(
+            "--plot",
+            metavar="[FILE]",
+            parser=picture_file,
+            help=f"Draw into this file ({', '.join(SUFFIXES)}), with matplotlib; without FILE, with characters.",
+        ),
+    ] = None
+
+    def __init__(self, **values: Any) -> None:
+        """Raise CannotCheckError if the picture is a file and matplotlib is missing."""
+        super().__init__(**values)
+        if self.into_file:
+            from ..plot.picture import need_matplotlib
+
+            need_matplotlib()
+
+    @property
+    def into_file(self) -> bool:
+        """Whether the picture is a file, and not characters on standard output."""
+        return self.plot is not None and str(self.plot) != OMITTED
+
+    def check(
+        self, output: "ReportOptions | RowOutputOptions", excludes: Mapping[str, bool] = MappingProxyType({})
+    ) -> None:
+        """Raise AttncalcError if --plot cannot be combined with another option.
+
+        Args:
+            output: Where the report goes; it cannot be on standard output together with characters.
+            excludes: Further options, and whether they are given.
+        """
+        for name, is_used in excludes.items():
+            if self.plot is not None and is_used:
+                raise AttncalcError(f"--plot cannot be combined with {name}", "leave one of them out")
+        if self.plot is None or self.into_file or goes_to_file(output.output):
+            return
+        explain = isinstance(output, ReportOptions) and output.explain
+        used = {"--json": output.json, "--format": output.format is not None, "--explain": explain}
+        for name, is_used in used.items():
+            if is_used:
+                raise AttncalcError(
+                    f"--plot without a file cannot be combined with {name}",
+                    "both would be on standard output: name a file, as --plot x.svg",
+                )
+
+    def draw(self, picture: "Picture", names: tuple[str, ...], *, force: bool) -> None:
+        """Draw the charts of these names. Raises AttncalcError if the file exists (without force) or is not valid."""
+        from ..report import draw
+
+        if self.into_file and self.plot is not None:
+            draw.save_picture(picture, names, self.plot, force=force)
+        else:
+            draw.print_picture(picture, names)
+
+
+class PlotOptions(PlotFileOptions):
+    """Whether the answer is drawn, where, and which of its charts."""
+
+    show: Annotated[
+        Text,
+        option("--show", metavar="NAME,...", help="The charts to draw, by name; a wrong name lists all."),
+    ] = None
+
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError if --show comes without --plot, and CannotCheckError if matplotlib is missing."""
+        if values["show"] is not None and values["plot"] is None:
+            raise AttncalcError("--show needs --plot", "it names the charts that --plot draws")
+        super().__init__(**values)
+
+    def write(self, report: Report, output: ReportOptions, needs: tuple[str, str] = ("another command", "")) -> None:
+        """Draw the picture, and write the report; characters replace a report on standard output.
+
+        Args:
+            report: The report.
+            output: Where it goes.
+            needs: The option that --plot needs if the report has no picture, and a tip.
+
+        Raises AttncalcError if the report has no picture or no such chart, or a file exists (without --force) or cannot
+        be written.
+        """
+        if self.plot is None:
+            output.show(report)
+            return
+        from ..report.draw import chosen
+
+        if report.picture is None:
+            raise AttncalcError(f"--plot needs {needs[0]}", needs[1])
+        names = None if self.show is None else tuple(name.strip() for name in self.show.split(","))
+        self.draw(report.picture, chosen(report.picture, names), force=output.force)
+        if self.into_file or goes_to_file(output.output):
+            output.show(report, picture_too=True)

@@ -1,0 +1,132 @@
+"""Draw a stack: one bar of pieces, with their names above and the limits below."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..chart import Stack
+from ..scale import Scale, scale
+from . import style
+from .canvas import Box, Canvas, Ruler, x_axis
+
+_BAR = 0.42
+"""Inches of the bar."""
+_AXIS = 0.5
+"""Inches of the axis below."""
+_SPACE = 0.06
+"""Inches between a line and its text."""
+_LINE = style.inches(style.TEXT)
+_STYLES: dict[str, dict[str, Any]] = {
+    "weights": {"facecolor": "#0072B2"},
+    "runtime": {"facecolor": "#E69F00"},
+    "range": {"facecolor": "#F6D99A", "hatch": "////"},
+    "cache": {"facecolor": "#BFE5D8"},
+}
+
+
+class _Label(NamedTuple):
+    """A text with the line that leads to it.
+
+    Attributes:
+        text: The text.
+        at: The place of the line, from 0 to 1.
+        left: Where the text begins.
+        right: Where it ends.
+        above: Whether the line ends below the text, and not at its side.
+        level: Its line of text: 0 is the nearest to the bar.
+    """
+
+    text: str
+    at: float
+    left: float
+    right: float
+    above: bool
+    level: int
+
+
+def height(chart: Stack, ruler: Ruler, width: float) -> float:
+    """Return the inches that the chart needs."""
+    rows = _rows(_names(chart, ruler, width)) + _rows(_limits(chart, ruler, width))
+    return style.HEAD + rows * _LINE + 0.2 + _BAR + _AXIS
+
+
+def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
+    """Draw the chart into the box."""
+    canvas.text(box.left, box.top, chart.title, style.HEADING, weight="bold")
+    across = _across(chart)
+    names, limits = _names(chart, ruler, box.width), _limits(chart, ruler, box.width)
+    top = box.top + style.HEAD + _rows(names) * _LINE + 0.1
+    axes = canvas.axes(Box(box.left, top, box.width, _BAR))
+    for piece in chart.pieces:
+        start, end = across.at(piece.start), across.at(piece.end)
+        axes.barh(0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind])
+    space = _SPACE / box.width
+    for name in names:
+        foot = 1 + (0.07 + name.level * _LINE) / _BAR
+        tip = foot if name.above else foot + 0.8 * _LINE / _BAR
+        axes.plot([name.at, name.at], [1, tip], color=style.GREY, linewidth=0.6, clip_on=False)
+        axes.text(name.left + space, foot, name.text, fontsize=style.TEXT, va="bottom", color=style.INK)
+    for limit in limits:
+        foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
+        axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
+        to_left = limit.left < limit.at
+        place, align = (limit.right - space, "right") if to_left else (limit.left + space, "left")
+        axes.text(place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK)
+    below = canvas.axes(Box(box.left, top + _BAR + _rows(limits) * _LINE + 0.14, box.width, 0.001))
+    x_axis(below, across)
+
+
+def _across(chart: Stack) -> Scale:
+    ends = [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)]
+    return scale(chart.axis, ends, most=9, bar=True)
+
+
+def _rows(labels: list[_Label]) -> int:
+    return max((label.level + 1 for label in labels), default=0)
+
+
+def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
+    """Return the names of the pieces: above the middle of a wide piece, else at the right of a line from a narrow one.
+
+    A name that would be too far to the right is above its line. Names of narrow pieces are placed from the right to the
+    left, each on the lowest line of text where neither it nor its line crosses another.
+    """
+    across = _across(chart)
+    above: list[_Label] = []
+    beside: list[_Label] = []
+    for piece in reversed([piece for piece in chart.pieces if piece.label]):
+        text = f"{piece.label} {piece.text}"
+        wide = (ruler.width(text) + 2 * _SPACE) / width
+        start, end = across.at(piece.start), across.at(piece.end)
+        middle = (start + end) / 2
+        if wide <= end - start:
+            above.append(_Label(text, middle, middle - wide / 2, middle + wide / 2, True, 0))
+        elif middle + wide <= 1:
+            beside.append(_Label(text, middle, middle, middle + wide, False, 0))
+        else:
+            beside.append(_Label(text, middle, 1 - wide, 1, True, 0))
+    placed = above
+    for label in beside:
+        tried = [label._replace(level=i) for i in range(len(chart.pieces) + 1)]
+        placed.append(next((one for one in tried if not any(_touch(one, other) for other in placed)), tried[-1]))
+    return placed
+
+
+def _touch(label: _Label, other: _Label) -> bool:
+    """Return whether one text covers the other, or the other's line."""
+    if label.level == other.level and label.left < other.right and other.left < label.right:
+        return True
+    low, high = sorted((label, other), key=lambda one: one.level)
+    return low.level < high.level and low.left < high.at < low.right
+
+
+def _limits(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
+    """Return the names of the limits, all at the same side of their lines, so that no line crosses a name."""
+    across = _across(chart)
+    marks = [(mark.label, across.at(mark.value), (ruler.width(mark.label) + _SPACE) / width) for mark in chart.marks]
+    to_left = all(at - wide >= 0 for _, at, wide in marks)
+    last = len(marks) - 1
+    return [
+        _Label(text, at, at - wide, at, False, i) if to_left else _Label(text, at, at, at + wide, False, last - i)
+        for i, (text, at, wide) in enumerate(marks)
+    ]

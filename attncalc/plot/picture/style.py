@@ -1,0 +1,85 @@
+"""How pictures look: sizes, and colours that differ in greyscale and for people who see fewer colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito 2008, 'Color Universal Design', without its yellow, which is too light on white."""
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK, GREY, LIGHT = "#222222", "#666666", "#DDDDDD"
+BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+"""What is behind text that a line may cross."""
+
+TITLE, HEADING, TEXT, SMALL = 12.0, 10.0, 9.0, 8.5
+"""Sizes of text in points."""
+LINE = 1.35
+"""Height of a line of text, times its size."""
+WIDTH = 8.6
+"""Inches of a picture."""
+MARGIN = 0.2
+"""Inches around it."""
+PNG_DPI = 160
+
+SETTINGS: dict[Any, Any] = {
+    # The first comes with matplotlib; a reader of an SVG who lacks it may have the second, which is as wide.
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "attncalc",  # names of elements are otherwise random
+    "pdf.fonttype": 42,  # the same for PDF
+    "text.parse_math": False,  # a '$' in a title is a '$'
+    "axes.unicode_minus": False,
+}
+
+
+def inches(size: float, lines: int = 1) -> float:
+    """Return the height of lines of text of `size` points."""
+    return size * LINE * lines / 72
+
+
+HEAD = inches(HEADING) + 0.06
+"""Inches of a chart's title."""
+
+
+def colour(i: int) -> str:
+    """Return the colour of the series `i`."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def marker(i: int) -> str:
+    """Return the mark of the series `i`."""
+    return MARKERS[i % len(MARKERS)]
+
+
+def dash(i: int) -> Any:
+    """Return the dashes of the series `i`."""
+    return DASHES[i % len(DASHES)]
+
+
+def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Return places near the wanted ones, in their order, at least `gap` apart and from `low` to `high` if they fit.
+
+    Neighbours that are too close become a group around the middle of their wanted places; groups that touch merge.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups: list[list[int]] = []
+    centres: list[float] = []
+
+    def bounded(group: list[int]) -> float:
+        half = gap * (len(group) - 1) / 2
+        middle = sum(wanted[i] for i in group) / len(group)
+        return max(low + half, min(high - half, middle))
+
+    for i in order:
+        groups.append([i])
+        centres.append(bounded([i]))
+        while len(groups) > 1 and centres[-1] - centres[-2] < gap * (len(groups[-1]) + len(groups[-2])) / 2 - 1e-9:
+            merged = groups[-2] + groups.pop()
+            centres.pop()
+            groups[-1], centres[-1] = merged, bounded(merged)
+    places = [0.0] * len(wanted)
+    for group, centre in zip(groups, centres, strict=True):
+        for k, i in enumerate(group):
+            places[i] = centre + gap * (k - (len(group) - 1) / 2)
+    return places

@@ -1,0 +1,179 @@
+"""Charts drawn with characters, in 80 columns.
+
+Only characters that characters.py of the report can replace by ASCII are used. A library would do less here: plotext 6
+has no dependencies, but takes longer to import than a command takes, has no names at the ends of lines, and needs an
+encoding with block characters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+
+from .chart import Bars, Chart, Lines, Picture, Roof, Series, Stack, known, runs
+from .scale import Scale, scale
+
+WIDTH = 80
+HEIGHT = 14
+"""Rows of the lines of a chart."""
+MARKS = "ox+*#@%&=~"
+_CELL = "·"
+_LONGEST = 24
+"""Columns of the longest name of a line or a bar."""
+_FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
+
+
+def render(picture: Picture, names: tuple[str, ...]) -> str:
+    """Return the charts of these names as text, between the title and the caption."""
+    charts = [chart for name in names for chart in picture.charts if chart.name == name]
+    blocks = [[*_wrapped(picture.title), *_wrapped(picture.subtitle)], *(lines_of(chart) for chart in charts)]
+    blocks.append([line for text in picture.caption for line in _wrapped(text)])
+    return "\n\n".join("\n".join(line.rstrip() for line in lines) for lines in blocks) + "\n"
+
+
+def lines_of(chart: Chart) -> list[str]:
+    """Return the chart as lines of at most WIDTH columns."""
+    if isinstance(chart, Bars):
+        return _bars(chart)
+    if isinstance(chart, Stack):
+        return _stack(chart)
+    return _roof(chart) if isinstance(chart, Roof) else _lines(chart)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def cut(text: str, width: int = _LONGEST) -> str:
+    """Return `text` in at most `width` characters, with '...' for its middle: the ends of names tell them apart."""
+    if len(text) <= width:
+        return text
+    end = max(0, width - 3) // 2
+    return f"{text[: max(0, width - 3) - end]}...{text[len(text) - end :]}"
+
+
+def _bars(chart: Bars) -> list[str]:
+    """Return a line per bar: its name, the bar, its value."""
+    names = [cut(bar.label) + (" *" if bar.strong else "") for bar in chart.bars]
+    texts = [bar.text for bar in chart.bars]
+    room = WIDTH - 2 - max(map(len, names)) - 2 - max(map(len, texts)) - 2
+    longest = max((bar.value or 0 for bar in chart.bars), default=0) or 1
+    lines = [chart.title]
+    for name, bar in zip(names, chart.bars, strict=True):
+        cells = math.ceil((bar.value or 0) / longest * room - 1e-9)
+        lines.append(f"  {name:<{max(map(len, names))}}  {('█' if bar.strong else '▒') * cells}  {bar.text}")
+    return lines
+
+
+def _stack(chart: Stack) -> list[str]:
+    """Return the bar, a legend and the limits."""
+    width = WIDTH - 6
+    across = scale(
+        chart.axis,
+        [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)],
+        most=9,
+        bar=True,
+    )
+    cells = [" "] * width
+    for piece in chart.pieces:
+        for i in range(round(across.at(piece.start) * width), round(across.at(piece.end) * width)):
+            cells[min(i, width - 1)] = _FILLS[piece.kind]
+    feet = [" "] * (width + 1)
+    for mark in chart.marks:
+        feet[round(across.at(mark.value) * width)] = "^"
+    legend = []
+    for piece in chart.pieces:
+        fill = _FILLS[piece.kind]
+        legend.append(f"{fill} {piece.label} {piece.text}" if piece.label else fill)
+    entries = "   ".join(legend).replace("▓   ▒", "▓▒")
+    marks = "; ".join(mark.label for mark in chart.marks)
+    return [chart.title, f"  [{''.join(cells)}]", f"   {''.join(feet)}", f"  {entries}", *_wrapped(f"  ^ {marks}")]
+
+
+def _roof(chart: Roof) -> list[str]:
+    """Return the roof as a line with the steps on it, and their bounds below."""
+    steps = [Series(step.label, (), ((step.intensity, step.speed),)) for step in chart.steps]
+    across = scale(chart.x, (), most=7, edges=chart.x_range)
+    up = scale(chart.y, (), most=5, edges=(chart.x_range[0] * chart.bandwidth, chart.y_range[1]))
+    lines = _drawn(across, up, chart.title, [Series("", chart.roof, ()), *steps], HEIGHT - 2, MARKS[-1] + MARKS)
+    lines.append(f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}")
+    return lines + [
+        line
+        for i, step in enumerate(chart.steps)
+        for line in _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}")
+    ]
+
+
+def _lines(chart: Lines) -> list[str]:
+    across, up = chart.scales(most_x=8, most_y=5)
+    return _drawn(across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS)
+
+
+def _drawn(across: Scale, up: Scale, title: str, series: list[Series], height: int, marks: str) -> list[str]:
+    """Return lines in a frame, with ticks at the left and below, and the names of the lines at the right."""
+    left = max(len(tick.label) for tick in up.ticks)
+    names = [cut(one.label) for one in series]
+    right = max((len(name) + 3 for name in names if name), default=0)
+    width = WIDTH - 1 - left - 2 - right
+    cells = [[" "] * width for _ in range(height)]
+
+    def cell(x: float, y: float) -> tuple[int, int]:
+        return round(across.at(x) * (width - 1)), round((1 - up.at(y)) * (height - 1))
+
+    for one in series:
+        for run in runs(one.points):
+            for start, end in itertools.pairwise(run):
+                _draw_segment(cells, cell(*start), cell(*end))
+    ends: list[tuple[int, int]] = []
+    for i, one in enumerate(series):
+        shown = one.points if one.measured is None else one.measured
+        placed = [cell(x, y) for x, y in known(shown)]
+        for column, row in placed:
+            cells[row][column] = marks[i % len(marks)]
+        if placed and names[i]:
+            ends.append((placed[-1][1], i))
+    labels = _beside(ends, height)
+    ticks = {round((1 - tick.at) * (height - 1)): tick.label for tick in up.ticks}
+    lines = [title]
+    for row in range(height):
+        name = f" {marks[labels[row] % len(marks)]} {names[labels[row]]}" if row in labels else ""
+        frame = "┤" if row in ticks else "│"
+        lines.append(f" {ticks.get(row, ''):>{left}}{frame}{''.join(cells[row])}{name}")
+    return [*lines, *_below(across, left, width)]
+
+
+def _draw_segment(cells: list[list[str]], start: tuple[int, int], end: tuple[int, int]) -> None:
+    """Draw a straight line of dots."""
+    (x0, y0), (x1, y1) = start, end
+    n = max(abs(x1 - x0), abs(y1 - y0), 1)
+    for i in range(n + 1):
+        row, column = round(y0 + (y1 - y0) * i / n), round(x0 + (x1 - x0) * i / n)
+        if 0 <= row < len(cells) and 0 <= column < len(cells[0]):
+            cells[row][column] = _CELL
+
+
+def _beside(ends: list[tuple[int, int]], height: int) -> dict[int, int]:
+    """Return {row: line} with each line's name near the row of its end, one name per row."""
+    rows: list[int] = []
+    for wanted, _ in sorted(ends):
+        rows.append(max(wanted, rows[-1] + 1 if rows else 0))
+    for i in reversed(range(len(rows))):  # push back what went below the last row
+        rows[i] = min(rows[i], height - len(rows) + i)
+    return dict(zip(rows, (line for _, line in sorted(ends)), strict=True))
+
+
+def _below(across: Scale, left: int, width: int) -> list[str]:
+    """Return the horizontal axis: the frame with its ticks, their labels, the axis' label."""
+    frame, labels = ["─"] * width, [" "] * (width + left + 10)
+    free = 0
+    for tick in across.ticks:
+        column = round(tick.at * (width - 1))
+        start = max(0, left + 2 + column - len(tick.label) // 2)
+        start = min(start, WIDTH - len(tick.label))
+        if start < free:
+            continue
+        frame[column] = "┬"
+        labels[start : start + len(tick.label)] = tick.label
+        free = start + len(tick.label) + 1
+    return [f" {'':>{left}}└{''.join(frame)}", "".join(labels), f" {across.label:^{left * 2 + width}}".rstrip()]

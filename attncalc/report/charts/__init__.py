@@ -1,0 +1,1 @@
+"""The charts of each command's answer, as plain data of attncalc/plot/."""

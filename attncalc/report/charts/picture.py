@@ -1,0 +1,118 @@
+"""The title and the caption of a picture, and bars of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...plot.chart import Bar, Bars, Chart, Picture
+from ...plot.scale import Axis
+from ...units import human, quotient
+from ..report import Figure, number
+
+MAX_BARS = 24
+"""Bars of a chart. A model of 96 heads has 12 kinds of attention, one of 720 has 30."""
+
+
+def picture(
+    title: str,
+    subtitle: str,
+    facts: Sequence[str],
+    charts: Sequence[Chart],
+    default: Sequence[str],
+    *,
+    engine: str,
+    dtypes: str,
+) -> Picture | None:
+    """Return a picture; None without charts.
+
+    Args:
+        title: The model or the models.
+        subtitle: The answer, or the model's attention; "" for none.
+        facts: Sentences of the caption, such as the workload.
+        charts: The charts.
+        default: The names of the charts that are drawn without --show; those that are missing are left out.
+        engine: The engine's name, for the caption.
+        dtypes: The dtypes, for the caption.
+    """
+    names = {chart.name for chart in charts}
+    if not names:
+        return None
+    shown = tuple(name for name in default if name in names) or (charts[0].name,)
+    return Picture(title, subtitle, captions((*facts, f"engine: {engine}", dtypes)), tuple(charts), shown)
+
+
+def captions(facts: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of a caption: the facts that are not empty."""
+    return ("; ".join(fact for fact in facts if fact),)
+
+
+def bars(figures: Sequence[tuple[str, Figure]], title: str, strong: int | None = None) -> Bars | None:
+    """Return bars of one figure; None if it applies to none of them.
+
+    Args:
+        figures: Pairs of a name and the figure of that name.
+        title: The chart's title.
+        strong: Index of the bar to emphasize.
+    """
+    _, first = figures[0]
+    if not any(figure.value for _, figure in figures):
+        return None
+    kept = shown(len(figures), strong)
+    return Bars(
+        first.name,
+        title,
+        Axis("", first.unit, first.name),
+        tuple(Bar(figures[i][0], figures[i][1].value, figures[i][1].human, i == strong) for i in kept),
+    )
+
+
+_TITLES = {
+    "kv_cache": "KV cache",
+    "params_total": "Parameters",
+    "params_attention": "Parameters of attention",
+    "flops_prefill": "FLOPs of a prefill",
+    "flops_decode": "FLOPs of a decode step",
+    "flops_total": "FLOPs",
+    "concurrency": "Concurrent requests",
+    "kv_bytes_per_sequence": "KV cache of one request",
+    "kv_tokens": "Tokens in the cache",
+    "max_batch": "Largest batch",
+    "max_context": "Longest context",
+    "prefill_time_bound": "Lower bound of the time of a prefill",
+    "decode_time_bound": "Lower bound of the time of a decode step",
+    "decode_tokens_per_second_bound": "Upper bound of the speed of the batch",
+}
+
+
+def title_of(name: str) -> str:
+    """Return the title of a figure's chart: 'FLOPs of a prefill', or its name in words: 'KV memory low'."""
+    words = name.replace("_", " ")
+    for prefix, text in (("kv ", "KV "), ("flops ", "FLOPs: "), ("params ", "Parameters: ")):
+        if words.startswith(prefix):
+            words = text + words.removeprefix(prefix)
+    return _TITLES.get(name, words[:1].upper() + words[1:])
+
+
+def bars_of_values(name: str, values: Sequence[tuple[str, float | None]], unit: str) -> Bars | None:
+    """Return bars of pairs of a name and a value; None if no value is above zero."""
+    if not any(value for _, value in values):
+        return None
+    shown_bars = [Bar(label, value, _text(value, unit)) for label, value in values]
+    return Bars(name, title_of(name), Axis("", unit, name), tuple(shown_bars))
+
+
+def _text(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return human(value, unit)
+    return quotient(value, unit) if unit else number(value)
+
+
+def shown(n: int, strong: int | None) -> list[int]:
+    """Return the indices of at most MAX_BARS of `n` bars: the first, the last, `strong`, and equal steps."""
+    if n <= MAX_BARS:
+        return list(range(n))
+    at_steps = MAX_BARS if strong is None else MAX_BARS - 1
+    steps = {round(i * (n - 1) / (at_steps - 1)) for i in range(at_steps)}
+    return sorted(steps | ({strong} if strong is not None else set()))

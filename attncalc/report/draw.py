@@ -1,0 +1,55 @@
+"""Draw the picture of a report: into a file with matplotlib, or with characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttncalcError, did_you_mean
+from ..plot.chart import Picture
+from ..units import truncate
+from .characters import printable
+from .write import deliver, save
+
+
+def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the charts to draw: `names`, or the default if None.
+
+    Raises AttncalcError if there is no chart of a name.
+    """
+    if names is None:
+        return picture.default
+    known = tuple(dict.fromkeys(chart.name for chart in picture.charts))
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise AttncalcError(f"--show: there is no chart '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+    return names
+
+
+def save_picture(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> None:
+    """Draw the charts of these names into a file; its suffix selects the format.
+
+    Raises CannotCheckError without matplotlib, and AttncalcError if the file exists (without `force`) or cannot be
+    written.
+    """
+    from ..plot.picture import render
+
+    save(render(_printable(picture), names, file.suffix.lower()), file, force=force)
+
+
+def print_picture(picture: Picture, names: tuple[str, ...]) -> None:
+    """Draw the charts of these names with characters, on standard output."""
+    from ..plot.text import render
+
+    deliver(render(picture, names), None, force=False)
+
+
+def _printable(part: Any) -> Any:
+    """Return a part of a picture without characters that would deceive a reader, or that XML does not allow."""
+    if isinstance(part, str):
+        return printable(part, "utf-8").replace("\n", " ")
+    if isinstance(part, tuple):
+        parts = [_printable(each) for each in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+    return part

@@ -1,0 +1,229 @@
+"""Pictures in files: their text, that they are the same each time, and what happens without matplotlib."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from asking import REPOSITORY, Ask, shell
+
+from attncalc.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
+from attncalc.plot.picture import render
+from attncalc.plot.scale import Axis
+from attncalc.report.characters import printable
+from attncalc.report.draw import save_picture
+from attncalc.units import BYTES, NO_UNIT, TOKENS
+
+FIT = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
+STARTS = {".svg": b"<?xml", ".png": b"\x89PNG\r\n", ".pdf": b"%PDF-1."}
+
+
+def texts(svg: bytes | str) -> list[str]:
+    """Return the texts of an SVG, in their order."""
+    tags = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(tag.itertext()) for tag in tags]
+
+
+def lines(*series: Series, unit: str = BYTES) -> Chart:
+    return Lines("x", "X", Axis("context", TOKENS), Axis("KV cache", unit), series)
+
+
+def svg(*charts: Chart, title: str = "title") -> list[str]:
+    names = tuple(chart.name for chart in charts)
+    return texts(render(Picture(title, "subtitle", ("caption",), charts, names), names, ".svg"))
+
+
+# What they show
+
+
+def test_compare_draws_every_figure_with_its_unit(ask: Ask, tmp_path: Path) -> None:
+    """GQA-8: 80 * 8 * 4096 * 2 * 8 * 128 * 2 B = 10 GiB."""
+    file = tmp_path / "c.svg"
+    answer = ask("compare", "llama2-70b", "-b", "8", "--plot", str(file))
+    assert answer == ask("compare", "llama2-70b", "-b", "8")
+    shown = texts(file.read_text())
+    for text in ("LLaMA-2 70B", "KV cache", "Parameters", "FLOPs of a prefill", "FLOPs of a decode step"):
+        assert text in shown
+    assert {"MHA", "GQA-8", "MQA", "80.00 GiB", "10.00 GiB", "68.98 billion", "GiB", "billion", "PFLOP"} <= set(shown)
+    assert "batch 8, context 4,096" in shown[-1]
+    assert "engine: ideal; weights and cache in fp16" in shown[-1]
+
+
+def test_fit_draws_the_memory_and_the_roofline_of_its_report(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "f.svg"
+    report = ask(*FIT, "--roofline", "--plot", str(file))
+    shown = texts(file.read_text())
+    assert report.out.startswith(shown[shown.index("LLaMA-2 70B on 4 x NVIDIA H100 80GB SXM") + 1])
+    assert {"weights 32.1 GiB", "prefill", "decode", "at least 147 ms", "989 TFLOP/s in fp16"} <= set(shown)
+    assert "147 ms" in report.out
+    only = tmp_path / "r.svg"
+    ask(*FIT, "--show", "roofline", "--plot", str(only))
+    assert "weights 32.1 GiB" not in texts(only.read_text())
+
+
+def test_lines_have_names_and_every_context_a_tick() -> None:
+    one = Series("GQA-8", tuple((1024 * 2**i, 2.0**i * 2**30) for i in range(6)))
+    shown = svg(lines(one, one._replace(label="MQA")))
+    assert {"GQA-8", "MQA", "1K", "2K", "4K", "8K", "16K", "32K", "1 GiB", "KV cache", "context (tokens)"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ((1, None),),
+        ((5, 0.0),),
+        ((4096, 12.0),),
+        ((1, float("nan")), (2, 3.0)),
+        ((1, 0.0), (2, 1e-9), (3, 1e60)),
+        tuple((i, float(i)) for i in range(1, 400)),
+    ],
+)
+@pytest.mark.parametrize("suffix", STARTS)
+def test_any_values_are_drawn(points: tuple[tuple[float, float | None], ...], suffix: str) -> None:
+    chart = lines(Series("a", points), unit=NO_UNIT)
+    file = render(Picture("t", "", ("c",), (chart,), ("x",)), ("x",), suffix)
+    assert file.startswith(STARTS[suffix])
+
+
+def test_names_of_many_lines_do_not_cover_each_other(tmp_path: Path) -> None:
+    """20 equal lines: 20 names, each below the one before by at least its size, 9 px."""
+    series = [Series(f"line {i}", ((1, 5.0), (2, 5.0))) for i in range(20)]
+    picture = Picture("t", "", ("c",), (lines(*series),), ("x",))
+    tree = ET.fromstring(render(picture, ("x",), ".svg"))
+    names = [tag for tag in tree.iter("{http://www.w3.org/2000/svg}text") if "line " in "".join(tag.itertext())]
+    heights = sorted(float(tag.attrib["y"]) for tag in names)
+    assert len(heights) == 20
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 9
+
+
+def test_a_long_name_keeps_its_ends_and_a_long_title_is_wrapped() -> None:
+    name = "org/a-model-with-a-very-long-name-" * 4
+    bars = Bars("b", "B", Axis("", BYTES), (Bar(name, 1.0, "1 B"), Bar("short", 2.0, "2 B")))
+    shown = svg(bars, title="LLaMA-2 70B, " * 20)
+    (cut,) = [text for text in shown if text.startswith("org/")]
+    assert "..." in cut
+    assert cut.endswith("long-name-")
+    assert len(cut) < 60
+    assert all(len(text) < 130 for text in shown)
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+@pytest.mark.parametrize(
+    "name", ["$x_1$", "<b>&amp;", "漢字😀", "gpj\u202eexe", "a\x1b[31m", "a\nb", r"\alpha", "100%", "-->", "\ud800"]
+)
+def test_a_title_is_text_and_nothing_else(tmp_path: Path, name: str, suffix: str) -> None:
+    bars = Bars("b", name, Axis("", BYTES), (Bar(name, 1.0, name),))
+    file = tmp_path / f"x{suffix}"
+    save_picture(Picture(name, name, (name,), (bars,), ("b",)), ("b",), file, force=False)
+    assert file.read_bytes().startswith(STARTS[suffix])
+    if suffix == ".svg":
+        shown = set(texts(file.read_bytes()))
+        assert shown - {"0", "0.25", "0.5", "0.75", "1", "B"} == {printable(name, "utf-8").replace("\n", " ")}
+
+
+# Files
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+def test_the_same_command_writes_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+    """Whatever the user's settings of matplotlib are, even wrong ones, and whenever it is."""
+    settings = tmp_path / "matplotlibrc"
+    settings.write_text("axes.facecolor: red\nfont.size: 30\nsvg.fonttype: path\nno.such.key: 1\ntext.usetex: True\n")
+    command = f"attncalc {' '.join(FIT)} --show memory,roofline --plot {tmp_path}"
+    first = shell(f"{command}/a{suffix}")
+    second = shell(
+        f"{command}/b{suffix}",
+        MATPLOTLIBRC=str(settings),
+        MPLBACKEND="none",
+        MPLCONFIGDIR=str(tmp_path / "a" / "missing"),
+        SOURCE_DATE_EPOCH="1",
+        TZ="Asia/Tokyo",
+    )
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert (first.stderr, second.stderr) == ("", "")
+    assert first.stdout == second.stdout
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+def test_settings_of_a_program_that_uses_matplotlib_stay_as_they_are() -> None:
+    import matplotlib
+
+    picture = Picture("t", "", ("c",), (lines(Series("a", ((1, 1.0),))),), ("x",))
+    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path"}):
+        drawn = render(picture, ("x",), ".svg")
+        assert matplotlib.rcParams["font.size"] == 30
+        assert matplotlib.rcParams["svg.fonttype"] == "path"
+    assert drawn == render(picture, ("x",), ".svg")
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_text_in_pdf_is_text() -> None:
+    """/Type42 fonts and a map to Unicode: a viewer finds and copies the text."""
+    picture = Picture("t", "", ("c",), (lines(Series("a", ((1, 1.0),))),), ("x",))
+    file = render(picture, ("x",), ".pdf")
+    assert b"/CIDFontType2" in file
+    assert b"/Type3" not in file
+    assert b"CreationDate" not in file
+    assert b"Matplotlib" not in file
+
+
+def test_an_existing_picture_is_kept_without_force(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "x.svg"
+    assert ask("compare", "gpt2", "--plot", str(file)).code == 0
+    first = file.read_bytes()
+    answer = ask("compare", "gpt3", "--plot", str(file))
+    assert (answer.code, answer.out) == (2, "")
+    assert (
+        answer.err == f"error: {file}: already exists\n  tip: --force overwrites it\n" or "already exists" in answer.err
+    )
+    assert file.read_bytes() == first
+    assert ask("compare", "gpt3", "--plot", str(file), "--force").code == 0
+    assert file.read_bytes() != first
+    assert os.listdir(tmp_path) == ["x.svg"]
+
+
+def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -> None:
+    picture, report = tmp_path / "x.PNG", tmp_path / "x.json"
+    assert ask("compare", "gpt2", "--plot", str(picture), "-o", str(report)) == (0, "", "")
+    assert picture.read_bytes().startswith(STARTS[".png"])
+    assert json.loads(report.read_text())["schema"] == "attncalc.compare/1"
+    as_json = ask("compare", "gpt2", "--plot", str(tmp_path / "y.svg"), "--json")
+    assert json.loads(as_json.out) == json.loads(report.read_text())
+
+
+def test_a_folder_that_is_missing_is_an_error(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("compare", "gpt2", "--plot", str(tmp_path / "no" / "x.svg"))
+    assert (answer.code, answer.out) == (2, "")
+    assert "no such file or directory" in answer.err
+    assert "name a file in a folder you can write to" in answer.err
+
+
+def test_without_matplotlib_the_exit_code_is_3_before_anything_is_computed(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    for command in (("compare", "gpt2"), ("compare", "no-such-model"), FIT, ("verify", "gpt2", "--scaling")):
+        answer = ask(*command, "--plot", str(tmp_path / "x.svg"))
+        assert (answer.code, answer.out) == (3, "")
+        assert answer.err == (
+            "error: --plot draws with matplotlib, which is not installed\n  tip: pip install matplotlib\n"
+        )
+    assert ask("compare", "gpt2", "--plot").code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_characters_need_no_library() -> None:
+    script = (
+        "import sys; sys.argv = ['attncalc', 'compare', 'gpt2', '--plot']; from attncalc.cli import run; run();"
+        "sys.exit(' '.join({'matplotlib', 'numpy', 'rich'} & set(sys.modules)) or None)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

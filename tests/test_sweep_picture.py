@@ -1,0 +1,146 @@
+"""The picture of `attncalc sweep`: lines of any figure over any axis of numbers."""
+
+from __future__ import annotations
+
+import csv
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from asking import Ask
+
+from attncalc import sweep
+from attncalc.errors import AttncalcError
+from attncalc.plot.chart import Bars, Chart, Lines
+from attncalc.sweeps.picture import for_picture, sweep_picture
+from attncalc.sweeps.sweep import Sweep
+
+
+def drawn(rows: Sweep) -> Chart:
+    """Return the only chart of a sweep."""
+    (chart,) = sweep_picture(rows).charts
+    return chart
+
+
+def test_points_are_the_rows_of_the_sweep() -> None:
+    rows = sweep("llama2-70b", attention="mha,gqa:8", context="1K:8K:x2", columns="kv_cache")
+    chart = drawn(rows)
+    assert isinstance(chart, Lines)
+    assert (chart.name, chart.x.name, chart.x.unit, chart.y.unit) == ("kv_cache", "context", "tokens", "B")
+    assert [series.label for series in chart.series] == ["MHA", "GQA-8"]
+    points = {("mha", "gqa:8")[i]: dict(series.points) for i, series in enumerate(chart.series)}
+    for row in rows:
+        assert points[row["attention"]][row["context"]] == row["kv_cache"]
+
+
+def test_the_numeric_axis_with_most_values_is_across() -> None:
+    by_batch = drawn(sweep("gpt2", context="256,512", batch="1,2,4,8", columns="kv_cache"))
+    assert isinstance(by_batch, Lines)
+    assert (by_batch.x.name, [series.label for series in by_batch.series]) == ("batch", ["context 256", "context 512"])
+    by_context = drawn(sweep("gpt2", context="256,512", batch="1,2", columns="kv_cache"))
+    assert isinstance(by_context, Lines)
+    assert (by_context.x.name, by_context.series[0].label) == ("context", "batch 1")
+
+
+def test_an_axis_on_which_a_figure_does_not_depend_is_left_out() -> None:
+    """Parameters depend on neither the context nor the batch, the cache on both, and one model has no lines to name."""
+    rows = sweep("gpt2", attention="mha,mqa", context="256,512", batch="1,2", columns="params_total,kv_cache_per_token")
+    params, per_token = sweep_picture(rows).charts
+    assert isinstance(params, Bars)
+    assert [bar.label for bar in params.bars] == ["MHA", "MQA"]
+    assert isinstance(per_token, Lines | Bars)
+    one = drawn(sweep("gpt2", context="256,512", columns="params_total"))
+    assert isinstance(one, Bars)
+    assert [(bar.label, bar.text) for bar in one.bars] == [("Parameters", "124.44 million")]
+
+
+def test_axes_without_numbers_make_bars() -> None:
+    chart = drawn(sweep(["gpt2", "llama2-7b"], kv_dtype="fp16,fp8", context=512, columns="kv_cache"))
+    assert isinstance(chart, Bars)
+    assert [bar.label for bar in chart.bars] == [
+        *("gpt2, fp16 cache", "gpt2, fp8 cache", "llama2-7b, fp16 cache", "llama2-7b, fp8 cache")
+    ]
+
+
+def test_a_cell_that_is_not_possible_is_a_gap() -> None:
+    """GPT-2 has 12 heads: 5 devices cannot share them."""
+    rows = sweep("gpt2", tp="1,2,3,4,5,6", context=256, columns="kv_cache")
+    chart = drawn(rows)
+    assert isinstance(chart, Lines)
+    assert dict(chart.series[0].points)[5] is None
+    assert "1 of 6 cells are not possible" in sweep_picture(rows).caption[0]
+
+
+def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
+    picture = sweep_picture(sweep("llama2-7b", context="1K,2K", gpu="h100-80gb", gpus=2, columns="concurrency"))
+    assert picture.title == "LLaMA-2 7B"
+    assert picture.caption == (
+        "h100-80gb; 2 GPUs; engine: vLLM; weights as released; cache in the engine's default dtype",
+    )
+    given = sweep_picture(
+        sweep("gpt2", context="1K,2K", engine="ideal", dtype="bf16", kv_dtype="fp8", columns="kv_cache")
+    )
+    assert given.caption == ("ideal; bf16 model; fp8 cache",)
+
+
+def test_of_many_lines_some_are_left_out_and_the_caption_says_how_many() -> None:
+    """30 batches of which 24 have a line, over 40 contexts."""
+    picture = sweep_picture(sweep("gpt2", batch="1:30:1", context="10:400:10", columns="kv_cache"))
+    (chart,) = picture.charts
+    assert isinstance(chart, Lines)
+    assert len(chart.series) == 24
+    assert "6 of 30 lines are left out" in picture.caption[0]
+
+
+def test_one_cell_is_one_bar() -> None:
+    chart = drawn(sweep("gpt2", context=256, columns="kv_cache"))
+    assert isinstance(chart, Bars)
+    assert [bar.text for bar in chart.bars] == ["18 MiB"]
+
+
+def test_without_a_figure_the_cache_is_drawn_and_with_a_gpu_concurrency() -> None:
+    assert for_picture(sweep("gpt2", context="1,2"), chosen=False).columns == ("kv_cache",)
+    assert for_picture(sweep("gpt2", context="1,2", gpu="t4"), chosen=False).columns == ("concurrency",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        (sweep("gpt2", context="1,2", gpu="t4", columns="verdict"), "cannot draw verdict, which is text"),
+        (sweep("gpt2", context="1:1000:1", batch="1:101:1"), "a picture shows at most 100,000 cells"),
+    ],
+)
+def test_what_cannot_be_drawn_is_an_error(rows: Sweep, error: str) -> None:
+    with pytest.raises(AttncalcError, match=error):
+        for_picture(rows, chosen=True)
+
+
+def test_a_sweep_without_a_possible_cell_is_an_error(ask: Ask) -> None:
+    answer = ask("sweep", "gpt2", "--tp", "5,7", "-c", "1K", "--plot")
+    assert (answer.code, answer.out) == (2, "")
+    assert "no cell is possible" in answer.err
+
+
+def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
+    picture, table = tmp_path / "x.svg", tmp_path / "x.csv"
+    command = ("sweep", "gpt2", "llama2-7b", "-c", "256,512,1K", "--show", "kv_cache")
+    answer = ask(*command, "--plot", str(picture), "-o", str(table))
+    assert (answer.code, answer.out) == (0, "")
+    assert len(list(csv.DictReader(table.read_text().splitlines()))) == 6
+    shown = ["".join(tag.itertext()) for tag in ET.parse(picture).iter() if tag.tag.endswith("}text")]
+    assert {"gpt2", "llama2-7b", "KV cache", "context (tokens)", "256", "512", "1K"} <= set(shown)
+    assert "already exists" in ask(*command, "--plot", str(picture)).err
+    again = ask(*command, "--plot", str(picture), "--force")
+    assert again.code == 0
+    assert len(list(csv.DictReader(again.out.splitlines()))) == 6
+
+
+def test_characters_replace_the_rows(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("sweep", "gpt2", "-c", "256,512,1K", "--plot")
+    assert answer.code == 0
+    assert "context (tokens)" in answer.out
+    assert "kv_cache" not in answer.out
+    assert "cannot be combined with --json" in ask("sweep", "gpt2", "-c", "1K", "--json", "--plot").err
+    both = ask("sweep", "gpt2", "-c", "256,512", "-o", str(tmp_path / "x.csv"), "--plot")
+    assert "context (tokens)" in both.out
+    assert (tmp_path / "x.csv").exists()
