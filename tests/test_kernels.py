@@ -92,6 +92,7 @@ def test_mla_holds_its_latent_and_the_input_of_its_keys() -> None:
     ("kind", "batch", "tokens", "dtype", "q_rows", "keys"),
     [
         (Grouped(8, 8, 64), 2, 768, "fp16", 256, 512),
+        (Grouped(8, 8, 64), 2, 1000, "fp16", 256, 512),
         (Grouped(8, 8, 64), 2, 767, "fp16", 64, 512),
         (Grouped(1, 1, 64), 1, 200, "fp32", 64, 200),
         (Grouped(1, 1, 64), 1, 192, "fp32", 64, 192),
@@ -131,6 +132,49 @@ def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, spli
     sizes = peak(layer(kind, 8), Workload.prefill(batch, tokens), "flash", GPU)
     partial = splits * batch * kind.n_heads * tokens * (width + 1) * 4
     assert sizes.get("partial", 0) == (partial if splits > 1 else 0)
+
+
+def buffer(kind: Grouped, workload: Workload, kernel: str, name: str, dtype: str = "fp16") -> int:
+    """Return the bytes of a kernel's own buffer; 0 if it has none."""
+    (one,) = activations(layer(kind, 8, dtype), workload, GPU)
+    return next((int(t.size) for m in one.moments[kernel] for t in m.tensors if t.name == name), 0)
+
+
+@pytest.mark.parametrize(
+    ("d_head", "context", "splits"),
+    [(64, 256, 1), (64, 257, 2), (72, 128, 1), (72, 129, 2), (128, 128, 1), (128, 129, 2), (136, 64, 1), (136, 65, 2)],
+)
+def test_keys_are_split_by_blocks_of_256_128_or_64(d_head: int, context: int, splits: int) -> None:
+    width = {64: 64, 72: 96, 128: 128, 136: 192}[d_head]
+    partial = buffer(Grouped(1, 1, d_head), Workload.decode(1, context), "flash", "partial")
+    assert partial == (splits * (width + 1) * 4 if splits > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "queries", "splits"),
+    [
+        # 32 heads of 64 queries are 32 tiles for 264 slots: 8 of 16 parts fill 256 of them
+        (Workload.prefill(1, 4096, past=4032), 64, 8),
+        # in a decode step the 32 query heads of the one KV head are one tile: 16 parts
+        (Workload.decode(1, 4096), 1, 16),
+    ],
+)
+def test_a_decode_step_takes_query_heads_as_queries(workload: Workload, queries: int, splits: int) -> None:
+    assert buffer(Grouped(32, 1, 64), workload, "flash", "partial") == splits * 32 * queries * (64 + 1) * 4
+
+
+@pytest.mark.parametrize(
+    ("d_head", "dtype", "held"),
+    [(64, "fp16", 0), (128, "fp16", 0), (129, "fp16", 1), (192, "fp16", 1), (192, "fp32", 0)],
+)
+def test_efficient_has_an_accumulator_above_128(d_head: int, dtype: str, held: int) -> None:
+    accumulator = buffer(Grouped(2, 2, d_head), Workload.prefill(1, 30), "efficient", "accumulator", dtype)
+    assert accumulator == held * 30 * 2 * d_head * 4
+
+
+def test_a_gate_as_wide_as_the_output_is_no_moment_of_its_own() -> None:
+    (one,) = activations(layer(Grouped(8, 8, 64, gate=True), 512), Workload.prefill(1, 30))
+    assert {"the output projection"} == {m.name for m in one.moments["flash"]} - {"the kernel"}
 
 
 def test_flash_splits_the_keys_of_mlas_decode_step() -> None:
