@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from attncalc import Grouped, Layers, Mask, ModelSpec, Sliding, Stack, Workload, activations, load
@@ -161,6 +163,39 @@ def test_keys_are_split_by_blocks_of_256_128_or_64(d_head: int, context: int, sp
 )
 def test_a_decode_step_takes_query_heads_as_queries(workload: Workload, queries: int, splits: int) -> None:
     assert buffer(Grouped(32, 1, 64), workload, "flash", "partial") == splits * 32 * queries * (64 + 1) * 4
+
+
+def num_splits_heuristic(tiles: int, slots: int, blocks: int, max_splits: int) -> int:
+    """FlashAttention 2's function of this name (csrc/flash_attn/flash_api.cpp), line by line."""
+    if tiles >= 0.8 * slots:
+        return 1
+    max_splits = min(max_splits, slots, blocks)
+    efficiency = []
+    for splits in range(1, max_splits + 1):
+        eligible = splits == 1 or math.ceil(blocks / splits) != math.ceil(blocks / (splits - 1))
+        waves = tiles * splits / slots
+        efficiency.append(waves / math.ceil(waves) if eligible else 0.0)
+    return 1 + next(i for i, value in enumerate(efficiency) if value >= 0.85 * max(efficiency) and value)
+
+
+@pytest.mark.parametrize("multiprocessors", [5, 10, 108, 132, 148])
+def test_keys_are_split_as_flash_attention_splits_them(multiprocessors: int) -> None:
+    """One query per sequence and KV head is one tile; every 256 of its keys are a block. A GPU has 2 slots per SM."""
+    for batch in (1, 2, 3, 7, 8, 16, 40, 105, 106, 172, 173, 211, 212):
+        for blocks in (1, 2, 3, 7, 16, 100, 127, 128, 129, 130, 300):
+            workload, machine = Workload.decode(batch, 256 * blocks), Machine(multiprocessors=multiprocessors)
+            (one,) = activations(layer(Grouped(1, 1, 64), 8), workload, machine)
+            partial = next((int(t.size) for t in one.moments["flash"][0].tensors if t.name == "partial"), 0)
+            splits = num_splits_heuristic(batch, 2 * multiprocessors, blocks, 128)
+            assert partial == (splits * batch * (64 + 1) * 4 if splits > 1 else 0), (batch, blocks)
+
+
+@pytest.mark.parametrize(("queries", "tiles"), [(64, 1), (65, 2), (128, 2), (129, 3)])
+def test_a_tile_has_64_queries(queries: int, tiles: int) -> None:
+    """On a GPU with 2 slots, 1 tile is split over both, and 2 tiles fill them."""
+    workload = Workload.prefill(1, 4096, past=4096 - queries)
+    (one,) = activations(layer(Grouped(1, 1, 64), 8), workload, Machine(multiprocessors=1))
+    assert ("partial" in {t.name for t in one.moments["flash"][0].tensors}) == (tiles < 2)
 
 
 @pytest.mark.parametrize(

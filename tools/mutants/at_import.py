@@ -11,7 +11,7 @@ from forks import Work
 from mutations import Mutant
 from reach import Reach, file_of
 
-FILES = 4
+FILES = 8
 """Test files per mutant: each has to be collected anew, which takes longer than its tests."""
 
 
