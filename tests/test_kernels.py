@@ -64,6 +64,21 @@ def test_wide_values_are_copied_for_a_batch() -> None:
     assert sizes["PV"] == 4_089_600
 
 
+@pytest.mark.parametrize(
+    ("workload", "copies"),
+    [
+        (Workload.prefill(2, 2), {"q_copied", "k_copied"}),
+        (Workload.decode(2, 2), {"k_copied"}),  # one query is contiguous
+        (Workload.decode(2, 1), set()),
+        (Workload.prefill(1, 2), set()),
+    ],
+)
+def test_a_batch_of_two_tokens_is_copied_for_qk(workload: Workload, copies: set[str]) -> None:
+    (one,) = activations(layer(Grouped(4, 4, 64), 32, "fp32"), workload)
+    qk = next(moment for moment in one.moments["math"] if moment.name == "QK")
+    assert {t.name for t in qk.tensors if t.name.endswith("_copied")} == copies
+
+
 @pytest.mark.parametrize("heads", [(1, 1), (8, 2)])
 def test_one_head_or_shared_heads_are_not_copied(heads: tuple[int, int]) -> None:
     sizes = peak(layer(Grouped(*heads, 64), 64, "fp32"), Workload.prefill(2, 30), "math")
