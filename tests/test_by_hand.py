@@ -256,6 +256,12 @@ def test_the_cache_of_the_encoder_decoder() -> None:
     assert cache.total == 3 * 2 * 20 * 2 * 2 * 10 * 2 + cache.cross_attention_cache
 
 
+def test_the_formula_of_the_embedding_names_its_tables_only_if_there_are_two_stacks() -> None:
+    assert "params_embedding" not in params(DECODER).embedding.formula.text
+    tables = ("tokens", "positions_encoder", "positions_decoder")
+    assert params(TRANSLATOR).embedding.formula.text == " + ".join(f"params_embedding_{table}" for table in tables)
+
+
 def test_names_of_groups_are_unique_in_the_model() -> None:
     encoder, decoder = TRANSLATOR.stacks
     named = dataclasses.replace(decoder.layers[0], name="local")
