@@ -256,6 +256,12 @@ def test_the_cache_of_the_encoder_decoder() -> None:
     assert cache.total == 3 * 2 * 20 * 2 * 2 * 10 * 2 + cache.cross_attention_cache
 
 
+def test_the_formula_of_the_embedding_names_its_tables_only_if_there_are_two_stacks() -> None:
+    assert "params_embedding" not in params(DECODER).embedding.formula.text
+    tables = ("tokens", "positions_encoder", "positions_decoder")
+    assert params(TRANSLATOR).embedding.formula.text == " + ".join(f"params_embedding_{table}" for table in tables)
+
+
 def test_names_of_groups_are_unique_in_the_model() -> None:
     encoder, decoder = TRANSLATOR.stacks
     named = dataclasses.replace(decoder.layers[0], name="local")
@@ -295,18 +301,33 @@ def test_score_matrices_of_the_encoder_decoder() -> None:
         (Workload.prefill(1, 20), CAUSAL, ["mask_fp32", "mask"]),
         (Workload.prefill(1, 16), CAUSAL, ["mask_fp32", "mask_fp32"]),
         (Workload.prefill(1, 20, past=5), CAUSAL, ["mask", "mask"]),
+        (Workload.prefill(1, 20, mask=Mask("prefix", 4)), CAUSAL, ["mask", "mask"]),
         (Workload.prefill(1, 2), CAUSAL, ["mask_fp32", "mask_fp32"]),
         (Workload.prefill(1, 1), CAUSAL, ["", ""]),
         (Workload.decode(1, 20), CAUSAL, ["", ""]),
         (Workload.prefill(1, 20, mask=BIDIRECTIONAL), BIDIRECTIONAL, ["", "mask"]),
     ],
-    ids=["prefill", "short", "past", "two tokens", "one token", "decode", "bidirectional"],
+    ids=["prefill", "short", "past", "prefix", "two tokens", "one token", "decode", "bidirectional"],
 )
 def test_masks_that_the_unfused_kernel_holds(workload: Workload, mask: Mask, names: list[str]) -> None:
     model = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=mask),))
     for layer, name in zip(activations(model, workload), names, strict=True):
         tensors = {tensor.name for moment in layer.moments["math"] for tensor in moment.tensors}
         assert {"mask", "mask_fp32"} & tensors == set(filter(None, [name]))
+
+
+@pytest.mark.parametrize(
+    ("workload", "keys"),
+    [
+        (Workload.prefill(1, 30), (30, 30)),
+        (Workload.prefill(1, 30, past=10), (30, 30)),  # 20 new tokens, and the 10 before them fit in the window of 16
+        (Workload.prefill(1, 40, past=20), (40, 36)),  # of the 20 before them, the window has kept 16
+        (Workload.decode(1, 30), (30, 16)),
+    ],
+)
+def test_keys_that_a_kernel_reads(workload: Workload, keys: tuple[int, int]) -> None:
+    full, window = activations(DECODER, workload)
+    assert (full.score_shape[3], window.score_shape[3]) == keys
 
 
 @pytest.mark.parametrize(

@@ -664,6 +664,7 @@ def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
     [
         ({"n_heads": 8, "n_kv_heads": 3}, "1, 2, 4, 8"),
         ({"n_heads": 60, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60"),  # 12 of 12
+        ({"n_heads": 704, "n_kv_heads": 7}, "1, 2, 4, 8, 11, 16, 22, 32, 44, 64, 88, 176, ..."),  # 12 of 13 up to 512
         ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),  # 12 of 24
         ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),  # divisors up to 512
         ({"n_heads": 513, "n_kv_heads": 2}, "1, 3, 9, 19, 27, 57, 171"),

@@ -111,7 +111,7 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys = span.cached_tokens(context)
     else:
         keys = span.cached_tokens(context - new) + new
-    all_visible = new == 1 or (new == context and mask.kind == "bidirectional")
+    all_visible = new == 1 or mask.kind == "bidirectional"  # which check_mask allows only without a past
     is_narrowed = padded or span.visible_keys(context) < keys
     is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
     return _shape(
