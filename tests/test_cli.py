@@ -36,7 +36,7 @@ def test_a_folder_may_have_the_name_of_a_parameter(
     ask: Ask, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).mkdir()
-    (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / name / "config.json").write_text('{"model_type": "llama", "hidden_size": 4096}')
     monkeypatch.chdir(tmp_path)
     for command in ("kv", "compare"):
         answer = ask(command, name, "--json")
