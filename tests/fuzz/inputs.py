@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from .case import STREAM, Case
+from .case import BROKEN, HUB, STREAM, Case
 from .command_lines import MODEL_COMMANDS, ODD, command_line, engine_options, gpu_word, models, options, output_words
 from .damage import damaged, damaged_bytes, text, value
 from .gguf_bytes import architectures, gguf_bytes, small_model
@@ -428,6 +428,22 @@ def cached_repositories(random: Random) -> Case:
     return Case(command_line(random, name, READERS), files, environment)
 
 
+def hub_repositories(random: Random) -> Case:
+    """Return a command on a repository of a hub, which may answer a request with an error."""
+    case = random.choice((config_files, params_files, quantized_files, safetensors_files, gguf_files))(random)
+    model = next((word for word in ("model", "m.gguf") if word in case.arguments), "")
+    if not model:
+        return case
+    files = {f"{HUB}org/name/{name.removeprefix('model/')}": content for name, content in case.files.items()}
+    if random.randrange(5) == 0:
+        end = random.choice(("revision/main", "config.json", ".safetensors", ".index.json", ".gguf"))
+        files[f"{BROKEN}{end}"] = random.choice((b"401", b"403", b"404", b"429", b"500", b"302", b"204", b"416"))
+    name = random.choice(
+        ("org/name", "org/name", "org/name@main", "org/name@v2", "hf://org/name", "org/name:config.json")
+    )
+    return Case(tuple(name if word == model else word for word in case.arguments), files)
+
+
 def folders(random: Random) -> Case:
     """Return a command on a folder with several or odd files, or on an odd path."""
     names = (
@@ -496,6 +512,7 @@ KINDS: dict[str, Generator] = {
     "gpu_files": gpu_files,
     "gguf": gguf_files,
     "cached": cached_repositories,
+    "hub": hub_repositories,
     "folders": folders,
     "surroundings": surroundings,
 }
