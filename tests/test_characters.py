@@ -48,7 +48,7 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
         ("Größe", "cp1252", "Größe"),
         ("漢", "cp1252", r"\u6f22"),
         ("😀", "ascii", r"\ud83d\ude00"),
-        ("a\nb\tc", "utf-8", "a\nb\tc"),
+        ("a\nb\tc", "utf-8", "a\nb\\u0009c"),
         ("a\rb\x1b[31m", "utf-8", r"a\u000db\u001b[31m"),
         ("gpj\u202eexe", "utf-8", r"gpj\u202eexe"),
         ("a\u2028b\u2066c", "utf-8", r"a\u2028b\u2066c"),
@@ -63,8 +63,16 @@ def test_what_an_output_cannot_show_or_should_not_is_escaped(text: str, encoding
     assert printable(text, encoding) == shown
 
 
+@pytest.mark.parametrize("form", ["json", "table", "markdown", "csv", "tsv", "html", "latex"])
+def test_a_tab_in_a_name_is_in_no_output(ask: Ask, tmp_path: Path, form: str) -> None:
+    folder = _folder(tmp_path, "a\tb")
+    out = ask("compare", "gpt2", str(folder), "--format", form).out
+    assert out
+    assert "a\tb" not in out
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
-@pytest.mark.parametrize("form", ["json", "table", "markdown", "csv"])
+@pytest.mark.parametrize("form", ["json", "table", "markdown", "csv", "tsv", "html", "latex"])
 def test_every_format_is_printed_in_every_encoding(tmp_path: Path, encoding: str, form: str) -> None:
     _folder(tmp_path, "漢字😀")
     done = _run("kv", "漢字😀", "--format", form, cwd=tmp_path, PYTHONIOENCODING=encoding)

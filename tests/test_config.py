@@ -168,7 +168,7 @@ INVALID = {
     "zero": ("n_kv_heads: 0", "", "n_kv_heads: 0 is below 1", ""),
     "negative": ("window: -3", "", "window: -3 is below 1", ""),
     "a window of 0": ("window: 0", "", "window: 0 is below 1", ""),
-    "too many layers": ("encoder: {n_layers: 10001}", "", "n_layers: 10001 is above 10,000", ""),
+    "too many layers": ("encoder: {n_layers: 2001}", "", "n_layers: 2001 is above 2,000", ""),
     "KV heads that do not divide": ("n_kv_heads: 3", "", "3 does not divide n_heads 4", "1, 2, 4"),
     "heads that do not divide": ("", "n_heads", "'n_heads' is missing", ""),
     "an unknown dtype": ("dtype: fp17", "", "dtype: 'fp17' is not known", "did you mean"),

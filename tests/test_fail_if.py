@@ -223,6 +223,16 @@ def test_a_failed_check_is_named_on_standard_error_beside_a_file(
     assert "FAILS: 1 of 1 check." in (tmp_path / "x.html").read_text()
 
 
+def test_a_name_on_standard_error_is_escaped(ask: Ask, tmp_path: Path) -> None:
+    folder = tmp_path / "x\x1b[31m"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    answer = ask("compare", str(folder), "-c", "64", "--fail-if", "kv_cache > 1", "--json")
+    assert answer.code == 1
+    assert "\x1b" not in answer.err
+    assert "[31m has 16,384 B" in answer.err
+
+
 def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["checks"]
     return listed
@@ -274,7 +284,14 @@ def test_each_model_after_the_first_is_checked_at_each_context(ask: Ask, old_and
 def test_a_single_model_is_checked_as_released(ask: Ask) -> None:
     """LLaMA-2 70B has 8 KV heads, with MHA 64."""
     (check,) = checks(ask, "llama2-70b", "--attention", "mla:512", "--fail-if", "n_kv_heads != 8")
-    assert (check["value"], check["passed"], check["baseline"]) == (8, True, None)
+    assert (check["model"], check["value"], check["passed"], check["baseline"]) == ("llama2-70b", 8, True, None)
+
+
+def test_a_failed_check_names_the_context_if_there_are_several(ask: Ask) -> None:
+    """GPT-2 caches 36,864 B per token: 12 layers x (K and V) x 768 x 2 bytes."""
+    out = ask("compare", "gpt2", "-c", "1K,512", "--dtype", "fp16", "--fail-if", "kv_cache > 18MiB").out
+    failed = [line for line in out.splitlines() if line.startswith("failed")]
+    assert failed == ["failed: kv_cache > 18MiB: gpt2 at context 1024 has 37,748,736 B (36 MiB), the"]
 
 
 def test_a_model_does_not_change_from_itself(ask: Ask, old_and_new: list[str]) -> None:
@@ -285,9 +302,9 @@ def test_a_model_does_not_change_from_itself(ask: Ask, old_and_new: list[str]) -
 
 
 def test_a_sentence_shows_a_limit_between_whole_numbers() -> None:
-    assert "the limit is 1.5;" in result("x > +50%", 3, 1, PARAMS).sentence()
-    assert "the limit is 2,501 (2.50 thousand);" in result("x > +0.1%", 3, 2499, PARAMS).sentence()
-    assert "the limit is -1;" in result("x > -2", 3, 1, PARAMS).sentence()
+    assert "the limit is 1.5;" in result("x > +50%", 3, 1, PARAMS).sentence("new")
+    assert "the limit is 2,501 (2.50 thousand);" in result("x > +0.1%", 3, 2499, PARAMS).sentence("new")
+    assert "the limit is -1;" in result("x > -2", 3, 1, PARAMS).sentence("new")
 
 
 def test_figures_of_csv_do_not_depend_on_checks(ask: Ask, old_and_new: list[str]) -> None:

@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from attncalc import AttncalcError
+from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
-from attncalc.attention.compressed import LastPool, Unpooled
-from attncalc.attention.span import FULL
+from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
+from attncalc.attention.kind import Matrix, Table
+from attncalc.attention.picked import Pools
+from attncalc.attention.span import FULL, Sliding, Span
+from attncalc.quantity import formula_of, symbol
 from attncalc.workload import Run
 
 D_MODEL = 1000
@@ -44,6 +47,7 @@ class Case(NamedTuple):
 
 
 GATED_DELTA = {"n_heads": 6, "d_head": 16, "d_v": 10, "d_conv": 4, "n_k_heads": 2}
+LATENT = {"n_heads": 6, "kv_lora_rank": 32, "d_nope": 8, "d_rope": 4, "d_v": 9}
 GROUPED = {"n_heads": 6, "n_kv_heads": 2, "d_head": 10}
 CASES = {
     # the state is updated and read: 2 multiply-adds per element
@@ -310,7 +314,7 @@ CASES = {
     # without a past, the latent is expanded: QK over 8 + 4, PV over 6; here 5 of 7 tokens are new
     "latent": Case(
         "latent",
-        {"n_heads": 6, "kv_lora_rank": 32, "d_nope": 8, "d_rope": 4, "d_v": 9, "q_lora_rank": 20, "gate": True},
+        {**LATENT, "q_lora_rank": 20, "gate": True},
         {
             "W_q_a": D_MODEL * 20,
             "q_a_norm": 20,
@@ -384,8 +388,9 @@ def test_heads_or_channels_are_split_over_devices(name: str, tp: int, split: dic
 
 
 def test_one_group_of_mamba2_is_on_every_device() -> None:
-    kind = dataclasses.replace(CASES["mamba2"].made(), n_groups=1)
-    assert kind.shard(2).n_groups == 1
+    kind = CASES["mamba2"].made()
+    assert dataclasses.replace(kind, n_groups=1).shard(2).n_groups == 1
+    assert dataclasses.replace(kind, n_groups=2).shard(2).n_groups == 1
 
 
 @pytest.mark.parametrize(
@@ -405,22 +410,299 @@ def test_devices_must_divide_heads_or_channels(name: str, tp: int, wrong: str) -
         CASES[name].made().shard(tp)
 
 
+COMPRESSED = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5}
+PICKED = {"index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
+WINDOW = Sliding(8)
+WORDS = [
+    # kind, keys, span, label, tag, headline
+    ("grouped", {"n_heads": 8}, FULL, "MHA", "MHA", "multi-head attention, 8 query and 8 KV heads x 125"),
+    ("grouped", GROUPED, FULL, "GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
+    (
+        *("grouped", {**GROUPED, "n_kv_heads": 1, "d_v": 12}, FULL),
+        *("MQA", "MQA", "multi-query attention, 6 query and 1 KV head x 10 (values x 12)"),
+    ),
+    (
+        *("grouped", {**GROUPED, "d_v": 10}, FULL),
+        *("GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
+    ),
+    ("grouped", {**GROUPED, "n_heads": 1, "n_kv_heads": 1}, FULL, "MHA", "MHA", None),
+    (
+        *("differential", GROUPED, FULL, "GQA", "GQA-2"),
+        "differential grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    ("pictures", GROUPED, FULL, "image-GQA", "image-GQA", "cross-attention to images"),
+    ("latent", LATENT, FULL, "MLA", "MLA-32", "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4"),
+    (
+        *("latent", {**LATENT, "d_rope": 0}, FULL),
+        *("MLA", "MLA-32", "multi-head latent attention, 6 heads x 8, latent 32"),
+    ),
+    (
+        *("latent", {**LATENT, **PICKED, "index_topk": 2048}, FULL, "MLA", "MLA-32"),
+        "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4, 2,048 keys picked by an indexer",
+    ),
+    (
+        *("compressed", COMPRESSED, WINDOW, "MQA", "MQA"),
+        "attention with one head whose keys are also the values, 4 query heads x 6",
+    ),
+    (
+        *("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW, "HCA", "HCA-4"),
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4",
+    ),
+    (
+        *("compressed", {**COMPRESSED, **PICKED, "compress_rate": 4}, WINDOW, "CSA", "CSA-4"),
+        "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4, 3 picked by an indexer",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 1}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, 1 global token",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 2}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, 2 global tokens",
+    ),
+    (
+        *("global_window", {**GROUPED, "summary_block": 16}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, a summary of every 16 tokens",
+    ),
+    (
+        *("global_window", {**GROUPED, "global_tokens": 0}, WINDOW, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    (
+        *("position_scores", {**GROUPED, "position_products": ["c2p"]}, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, a product with relative positions",
+    ),
+    (
+        *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, two products with relative positions",
+    ),
+    (
+        *("position_scores", GROUPED, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10",
+    ),
+    ("delta", GATED_DELTA, FULL, "GDN", "GDN", "gated delta net, 6 states of 16 x 10"),
+    (
+        *("delta", {**GATED_DELTA, "channel_decay": True}, FULL, "KDA", "KDA"),
+        "Kimi delta attention, 6 states of 16 x 10",
+    ),
+    ("lightning", {"n_heads": 6, "d_head": 10}, FULL, "lightning", "lightning", None),
+    ("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}, FULL, "mLSTM", "mLSTM", "mLSTM, 6 memories of 16 x 10"),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "span", "label", "tag", "headline"), WORDS)
+def test_labels_tags_and_headlines(
+    kind: str, keys: dict[str, Any], span: Span, label: str, tag: str, headline: str | None
+) -> None:
+    made = KINDS[kind].from_keys(keys, D_MODEL, span)
+    assert (made.label, made.tag) == (label, tag)
+    if headline is not None:
+        assert made.headline == headline
+
+
+def made(kind: str, keys: dict[str, Any], span: Span = FULL) -> Any:
+    return KINDS[kind].from_keys(keys, D_MODEL, span)
+
+
 @pytest.mark.parametrize(
-    ("name", "label", "tag"),
+    ("kind", "past", "words"),
     [
-        ("delta", "GDN", "GDN"),
-        ("delta with channel_decay", "KDA", "KDA"),
-        ("rwkv5", "RWKV-5", "RWKV-5"),
-        ("mlstm", "mLSTM", "mLSTM"),
-        ("lightning", "lightning", "lightning"),
-        ("grouped", "GQA", "GQA-2"),
-        ("pictures", "image-GQA", "image-GQA"),
-        ("latent", "MLA", "MLA-32"),
+        (made("grouped", GROUPED), False, []),
+        (made("differential", GROUPED), False, ["the kernel runs twice"]),
+        (made("pictures", GROUPED), False, ["Text without an image skips"]),
+        (made("latent", LATENT), False, ["expands K and V of the new tokens"]),
+        (made("latent", LATENT), True, ["is absorbed"]),
+        (made("latent", {**LATENT, **PICKED, "index_topk": 2048}), True, ["is absorbed", "picks 2,048 keys"]),
+        (made("compressed", COMPRESSED, WINDOW), False, []),
+        (made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW), False, ["Scores include those of pools"]),
+        (
+            made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}),
+            True,
+            ["mLSTM: FLOPs are those of"],
+        ),
+        (made("none", {}), True, []),
+        (Cross(made("grouped", GROUPED)), False, []),
+        (Cross(made("grouped", GROUPED)), True, ["the encoder has already run"]),
     ],
 )
-def test_labels_and_tags(name: str, label: str, tag: str) -> None:
-    kind = CASES[name].made()
-    assert (kind.label, kind.tag) == (label, tag)
+def test_notes_on_flops_and_activations(kind: Any, past: bool, words: list[str]) -> None:
+    notes = kind.notes(past)
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def test_another_window_keeps_the_pools() -> None:
+    pools = made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW).with_span(Sliding(5))
+    assert pools.span == WindowAndPools(Sliding(5), Pools(4))
+    assert made("compressed", COMPRESSED, WINDOW).with_span(FULL).span == FULL
+    assert made("grouped", GROUPED).with_span(WINDOW).span == WINDOW
+    assert made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}).with_span(WINDOW).span == FULL
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        (
+            made("compressed", {**COMPRESSED, "compress_rate": 4}, WINDOW),
+            {"kind": "HCA", **COMPRESSED, "compress_rate": 4, "index_topk": None, "span": "8 + all x 4"},
+        ),
+        (made("latent", {**LATENT, **PICKED}), {"kind": "MLA", **LATENT, **PICKED, "q_lora_rank": None, "gate": False}),
+        (
+            made("grouped", {**GROUPED, "bias": True}),
+            {"kind": "GQA", **GROUPED, "bias": [*"qkvo"], "d_v": 10},
+        ),
+        (
+            made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW),
+            {"kind": "GQA", "global_tokens": 2, "summary_block": None, "span": "window 8"},
+        ),
+        (
+            made("position_scores", {**GROUPED, "position_products": ["c2p"], "position_rows": 9}),
+            {"position_products": ["c2p"], "position_rows": 9},
+        ),
+        (CASES["rwkv5"].made(), {"kind": "RWKV-5", "d_inner": 30, "d_head": 5}),
+        (CASES["delta"].made(), {"kind": "GDN", **GATED_DELTA, "gate_rank": None, "channel_decay": False}),
+        (Cross(made("grouped", GROUPED)), {"kind": "cross-GQA", "n_heads": 6, "span": "source"}),
+    ],
+)
+def test_facts_repeat_the_keys(kind: Any, facts: dict[str, Any]) -> None:
+    assert {name: kind.facts()[name] for name in facts} == facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "widths"),
+    [
+        (made("grouped", {**GROUPED, "d_v": 12, "fused": True, "gate": True}), (6, 2, 10, 12, 0, True, 6 * 12)),
+        (made("grouped", {**GROUPED, "gate": "head"}), (6, 2, 10, 10, 0, False, 6)),
+        (Cross(made("grouped", {**GROUPED, "fused": True})), (6, 2, 10, 10, 0, False, 0)),
+        (made("compressed", COMPRESSED, WINDOW), (4, 1, 6, 6, 0, False, 0)),
+        (made("pictures", GROUPED), (0, 0, 0, 0, 0, False, 0)),
+        (made("mlstm", {"n_heads": 6, "d_head": 16, "d_v": 10}), (0, 0, 0, 0, 0, False, 0)),
+        # absorbed, all heads read the latent and the rotary key
+        (made("latent", LATENT), (6, 1, 32 + 4, 32, 0, False, 0)),
+    ],
+)
+def test_widths_around_the_kernel_after_a_past(kind: Any, widths: tuple[int, ...]) -> None:
+    assert tuple(kind.widths(RUN)) == widths
+
+
+@pytest.mark.parametrize(
+    ("tokens", "multiplied"),
+    [
+        (None, {}),
+        # Longformer has the matrices even if no token is global
+        (0, {"W_q_global": (None, 1), "W_k_global": (None, 1), "W_v_global": (None, 1)}),
+        # the global tokens have queries of their own, and every token keys and values for them
+        (2, {"W_q_global": ("first", 2), "W_k_global": ("keys", 1), "W_v_global": ("keys", 1)}),
+    ],
+)
+def test_matrices_of_global_tokens(tokens: int | None, multiplied: dict[str, Any]) -> None:
+    keys = {**GROUPED, "n_kv_heads": 6, "bias": ["q", "v"]} | ({} if tokens is None else {"global_tokens": tokens})
+    matrices = made("global_window", keys, WINDOW).matrices(D_MODEL, D_MODEL)
+    own = {m.name: m for m in matrices if m.name.endswith("_global")}
+    assert {name: (m.applied_to, m.times) for name, m in own.items()} == multiplied
+    biases = {"W_q_global": 60, "W_k_global": 0, "W_v_global": 60}
+    assert all((m.rows, m.cols, m.bias) == (D_MODEL, 60, biases[name]) for name, m in own.items())
+
+
+def test_scores_of_global_tokens_and_summaries() -> None:
+    """5 new tokens of 7 in a window of 8 are 35 pairs without a mask, of 2 FLOP for each of 6 heads x (10 + 10)."""
+    pair = 2 * 6 * (10 + 10)
+    assert made("global_window", GROUPED, WINDOW).score_flops(RUN, None) == pair * 35
+    # each query scores 2 global keys, and 2 global queries all 7 keys
+    assert made("global_window", {**GROUPED, "global_tokens": 2}, WINDOW).score_flops(RUN, None) == pair * (35 + 2 * 12)
+    # 7 tokens have 2 whole blocks of 3
+    assert made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).score_flops(RUN, None) == pair * (35 + 5 * 2)
+
+
+def test_summaries_pass_the_matrices_of_keys_and_values() -> None:
+    matrices = made("global_window", {**GROUPED, "summary_block": 3}, WINDOW).matrices(D_MODEL, D_MODEL)
+    assert {m.name for m in matrices if m.table} == {"W_k", "W_v"}
+    assert {m.table.rows_projected(4, 20) for m in matrices if m.table} == {4 * 6}
+
+
+@pytest.mark.parametrize(
+    ("keys", "own", "rows"),
+    [
+        ({}, {}, 0),
+        # XLNet: one row per distance, 2 per token, projected for every sequence
+        ({"position_products": ["c2p"]}, {"W_position_k": ("queries", 0, 2)}, 5 * (5 + 7)),
+        # DeBERTa: a table of 9 rows is projected once
+        (
+            {"position_products": ["c2p", "p2c"], "position_rows": 9, "position_bias": ["p2c"]},
+            {"W_position_k": ("table", 0, 1), "W_position_q": ("table", 60, 1)},
+            (5 + 7) * 9,
+        ),
+        # DeBERTa v1: of 100 rows, 7 tokens use 14
+        (
+            {"position_products": ["p2c"], "position_rows": 100, "position_rows_grow": True},
+            {"W_position_q": ("table", 0, 1)},
+            7 * 14,
+        ),
+        # DeBERTa v3: W_q and W_k project the table
+        ({"position_products": ["c2p"], "position_rows": 9, "shares_position_projections": True}, {}, 5 * 9),
+    ],
+)
+def test_products_with_relative_positions(keys: dict[str, Any], own: dict[str, Any], rows: int) -> None:
+    kind = made("position_scores", {**GROUPED, **keys})
+    matrices = {m.name: m for m in kind.matrices(D_MODEL, D_MODEL)}
+    added = {name: m for name, m in matrices.items() if name.startswith("W_position")}
+    assert {name: (m.applied_to, m.bias, m.times) for name, m in added.items()} == own
+    assert all((m.rows, m.cols) == (D_MODEL, 60) for m in added.values())
+    shared = {"W_q", "W_k"} if keys.get("shares_position_projections") else set()
+    assert {name for name, m in matrices.items() if m.table} - set(added) == shared
+    assert kind.score_flops(RUN, None) == 2 * 6 * (35 * (10 + 10) + rows * 10)
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(3, 6), (49, 98), (50, 100), (51, 100)])
+def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
+    assert Table(100, grows=True).rows_projected(4, tokens) == rows
+    assert Table(100).rows_projected(4, tokens) == 100
+
+
+@pytest.mark.parametrize(
+    ("heads", "allowed"),
+    [
+        ({"n_heads": 8, "n_kv_heads": 3}, "1, 2, 4, 8"),
+        ({"n_heads": 60, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60"),  # 12 of 12
+        ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),  # 12 of 24
+        ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),  # divisors up to 512
+        ({"n_heads": 513, "n_kv_heads": 2}, "1, 3, 9, 19, 27, 57, 171"),
+    ],
+)
+def test_the_tip_lists_numbers_of_kv_heads_that_divide(heads: dict[str, int], allowed: str) -> None:
+    with pytest.raises(AttncalcError, match="does not divide") as caught:
+        made("grouped", {**heads, "d_head": 8})
+    assert caught.value.tip.endswith(f": {allowed}")
+
+
+def test_a_formula_names_how_often_a_matrix_multiplies_only_if_that_is_not_once() -> None:
+    rows = symbol("d_model", 10, "width")
+    assert formula_of(Matrix("W", rows, 5).multiplied).text == "d_model * 5"
+    assert formula_of(Matrix("W", rows, 5, times=3).multiplied).text == "3 * d_model * 5"
+
+
+def test_sources_of_formulas() -> None:
+    assert "arXiv:2512.02556" not in made("latent", LATENT).source
+    assert "arXiv:2512.02556, 2.1 (indexer)" in made("latent", {**LATENT, **PICKED}).source
+
+
+def test_a_window_is_needed_beside_global_tokens() -> None:
+    with pytest.raises(AttncalcError, match="window: is missing"):
+        made("global_window", GROUPED)
+
+
+def test_widths_of_mla_without_a_past() -> None:
+    """Each head has a key of 8 + 4 and a value of 9; the latent is held, and what the 8 were copied from."""
+    kind = made("latent", {**LATENT, "gate": "head"})
+    assert tuple(kind.widths(Run(1, 5, 5))) == tuple(kind.widths()) == (6, 6, 12, 9, 36 + 6 * 8, False, 6)
+
+
+def test_labels_of_windows_and_pools() -> None:
+    pools = Pools(4)
+    assert WindowAndPools(WINDOW, pools).label == "8 + all x 4"
+    assert WindowAndPools(WINDOW, Pools(4, 512)).label == "8 + 512 x 4"
+    # a decode step reads the 8 tokens of the window, and 7 whole pools of the 30 tokens
+    assert WindowAndPools(WINDOW, pools).cached_tokens(30) == 8 + 7
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -450,7 +732,18 @@ def test_wrong_sizes_of_rwkv5_are_errors(keys: dict[str, int], wrong: str) -> No
         KINDS["rwkv5"].from_keys(keys, 30, FULL)
 
 
-@pytest.mark.parametrize("heads", [(3, 1), (6, 3), (3, 3)])
+@pytest.mark.parametrize("keys", [{"index_topk": 3}, {**PICKED}, {"index_topk": 3, "compress_rate": 4}])
+def test_an_indexer_of_pools_needs_all_its_keys(keys: dict[str, int]) -> None:
+    with pytest.raises(AttncalcError, match="needs index_n_heads, index_head_dim and compress_rate"):
+        KINDS["compressed"].from_keys({**COMPRESSED, **keys}, D_MODEL, WINDOW)
+
+
+def test_groups_of_the_output_must_divide_the_heads() -> None:
+    with pytest.raises(AttncalcError, match="3 does not divide n_heads 4"):
+        KINDS["compressed"].from_keys({**COMPRESSED, "o_groups": 3}, D_MODEL, WINDOW)
+
+
+@pytest.mark.parametrize("heads", [(3, 1), (6, 3), (3, 3), (2, 1)])
 def test_differential_attention_needs_pairs_of_heads(heads: tuple[int, int]) -> None:
     with pytest.raises(AttncalcError, match="do not form pairs"):
         KINDS["differential"].from_keys({"n_heads": heads[0], "n_kv_heads": heads[1], "d_head": 8}, D_MODEL, FULL)

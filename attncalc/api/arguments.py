@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from ..config import ModelLike
 from ..errors import AttncalcError, did_you_mean
@@ -32,21 +32,24 @@ def takes(kind: Any) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
-            for name in options:
+            for name, value in options.items():
                 if name not in known:
                     hint = did_you_mean(name, known)
                     raise UnknownArgumentError(
                         f"{function.__name__} has no argument '{truncate(name)}'",
                         f"{hint}help(attncalc.{function.__name__}) lists them all",
                     )
+                if name in kinds:
+                    _check_type(name, value, kinds[name])
             return function(*values, **options)
 
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
         names = [parameter.name for parameter in own]
+        kinds = {name: getattr(hint, "__origin__", hint) for name, hint in kind.__annotations__.items()}
         keywords = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
-            for name, annotation in kind.__annotations__.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+            for name, hint in kinds.items()
             if name not in names
         ]
         known = [*names, *(parameter.name for parameter in keywords)]
@@ -56,11 +59,18 @@ def takes(kind: Any) -> Callable[[F], F]:
     return decorate
 
 
-def _plain(annotation: Any) -> Any:
-    """Return the type of an option without its parser, to show it in help."""
-    if hasattr(annotation, "__metadata__"):
-        return annotation.__origin__
-    return getattr(annotation, "__forward_arg__", annotation)
+def _check_type(name: str, value: object, kind: Any) -> None:
+    """Raise AttncalcError for a value of another type than the option's. A number is read from its text later."""
+    kinds = get_args(kind) or (kind,)
+    if value is None or int in kinds or float in kinds:
+        return
+    allowed = tuple(get_origin(one) or one for one in kinds)
+    is_dtype = str in kinds and str(value).startswith("torch.")
+    if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
+        wanted = "True or False" if bool in kinds else "a text"
+        raise AttncalcError(
+            f"--{name.replace('_', '-')}: '{truncate(value)}' is not {wanted}", "give it as on the command line"
+        )
 
 
 def read_call(

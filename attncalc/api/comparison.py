@@ -14,7 +14,8 @@ from ..report.compare import compare_models, compare_variants, wide
 from ..report.report import Report
 from ..units import count
 from .arguments import model_subject, takes
-from .models import ComparedModelOptions, Count, as_text, given, read_model
+from .cost_options import CompareOptions
+from .models import ComparedModelOptions, as_text, given, read_model
 from .results import Result
 from .workloads import DEFAULT_CONTEXT, CacheDtypeOptions, read_workload
 
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
 
 MAX_CONTEXTS = 100
 """The most contexts of one comparison."""
-
-
-class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
-    """The options of `attncalc compare`.
-
-    Attributes:
-        attention: for one model: one more row, as 'mla:512', or several.
-        batch: sequences in the batch; by default 1.
-        context: tokens of context: '32K', '4K:128K:x2' or [4096, 8192]; by default the longest of all models.
-        source_context: tokens on the encoder's side; by default the encoder's maximum.
-    """
-
-    attention: str | Sequence[str] | None
-    batch: Count | None
-    context: Count | Sequence[Count] | None
-    source_context: Count | None
 
 
 class Comparison(Result):
@@ -116,7 +101,7 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
         for spec in specs
     ]
     if len(specs) == 1:
-        further = (attention,) if isinstance(attention, str) else attention
+        further = (attention,) if isinstance(attention, str) else tuple(map(str, attention))
         return compare_variants(specs[0], workloads[0], further, contexts)
     if attention:
         raise AttncalcError(

@@ -28,41 +28,13 @@ from ..report.report import number, times
 from ..units import BYTES, FLOP, PARAMS, human
 from ..workload import Workload
 from .arguments import model_subject, read_call, takes
+from .cost_options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions
 from .models import ShardedModelOptions, read_model
 from .results import Result, workload_subject
-from .workloads import (
-    CacheDtypeOptions,
-    DtypeOptions,
-    PaddedSizeOptions,
-    PassOptions,
-    SizeOptions,
-    reject_training,
-)
+from .workloads import reject_training
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, total=False):
-    """The options of `attncalc kv`.
-
-    Attributes:
-        engine: how the cache is stored: 'ideal' (the default, a lower bound) or 'transformers'.
-    """
-
-    engine: str
-
-
-class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, total=False):
-    """The options of `attncalc flops`."""
-
-
-class ActivationsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False):
-    """The options of `attncalc memory`."""
-
-
-class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, total=False):
-    """The options of a decode step, as those of `attncalc compare`."""
 
 
 class KVCache(Result, of_cache.KVCache):

@@ -16,7 +16,7 @@ from ..hardware import Gpu
 from ..serving.gpu_layers import AUTO
 from ..units import parse_bytes, parse_count, parse_decimal, truncate
 from .models import Count, ModelOptions, as_text
-from .workloads import CacheDtypeOptions, SizeOptions
+from .workloads import CacheDtypeOptions, SizeOptions, dtype_name
 
 Size = int | str
 """A size in bytes: 2**30, '5.38GiB', '5.38GB' (10^9)."""
@@ -39,7 +39,12 @@ def gibibytes(text: str, name: str) -> int:
 
 def dtype_or_auto(text: str, name: str) -> str | None:
     """Return the name of a dtype; None for 'auto', which is the engine's default."""
-    return None if text == "auto" else text
+    return None if text == "auto" else dtype_name(text)
+
+
+def weight_dtype(text: str, name: str) -> str:
+    """Return the name of a dtype."""
+    return dtype_name(text)
 
 
 def yes_or_no(text: str, name: str) -> bool:
@@ -126,7 +131,7 @@ class DeploymentOptions(TypedDict, total=False):
     enable_expert_parallel: bool
     gpu_memory_utilization: Annotated[float | str | None, unparsed]
     reserve: Annotated[Size | None, bytes_or_zero]
-    weights_dtype: str | None
+    weights_dtype: Annotated[str | None, weight_dtype]
     kv_memory: Annotated[Size | None, parse_bytes]
 
 

@@ -100,8 +100,8 @@ def read_workload(
         "source": read_source(model, source_context),
         "lengths": None if lengths is None else read_lengths(lengths),
         "mask": None if mask is None else Mask.parse(str(mask)),
-        "dtype": None if dtype is None else dtype_of(_name(dtype), compute=True).name,
-        "kv_dtype": None if kv_dtype is None else dtype_of(_name(kv_dtype)).name,
+        "dtype": None if dtype is None else dtype_of(dtype_name(dtype), compute=True).name,
+        "kv_dtype": None if kv_dtype is None else dtype_of(dtype_name(kv_dtype)).name,
         "assumed": _assumptions(
             model, has_context=context is not None or lengths is not None, has_source=source_context is not None
         ),
@@ -124,7 +124,7 @@ def read_workload(
     raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
 
 
-def _name(dtype: object) -> str:
+def dtype_name(dtype: object) -> str:
     """Return the name of a dtype, which may be one of torch: 'bfloat16' for torch.bfloat16."""
     return str(dtype).removeprefix("torch.")
 

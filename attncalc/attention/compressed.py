@@ -125,13 +125,13 @@ class Compressed:
         """Return the parts of a pool: 2 if it overlaps the pool before."""
         return 2 if self.index_topk else 1
 
-    def _pooling(self, name: str, d_model: int, width: int) -> tuple[Matrix, ...]:
-        """Return the matrices that compute pools of keys of `width`."""
+    def _pooling(self, name: str, size: int, d_model: int, width: int) -> tuple[Matrix, ...]:
+        """Return the matrices that compute pools of `size` keys of `width`."""
         pooled_width = self._parts * width
         return (
             Matrix(f"{name}_W_kv", d_model, pooled_width, 0, "queries"),
             Matrix(f"{name}_W_gate", d_model, pooled_width, 0, "queries"),
-            Matrix(f"{name}_positions", self.compress_rate or 0, pooled_width),
+            Matrix(f"{name}_positions", size, pooled_width),
             Matrix(f"{name}_norm", width),
         )
 
@@ -144,13 +144,12 @@ class Compressed:
             Matrix("kv_norm", self.d_head),
         ]
         if self.compress_rate:
-            matrices += self._pooling("pool", d_model, self.d_head)
-        if self.index_n_heads and self.index_head_dim:
-            matrices += self._pooling("index", d_model, self.index_head_dim)
-            matrices.append(
-                Matrix("index_W_q", self.q_lora_rank, self.index_n_heads * self.index_head_dim, 0, "queries")
-            )
-            matrices.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
+            matrices += self._pooling("pool", self.compress_rate, d_model, self.d_head)
+            if self.index_n_heads and self.index_head_dim:
+                matrices += self._pooling("index", self.compress_rate, d_model, self.index_head_dim)
+                width = self.index_n_heads * self.index_head_dim
+                matrices.append(Matrix("index_W_q", self.q_lora_rank, width, 0, "queries"))
+                matrices.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
         # each group of heads is multiplied only by its own columns
         group = exact_div(self.n_heads * self.d_head, self.o_groups)
         matrices.append(Matrix("W_o_a", group, self.o_groups * self.o_lora_rank, 0, "queries"))
@@ -176,12 +175,13 @@ class Compressed:
         window = CacheSpec("K and V in one", 1, self.d_head, span=self._window)
         if not self.compress_rate:  # transformers caches the same tensor as K and as V
             return (window._replace(repeated=2),)
-        pools = self._pools("pools", self.d_head)
-        return (window, *pools, *(self._pools("indexer's pools", self.index_head_dim) if self.index_head_dim else ()))
+        pools = self._pools("pools", self.compress_rate, self.d_head)
+        if not self.index_head_dim:
+            return (window, *pools)
+        return (window, *pools, *self._pools("indexer's pools", self.compress_rate, self.index_head_dim))
 
-    def _pools(self, name: str, width: int) -> tuple[CacheSpec, ...]:
+    def _pools(self, name: str, size: int, width: int) -> tuple[CacheSpec, ...]:
         """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
-        size = self.compress_rate or 0
         pooled = CacheSpec(name, 1, width, span=Pools(size))
         unpooled = CacheSpec(f"{name}: unpooled tokens", 2 * self._parts, width, span=Unpooled(size))
         overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size))

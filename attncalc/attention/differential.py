@@ -25,7 +25,7 @@ class Differential(Grouped):
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         kind = super().from_keys(keys, d_model, span)
-        if kind.n_heads % 2 or kind.n_kv_heads % 2:
+        if kind.n_kv_heads % 2:  # it divides n_heads, which is even if it is
             raise AttncalcError(
                 f"n_kv_heads: {kind.n_heads} query and {kind.n_kv_heads} KV heads do not form pairs",
                 "differential attention needs even numbers of heads",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
 from .huggingface.fields import written
+from .keys import MAX_LAYERS
 
 _TIP = "give the config.json of the same model"
 _NO_FIGURE = (
@@ -258,7 +259,7 @@ def _windows(window: Any, layers: Any) -> dict[str, Any]:
         return {"sliding_window": window}
     sizes = {size for size in window if type(size) is int}
     is_list = bool(window) and len(sizes) <= 1 and all(size is None or type(size) is int for size in window)
-    if not is_list or type(layers) is not int or not 0 < layers <= 10_000:
+    if not is_list or type(layers) is not int or not 0 < layers <= MAX_LAYERS:
         raise AttncalcError("sliding_window: not a list of one size and nulls", _TIP)
     kinds = ["full_attention" if size is None else "sliding_attention" for size in window]
     return {

@@ -118,18 +118,20 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     """
     rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers if facts["released"]]
     per_model = len({facts["context"] for facts, _ in rows})
-    baselines = [figures for _, figures in rows[:per_model]] if rows[per_model:] else [None] * per_model
-    tested = [
-        ({"model": facts["name"], "context": facts["context"]}, check)
-        for i, (facts, figures) in enumerate(rows[per_model:] or rows)
-        for check in checks_of(conditions, figures, baselines[i % per_model])
-    ]
-    failures = tuple(f"{FAILED}{check.sentence()}" for _, check in tested if not check.passed)
-    answer = f"PASSES: {plural(len(tested), 'check')}." if tested else ""
+    others = rows[per_model:]
+    baselines = [figures for _, figures in rows[:per_model]] if others else [None] * per_model
+    checks, failures = [], []
+    for i, (facts, figures) in enumerate(others or rows):
+        model = facts["name"] if others else report.model["name"]
+        label = f"{model} at context {facts['context']}" if per_model > 1 else model
+        for check in checks_of(conditions, figures, baselines[i % per_model]):
+            checks.append({"model": model, "context": facts["context"], **check.facts()})
+            if not check.passed:
+                failures.append(f"{FAILED}{check.sentence(label)}")
+    answer = f"PASSES: {plural(len(checks), 'check')}." if checks else ""
     if failures:
-        answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
-    facts = [where | check.facts() for where, check in tested]
-    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": facts})
+        answer = f"FAILS: {len(failures)} of {plural(len(checks), 'check')}."
+    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": checks})
 
 
 def wide(report: Report) -> Report:

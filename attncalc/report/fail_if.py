@@ -106,11 +106,11 @@ class Outcome(NamedTuple):
             "passed": self.passed,
         }
 
-    def sentence(self) -> str:
+    def sentence(self, model: str) -> str:
         """Return the result in words: 'kv_cache > +0%: new has 512 B, the limit is 256 B; old has 256 B.'."""
         limit = _words(self.limit, self.figure.unit)
         before = "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
-        return f"{self.condition.text}: {self.figure.of} has {_value(self.figure)}, the limit is {limit}{before}."
+        return f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}{before}."
 
 
 def parse_condition(text: str) -> Condition:

@@ -22,11 +22,13 @@ class Format(NamedTuple):
         name: What `--format` calls it.
         suffixes: Suffixes of files that are written in this format; "" is a file without a suffix.
         module: The module in this package with its `render(report, *, explain)`, imported when it is used.
+        has_tabs: Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped.
     """
 
     name: str
     suffixes: tuple[str, ...]
     module: str
+    has_tabs: bool = False
 
     def render(self, report: Report, *, explain: bool = False) -> str:
         """Return the report as text in this format; with `explain`, its formulas too."""
@@ -40,7 +42,7 @@ FORMATS = {
         Format("table", (".txt", ""), "text"),
         Format("json", (".json",), "json"),
         Format("csv", (".csv",), "csv"),
-        Format("tsv", (".tsv",), "tsv"),
+        Format("tsv", (".tsv",), "tsv", has_tabs=True),
         Format("markdown", (".md", ".markdown"), "markdown"),
         Format("html", (".html", ".htm"), "html"),
         Format("latex", (".tex",), "latex"),

@@ -144,7 +144,7 @@ def escape(text: str) -> str:
     The result is ASCII and compiles with any LaTeX of 2020 or later. A letter that pdfTeX's fonts lack is replaced by
     its code point: 'U+4E2D'.
     """
-    line = re.sub("[\t\n]", " ", printable(text, "utf-8"))
+    line = printable(text.replace("\t", " "), "utf-8").replace("\n", " ")
     escaped = "".join(map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line))))
     return "{}" + escaped if _OPTION.match(escaped) else escaped
 

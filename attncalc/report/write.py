@@ -38,25 +38,25 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
 
         print_report(report, explain=explain)
         return
-    deliver(chosen.render(report, explain=explain), output, force=force)
+    deliver(chosen.render(report, explain=explain), output, force=force, tabs=chosen.has_tabs)
     if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
             if note.startswith(ALERTS) and sys.stderr is not None:
-                sys.stderr.write(note + "\n")
+                sys.stderr.write(printable(note, sys.stderr.encoding) + "\n")
 
 
-def deliver(text: str, output: Path | None, *, force: bool) -> None:
-    """Print `text`, or save it to `output`; '-' is standard output too.
+def deliver(text: str, output: Path | None, *, force: bool, tabs: bool = False) -> None:
+    """Print `text`, or save it to `output`; '-' is standard output too. Tabs are escaped unless `tabs` is true.
 
     Raises AttncalcError if `force` comes without a file, or if the file cannot be saved.
     """
     if output is not None and str(output) != "-":
-        save(text, output, force=force)
+        save(text, output, force=force, tabs=tabs)
     elif force:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     else:
         try:
-            sys.stdout.write(printable(text, sys.stdout.encoding))
+            sys.stdout.write(printable(text, sys.stdout.encoding, tabs=tabs))
             sys.stdout.flush()
         except OSError as error:
             if not is_closed_pipe(error):
@@ -74,14 +74,15 @@ def drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def save(content: str | bytes, output: Path, *, force: bool) -> None:
+def save(content: str | bytes, output: Path, *, force: bool, tabs: bool = False) -> None:
     """Write text, as UTF-8, or bytes to `output` atomically: the whole file, or nothing.
 
-    Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
+    Tabs in a text are escaped unless `tabs` is true. Raises AttncalcError if the file exists and `force` is false, or
+    if it cannot be written.
     """
     is_binary = isinstance(content, bytes)
     with new_file(output, force=force, is_binary=is_binary) as file:
-        file.write(content if isinstance(content, bytes) else printable(content, "utf-8"))
+        file.write(content if isinstance(content, bytes) else printable(content, "utf-8", tabs=tabs))
 
 
 @contextmanager

@@ -9,11 +9,12 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import AttncalcError
+from ..report.json import schema_name
 from ..report.rows import RowFormat, Rows
 from ..report.rows.watch import Watch
 from ..report.write import new_file, write
 from ..units import count
-from .axes import shown
+from .axes import cell
 from .grid import check_screen, sweep_report
 from .sweep import Row, Sweep
 
@@ -46,7 +47,9 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
             report = sweep_report(sweep, watch.watched(_rows(sweep, jobs, str)))
             write(report, form="table", explain=False, output=output, force=force)
         else:
-            rows = Rows(sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep))
+            rows = Rows(
+                sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep, form.escape)
+            )
             if to_file and output is not None:
                 with new_file(output, force=force, is_binary=form.is_binary) as file:
                     form.write(rows, file)
@@ -72,12 +75,12 @@ def _standard_output(form: RowFormat) -> IO[Any]:
     return sys.stdout.buffer
 
 
-def _facts(sweep: Sweep) -> dict[str, Any]:
+def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
     """Return the keys of the JSON document before its rows."""
     return {
-        "schema": "attncalc.sweep/1",
+        "schema": schema_name("sweep"),
         "attncalc": __version__,
-        "axes": {axis.name: [shown(value) for value in axis.values] for axis in sweep.axes},
+        "axes": {axis.name: [cell(value, escape) for value in axis.values] for axis in sweep.axes},
     }
 
 
@@ -87,7 +90,7 @@ def _exit_code(watch: Watch, *, screen: bool) -> int:
         sys.stderr.write(f"interrupted after {count(watch.rows)} rows\n")
         return INTERRUPTED
     if watch.rows and watch.errors == watch.rows:
-        raise AttncalcError(f"no cell is possible: {watch.first_error}", "change one of the options")
+        raise AttncalcError("no cell is possible", f"{'the screen' if screen else 'the column error'} has the reason")
     if watch.errors and not screen and sys.stderr is not None:
         cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
         sys.stderr.write(f"warning: {cells} are not possible; the column 'error' has the reason\n")

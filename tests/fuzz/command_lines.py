@@ -49,7 +49,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "--seed": ("0", "7"),
     "--minutes": ("1", "10", "600000"),
     "--log": ("engine.log", "-", "no-such.log", "."),
-    "--context": (*TOKENS, "auto", "-1"),
+    "--context": (*TOKENS, "auto", "-1", "1K,4096", "512:2K:512", "1K:32K:x2", "4K:1K:1"),
+    "--fail-if": ("kv_cache > 1GiB", "kv_cache>+0%", "params_total >= 7.5e9", "flops_decode < -5%", "n_kv_heads == 8"),
     "--past": ("0", "1", "100", "4096", "4095"),
     "--record": ("record",),
 }

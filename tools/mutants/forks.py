@@ -70,14 +70,14 @@ class Work(NamedTuple):
 def ordered(tests: Iterable[str], seconds: dict[str, float], killers: collections.Counter[str]) -> list[str]:
     """Return tests in the order that finds a mutant soonest.
 
-    First those that killed others in the same file; then one case of each test function, the quickest first; then a
-    second case of each, and so on.
+    First those that killed others in the same file, then the quickest: they are about the changed code and little
+    else. Of a test function with many cases the later ones come later: a quarter of its time more per case.
     """
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for test in sorted(tests, key=lambda test: seconds.get(test, 0)):
         groups[test.partition("[")[0]].append(test)
-    ranked = [(i, seconds.get(test, 0), test) for group in groups.values() for i, test in enumerate(group)]
-    rest = [test for _, _, test in sorted(ranked)]
+    ranked = [(seconds.get(test, 0) * (1 + i / 4), test) for group in groups.values() for i, test in enumerate(group)]
+    rest = [test for _, test in sorted(ranked)]
     known = set(rest)
     first = [test for test, _ in killers.most_common(40) if test in known and seconds.get(test, 0) < 1]
     return list(dict.fromkeys([*first, *rest]))

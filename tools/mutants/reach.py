@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import collections
 import difflib
 import functools
@@ -181,33 +180,22 @@ class Reach:
         for tests, lines, sources in self._records:
             if file not in lines:
                 continue
-            moved = self._moved(file, sources[file])
-            for line, numbers in lines[file].items():
-                if int(line) in moved:
-                    now[moved[int(line)]].update(tests[i] for i in numbers)
-        self._fill_new_lines(file, now)
+            for line, recorded in self._recorded_as(file, sources[file]).items():
+                for old in recorded:
+                    now[line].update(tests[i] for i in lines[file].get(str(old), ()))
         return now
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (one Reach per run)
-    def _moved(self, file: str, recorded: str) -> dict[int, int]:
-        """Return {line as recorded: line now}."""
-        before = (self.folder / "sources" / recorded).read_text(encoding="utf-8").splitlines()
+    def _recorded_as(self, file: str, sha_then: str) -> dict[int, range]:
+        """Return {line now: lines as recorded}. A changed line is those that it replaces, and one on either side."""
+        before = (self.folder / "sources" / sha_then).read_text(encoding="utf-8").splitlines()
         after = (self.root / file).read_text(encoding="utf-8").splitlines()
-        blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
-        return {a + i + 1: b + i + 1 for a, b, size in blocks for i in range(size)}
-
-    def _fill_new_lines(self, file: str, now: dict[int, set[str]]) -> None:
-        """Let a changed line have the tests of the nearest recorded line before it."""
-        known = {
-            line
-            for _, lines, sources in self._records
-            if file in lines
-            for line in self._moved(file, sources[file]).values()
-        }
-        recorded = sorted(now)
-        for line in range(1, len((self.root / file).read_text(encoding="utf-8").splitlines()) + 1):
-            if line not in known and recorded:
-                now[line] = now[recorded[max(0, bisect.bisect(recorded, line) - 1)]]
+        lines: dict[int, range] = {}
+        for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            for j in range(j1, j2):
+                old = i1 + j - j1 + 1
+                lines[j + 1] = range(old, old + 1) if kind == "equal" else range(i1, i2 + 2)
+        return lines
 
 
 @functools.cache

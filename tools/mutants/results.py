@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,8 @@ from reach import sha
 
 Key = tuple[Any, ...]
 ACCEPTED = Path(__file__).with_name("accepted.txt")
-"""Survivors that stay, one per line: file, function, change and reason, with tabs between them."""
+"""Survivors that stay, one per line: file, function, change and reason, with tabs between them. With `*` as its file
+and its function, a line's change is a regular expression."""
 
 
 class Results:
@@ -68,7 +70,7 @@ class Results:
                 continue
             source = sources.setdefault(mutant.path, (self.root / mutant.path).read_text(encoding="utf-8"))
             shown = mutant.shown(source)
-            reason = accepted.get((mutant.path, mutant.within, shown))
+            reason = _reason(accepted, mutant, shown)
             by_file[mutant.path]["accepted"] += reason is not None
             left.append((mutant, shown, outcome, reason))
         lines = []
@@ -113,3 +115,13 @@ def _accepted() -> dict[tuple[str, ...], str]:
         return {}
     lines = (line.split("\t") for line in ACCEPTED.read_text(encoding="utf-8").splitlines() if "\t" in line)
     return {(path, within, change): reason for path, within, change, reason in lines}
+
+
+def _reason(accepted: dict[tuple[str, ...], str], mutant: Mutant, shown: str) -> str | None:
+    """Return why a survivor stays, or None if nobody has looked at it."""
+    for (path, within, change), reason in accepted.items():
+        if (path, within, change) == (mutant.path, mutant.within, shown) or (
+            path == "*" and re.fullmatch(change, shown)
+        ):
+            return reason
+    return None

@@ -149,6 +149,6 @@ def _without_number(name: str) -> str:
 
 def _shortest_period(order: Sequence[str]) -> list[str]:
     """Return the shortest period that gives `order`, with '5 local' for five in a row."""
-    period = next(n for n in range(1, len(order) + 1) if all(order[i] == order[i % n] for i in range(len(order))))
+    period = next(n for n in range(1, len(order) + 1) if order[n:] == order[:-n])
     runs = [(name, len(list(run))) for name, run in groupby(order[:period])]
     return [name if count == 1 else f"{count} {name}" for name, count in runs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,14 +25,12 @@ class Watch:
     Attributes:
         rows: Rows that were read.
         errors: Those of them that have an error.
-        first_error: The first error; None without one.
         interrupted: Whether Ctrl-C was typed.
     """
 
     def __init__(self, total: int, *, shows_progress: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = 0
         self.errors = 0
-        self.first_error: str | None = None
         self.interrupted = False
         self._total = total
         self._shows_progress = shows_progress
@@ -47,9 +44,7 @@ class Watch:
             for row in rows:
                 if self.interrupted:
                     return
-                if row[-1] is not None:
-                    self.errors += 1
-                    self.first_error = self.first_error or row[-1]
+                self.errors += row[-1] is not None
                 yield row
                 self.rows += 1
                 if self.rows % _EVERY or not self._shows_progress or self._clock() - start < QUIET_SECONDS:
@@ -75,8 +70,3 @@ class Watch:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-def is_watched() -> bool:
-    """Return whether standard error is a terminal, or a log that may get a line now and then."""
-    return sys.stderr is not None

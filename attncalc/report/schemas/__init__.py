@@ -15,6 +15,7 @@ SCHEMAS = {
     "memory": "what 'memory --json' prints",
     "compare": "what 'compare --json' prints",
     "fit": "what 'fit --json' prints",
+    "sweep": "what 'sweep --json' prints",
     "verify": "what 'verify --json' prints",
     "record": "the JSON file that 'verify --record' writes",
     "gpus": "what 'gpus --json' prints",

@@ -46,14 +46,14 @@ _ROW = {
     "attention": ref("attention", "the attention of its leading kind of layer"),
 }
 _CHECK = fields(
-    "a condition of --fail-if and one row that it was checked on",
+    "a condition of --fail-if and one model and context that it was checked on",
     {
-        "model": text("name of the row"),
+        "model": text("name of the model"),
         "context": whole("tokens per sequence", 1),
         "condition": text("the condition as it was given"),
         "name": text("name of the figure"),
-        "value": number("the row's figure"),
-        "baseline": or_null(number("the first model's figure"), "with one model"),
+        "value": number("the model's figure"),
+        "baseline": or_null(number("the first model's figure"), "if the limit is not a change from it"),
         "operator": choice("how the two are compared", *OPERATORS),
         "limit": number("what the figure is compared with"),
         "unit": choice("unit of the three numbers", BYTES, FLOP, PARAMS, NO_UNIT),

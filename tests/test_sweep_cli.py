@@ -1,0 +1,344 @@
+"""`attncalc sweep`: formats of rows, the screen, progress, Ctrl-C, processes and exit codes."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask, shell
+
+from attncalc import AttncalcError, sweep
+from attncalc.config import preset_text
+from attncalc.report.rows import ROW_FORMATS
+from attncalc.report.rows.watch import Watch
+from attncalc.sweeps.sweep import Sweep
+
+AXES: dict[str, Any] = {"models": ["llama2-70b", "mistral-7b"], "tp": "1,3", "context": "1K,8K", "gpu": "h100-80gb"}
+COMMAND = ("sweep", "llama2-70b", "mistral-7b", "--tp", "1,3", "-c", "1K,8K", "--gpu", "h100-80gb")
+ROWS = list(sweep(**AXES))
+QUOTED = [{**row, "error": row["error"] and f"'{row['error']}"} for row in ROWS]
+"""The rows in CSV, where an error that begins with '--tp' must not look like a formula."""
+
+
+def numbers(row: dict[str, str]) -> dict[str, Any]:
+    """Return a row of text as the sweep has it."""
+
+    def value(text: str) -> Any:
+        if text in ("True", "False"):
+            return text == "True"
+        if re.fullmatch(r"-?\d+", text):
+            return int(text)
+        return float(text) if re.fullmatch(r"-?\d+\.\d*(e[-+]\d+)?|\d+e-\d+", text) else text or None
+
+    return {name: value(text) for name, text in row.items()}
+
+
+def test_csv_is_the_default_of_a_pipe_and_has_every_row(ask: Ask) -> None:
+    answer = ask(*COMMAND)
+    assert answer.code == 0
+    assert [numbers(row) for row in csv.DictReader(io.StringIO(answer.out))] == QUOTED
+    assert answer.err == "warning: 4 of 8 cells are not possible; the column 'error' has the reason\n"
+
+
+def test_tsv_has_every_row(ask: Ask) -> None:
+    text = ask(*COMMAND, "--format", "tsv").out
+    assert [numbers(row) for row in csv.DictReader(io.StringIO(text), dialect="excel-tab")] == QUOTED
+
+
+def test_json_lines_have_every_row(ask: Ask) -> None:
+    lines = ask(*COMMAND, "--format", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+
+
+def test_json_is_a_document_with_every_row(ask: Ask) -> None:
+    document = json.loads(ask(*COMMAND, "--json").out)
+    assert document["rows"] == ROWS
+    assert document["schema"] == "attncalc.sweep/1"
+    assert document["axes"] == {
+        "model": ["llama2-70b", "mistral-7b"],
+        "gpu": ["h100-80gb"],
+        "tp": [1, 3],
+        "context": [1024, 8192],
+    }
+    units = {column["name"]: column["unit"] for column in document["columns"]}
+    assert list(units) == list(ROWS[0])
+    assert (units["model"], units["kv_cache"], units["concurrency"], units["error"]) == (None, "B", "", None)
+
+
+def test_markdown_has_every_row(ask: Ask) -> None:
+    header, marks, *lines = ask(*COMMAND, "--format", "markdown").out.splitlines()
+    names = [cell.strip().replace("\\", "") for cell in header.strip("|").split("|")]
+    assert names == list(ROWS[0])
+    assert set(marks.replace(" ", "").strip("|").split("|")) == {"---", "---:"}
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    assert [numbers(dict(zip(names, row, strict=True))) for row in rows] == ROWS
+
+
+def test_latex_has_every_row(ask: Ask) -> None:
+    text = ask(*COMMAND, "--format", "latex").out
+    body = text.partition("\\midrule\n")[2].partition("\\bottomrule")[0]
+    rows = [line.removesuffix(" \\\\").split(" & ") for line in body.splitlines()]
+    plain = [[cell.strip().replace("\\_", "_").replace("-{}-", "--") for cell in row] for row in rows]
+    assert [numbers(dict(zip(ROWS[0], row, strict=True))) for row in plain] == ROWS
+    assert text.count("{") == text.count("}")
+
+
+class Cells(html.parser.HTMLParser):
+    """Collects the cells of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1] and data.strip():
+            self.rows[-1][-1] += data
+
+
+def test_html_has_every_row(ask: Ask) -> None:
+    parser = Cells()
+    parser.feed(ask(*COMMAND, "--format", "html").out)
+    names, *rows = parser.rows
+    assert [numbers(dict(zip(names, row, strict=True))) for row in rows] == ROWS
+
+
+def test_parquet_has_every_row(ask: Ask, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "plan.parquet"
+    assert ask(*COMMAND, "-o", str(file)).code == 0
+    table = parquet.read_table(file)
+    assert table.to_pylist() == ROWS
+    assert [str(table.schema.field(name).type) for name in ("model", "fits", "kv_cache", "concurrency", "error")] == [
+        "string",
+        "bool",
+        "int64",
+        "double",
+        "string",
+    ]
+    assert parquet.ParquetFile(file).metadata.num_rows == len(ROWS)
+
+
+def test_parquet_without_pyarrow_names_the_command(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = ask(*COMMAND, "-o", str(tmp_path / "plan.parquet"))
+    assert (answer.code, "pip install pyarrow" in answer.err) == (3, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_refuses_a_number_of_more_than_64_bits(ask: Ask, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    answer = ask("sweep", "llama2-70b", "-c", "1T,2T", "-b", "1000", "-o", str(tmp_path / "plan.parquet"))
+    assert (answer.code, "64 bits" in answer.err, list(tmp_path.iterdir())) == (2, True, [])
+
+
+@pytest.mark.parametrize("form", [name for name in ROW_FORMATS if name != "parquet"])
+def test_a_model_file_with_marks_in_its_name_is_escaped(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "=a|b&<i>_\u202e.yaml").write_text(preset_text("gpt2"))
+    answer = ask("sweep", "=a|b&<i>_\u202e.yaml", "gpt2", "-c", "1K", "--columns", "kv_cache", "--format", form)
+    assert answer.code == 0
+    assert "\u202e" not in answer.out
+    expected = {
+        "csv": "'=a|b&<i>_\\u202e.yaml,",
+        "tsv": "'=a|b&<i>_\\u202e.yaml\t",
+        "jsonl": json.dumps("=a|b&<i>_\\u202e.yaml"),
+        "json": json.dumps("=a|b&<i>_\\u202e.yaml"),
+        "markdown": "\\|b",
+        "html": "&amp;&lt;i&gt;",
+        "latex": "\\&",
+    }
+    assert expected[form] in answer.out
+
+
+def test_a_suffix_selects_the_format_and_a_file_is_not_overwritten(ask: Ask, tmp_path: Path) -> None:
+    for suffix, start in (
+        (".csv", "context,"),
+        (".md", "| context"),
+        (".tex", "% "),
+        (".jsonl", "{"),
+        (".txt", "2 rows"),
+    ):
+        file = tmp_path / f"plan{suffix}"
+        assert ask("sweep", "gpt2", "-c", "1K,2K", "-o", str(file)).code == 0
+        assert file.read_text().startswith(start)
+        again = ask("sweep", "gpt2", "-c", "1K,2K", "-o", str(file))
+        assert (again.code, "already exists" in again.err) == (2, True)
+        assert ask("sweep", "gpt2", "-c", "1K,2K", "-o", str(file), "--force").code == 0
+    answer = ask("sweep", "gpt2", "-o", str(tmp_path / "plan.doc"))
+    assert (answer.code, "no output format has the suffix '.doc'" in answer.err) == (2, True)
+
+
+# The screen
+
+
+def test_two_axes_are_a_grid_of_one_figure(ask: Ask) -> None:
+    """80 layers x 2 x 8 KV heads x 128 x 2 B are 320 KiB per token: 320 MiB at 1,024 tokens; MHA has 64 heads."""
+    answer = ask("sweep", "llama2-70b", "--attention", "mha,gqa:8,mqa", "-c", "1K:4K:x2", "--format", "table")
+    assert answer.out == (
+        "kv_cache in MiB, context across\n"
+        "model llama2-70b\n\n"
+        "  attention  1,024  2,048   4,096\n"
+        "  mha        2,560  5,120  10,240\n"
+        "  gqa:8        320    640   1,280\n"
+        "  mqa           40     80     160\n"
+    )
+
+
+def test_a_grid_shows_the_figure_that_is_asked_for(ask: Ask) -> None:
+    arguments = ("llama3-70b", "--gpu", "h100-80gb", "--gpus", "2,4", "-c", "8K,16K", "--format", "table")
+    default, shown, verdicts = (
+        ask("sweep", *arguments, *more) for more in ((), ("--show", "max_batch"), ("--show", "verdict"))
+    )
+    assert default.out.startswith("concurrency, context across\n")
+    assert shown.out.startswith("max_batch, context across\n")
+    assert "does not fit" in verdicts.out
+    assert ask("sweep", *arguments, "--show", "max_batch", "--columns", "verdict").code == 2
+
+
+def test_more_axes_label_the_lines_of_a_grid_in_80_columns(ask: Ask) -> None:
+    answer = ask(
+        "sweep",
+        "llama3-70b",
+        "qwen3-32b",
+        "-c",
+        "1K:1M:x2",
+        "-b",
+        "1,64",
+        "--kv-dtype",
+        "bf16,fp8",
+        "--format",
+        "table",
+    )
+    lines = answer.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.split()[:3] == ["model", "kv_dtype", "batch"] for line in lines) >= 2
+    assert "131,072" in answer.out
+
+
+def test_one_axis_is_a_table_of_the_main_figures(ask: Ask) -> None:
+    answer = ask("sweep", "llama2-70b", "-c", "1K,2K", "--format", "table")
+    assert [line.split() for line in answer.out.splitlines()[-2:]] == [
+        ["1,024", "320", "320", "68.98", "142.10", "140.11"],
+        ["2,048", "640", "320", "68.98", "286.95", "142.80"],
+    ]
+    fits = ask("sweep", "llama2-70b", "-c", "1K,2K", "--gpu", "2xh100", "--format", "table")
+    assert max(map(len, fits.out.splitlines())) <= 80
+
+
+def test_a_grid_says_which_cells_are_not_possible(ask: Ask) -> None:
+    answer = ask("sweep", "llama2-70b", "--tp", "1,3", "-c", "1K,2K", "--format", "table")
+    assert answer.out.count("error  error") == 1
+    assert "error in 2 of 4 cells: --tp 3 does not divide 64 query heads" in answer.out
+
+
+def test_a_screen_has_a_limit(ask: Ask) -> None:
+    answer = ask("sweep", "llama2-70b", "-c", "1:100:1", "-b", "1:100:1", "--format", "table")
+    assert (answer.code, "a screen shows at most 2,000 cells" in answer.err) == (2, True)
+
+
+# Exit codes, progress, Ctrl-C and processes
+
+
+def test_no_possible_cell_is_an_error_after_its_rows(ask: Ask) -> None:
+    answer = ask("sweep", "llama2-70b", "--tp", "3,5")
+    assert answer.code == 2
+    assert len(answer.out.splitlines()) == 3
+    assert answer.err == "error: no cell is possible\n  tip: the column error has the reason\n"
+
+
+def test_what_does_not_fit_is_an_answer(ask: Ask) -> None:
+    answer = ask("sweep", "llama2-70b", "--gpu", "t4", "-c", "1K,2K", "--columns", "verdict")
+    assert (answer.code, answer.out) == (0, "context,verdict,error\n1024,does_not_fit,\n2048,does_not_fit,\n")
+
+
+def interrupted(self: Sweep, *arguments: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield rows without end; somebody types Ctrl-C while the fourth one is computed."""
+    for n in range(10**9):
+        if n == 3:
+            signal.raise_signal(signal.SIGINT)
+        yield (n, 1, None)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "jsonl", "markdown"])
+def test_ctrl_c_leaves_whole_rows(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr(Sweep, "rows", interrupted)
+    file = tmp_path / "plan"
+    before = signal.getsignal(signal.SIGINT)
+    answer = ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "--format", form, "-o", str(file))
+    assert (answer.code, answer.err) == (130, "interrupted after 3 rows\n")
+    text = file.read_text()
+    rows: dict[str, Callable[[], list[Any]]] = {
+        "csv": lambda: text.splitlines()[1:],
+        "json": lambda: list(json.loads(text)["rows"]),
+        "jsonl": lambda: [json.loads(line) for line in text.splitlines()],
+        "markdown": lambda: text.splitlines()[2:],
+    }
+    assert len(rows[form]()) == 3
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_in_the_middle_leaves_no_file(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Sweep, *arguments: Any) -> Iterator[tuple[Any, ...]]:
+        yield (1, 1, None)
+        raise AttncalcError("the disk is on fire", "run")
+
+    monkeypatch.setattr(Sweep, "rows", broken)
+    assert ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / "plan.csv")).code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_shown_once_a_sweep_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    class Shown:
+        def __enter__(self) -> Any:
+            return steps.append
+
+        def __exit__(self, *error: object) -> None:
+            steps.append("end")
+
+    monkeypatch.setattr("attncalc.report.rows.watch.progress", Shown)
+    times = iter(range(10**6))
+    rows = [(n, None) for n in range(200)]
+    quick = Watch(200, shows_progress=True, clock=lambda: 0.0)
+    assert list(quick.watched(rows)) == rows
+    assert steps == []
+    slow = Watch(200, shows_progress=True, clock=lambda: float(next(times)))
+    assert list(slow.watched(rows)) == rows
+    assert steps == ["64 of 200 rows", "128 of 200 rows", "192 of 200 rows", "end"]
+
+
+def test_several_processes_write_the_rows_of_one(tmp_path: Path) -> None:
+    arguments = "attncalc sweep gpt2 llama2-70b --tp 1,3 -b 1:30:1 -c 1:400:1"
+    answer = shell(f"{arguments} > {tmp_path}/one.csv; {arguments} -j 2 > {tmp_path}/two.csv")
+    assert answer.returncode == 0, answer.stderr
+    one, two = ((tmp_path / f"{name}.csv").read_text() for name in ("one", "two"))
+    assert one == two
+    assert one.count("\n") == 1 + 2 * 2 * 30 * 400
+
+
+def test_the_number_of_processes_has_a_limit(ask: Ask) -> None:
+    answer = ask("sweep", "gpt2", "-c", "1K,2K", "-j", "1000")
+    assert (answer.code, "--jobs 1000 is more than 256 processes" in answer.err) == (2, True)
+
+
+def test_a_closed_pipe_ends_a_sweep_quietly() -> None:
+    answer = shell("attncalc sweep llama2-70b -b 1:1000:1 -c 1:1000:1 | head -n 3")
+    assert (answer.stderr, len(answer.stdout.splitlines())) == ("", 3)
