@@ -170,8 +170,8 @@ def test_a_simulation_draws_only_what_is_predicted() -> None:
 
 def test_every_layer_has_its_own_charts() -> None:
     charts = list(scaling_charts([*ROWS, ROWS[0]._replace(of="local")]))
-    assert [(chart.name, chart.title.split(":")[0]) for chart in charts] == [
-        *(("time", "decoder"), ("peak", "decoder"), ("time", "local"), ("peak", "local"))
+    assert [chart.title for chart in charts] == [
+        *("Time, decoder", "Peak memory, decoder", "Time, local", "Peak memory, local")
     ]
 
 
