@@ -155,9 +155,9 @@ def test_settings_of_a_program_that_uses_matplotlib_stay_as_they_are() -> None:
     import matplotlib
 
     picture = Picture("t", "", ("c",), (lines(Series("a", ((1, 1.0),))),), ("x",))
-    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"grid.linestyle": ":", "xtick.direction": "in", "svg.fonttype": "path"}):
         drawn = render(picture, ("x",), ".svg")
-        assert matplotlib.rcParams["font.size"] == 30
+        assert matplotlib.rcParams["grid.linestyle"] == ":"
         assert matplotlib.rcParams["svg.fonttype"] == "path"
     assert drawn == render(picture, ("x",), ".svg")
     assert "matplotlib.pyplot" not in sys.modules

@@ -208,6 +208,13 @@ def test_a_line_has_its_name_at_its_end_and_a_gap_where_there_is_no_value() -> N
     assert lines[-4].split() == ["1K", "2K", "4K", "8K"]
 
 
+def test_each_line_has_a_mark_of_its_own() -> None:
+    high, low = Series("high", ((1, 9.0), (2, 9.0))), Series("low", ((1, 1.0), (2, 1.0)))
+    lines = drawn(Lines("x", "X", Axis("n", NO_UNIT), Axis("y", NO_UNIT), (high, low))).splitlines()
+    assert next(line for line in lines if line.endswith(" o high")).count("o") == 3
+    assert next(line for line in lines if line.endswith(" x low")).count("x") == 3
+
+
 def test_lines_may_be_missing_altogether() -> None:
     series = Series("a", ((1, None), (2, math.nan), (3, math.inf)))
     assert "context" in drawn(Lines("x", "X", Axis("context", TOKENS), Axis("y", NO_UNIT), (series,)))

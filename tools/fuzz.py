@@ -40,6 +40,7 @@ WEIGHTS = {
     "arguments": 3,
     "comparisons": 1,
     "deployments": 2,
+    "sweeps": 2,
     "lists": 3,
     "logs": 1,
     "gpu_files": 2,

@@ -119,6 +119,42 @@ def deployments(random: Random) -> Case:
     return Case((*words, *random.choice(((), ("--full",), ("--json",), ("--json",), ("--roofline",)))))
 
 
+COLUMNS = (
+    *("kv_cache", "params_total", "flops_total", "flops_prefill", "kv_cache_per_token", "concurrency", "max_context"),
+    *("peak_flash", "fits", "model", "kv_cache,params_total", "x", "kv_cache,kv_cache", ",", "min_gpus,max_batch"),
+)
+SWEPT: dict[str, tuple[str, ...]] = {
+    "-c": ("1K,2K", "1024", "1K..8K", "1K:8K:1K", "512,512", "8K,1K,x", ",", "1..1000000"),
+    "-b": ("1,2,4", "1..8", "0,1", "1"),
+    "--tp": ("1,2", "2,3", "1,2,4,8"),
+    "--kv-dtype": ("bf16,fp8", "fp8,x", "auto"),
+    "--dtype": ("fp32,bf16",),
+    "--attention": ("mha,mqa,gqa:2,mla:512", "gqa:0,mqa"),
+    "--gpu": ("h100,l4", "24GB", "x,h100", "2xh100"),
+    "--gpus": ("1,2,4",),
+    "--engine": ("vllm,sglang", "all", "ideal"),
+    "--phase": ("prefill,decode", "train"),
+    "--columns": COLUMNS,
+    "--show": COLUMNS,
+}
+ROWS = ("csv", "json", "jsonl", "markdown", "latex", "html", "tsv", "table", "x")
+
+
+def sweeps(random: Random) -> Case:
+    """Return `sweep` over a few values of a few options."""
+    names = [random.choice((*models(), "model")) for _ in range(random.choice((1, 1, 2)))]
+    files = {"model/config.json": dump(damaged(random, configs(), most=1))} if "model" in names else {}
+    words = ["sweep", *names]
+    for option in random.sample(sorted(SWEPT), random.choice((0, 1, 2, 2, 3))):
+        words += (option, random.choice(SWEPT[option]) if random.randrange(12) else random.choice(ODD))
+    if random.randrange(3) == 0:
+        known = random.choice(options("sweep"))
+        if known.metavar not in ("FILE", "FORMAT") and "--jobs" not in known.names and not {*known.names} & {*words}:
+            words += known.words(random)
+    words += random.choice(((), ("--json",), ("--json",), ("--format", random.choice(ROWS)), ("-o", "rows.jsonl")))
+    return Case(tuple(words), files)
+
+
 def comparisons(random: Random) -> Case:
     """Return `compare` with several models, or with a model's own variants."""
     names = [random.choice(models()) for _ in range(random.choice((1, 2, 2, 3)))]
@@ -449,6 +485,7 @@ KINDS: dict[str, Generator] = {
     "arguments": arguments,
     "comparisons": comparisons,
     "deployments": deployments,
+    "sweeps": sweeps,
     "lists": lists,
     "model_files": model_files,
     "configs": config_files,
