@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attncalc import AttncalcError
+from attncalc.config.gguf.architectures import ARCHITECTURES
 from attncalc.config.gguf.block import Block, BlockFacts
 from attncalc.config.gguf.header import GgufHeader, GgufTensor
 from attncalc.config.gguf.keys import LARGEST, Keys
@@ -663,6 +664,42 @@ def test_another_value_of_a_key_is_an_error(value: Any) -> None:
 def test_a_list_shorter_than_the_layers_is_an_error() -> None:
     with pytest.raises(AttncalcError, match=r"the key llama\.x has 2 values for 3 layers"):
         keys_with(x=[1, 2]).per_layer("x", 3)
+
+
+# Windows
+
+
+def test_architectures_have_the_windows_of_llama_cpp() -> None:
+    """set_swa_pattern(period, dense_first) and n_swa in llama.cpp's src/models/*.cpp, load_arch_hparams.
+
+    {architecture: (period, whether the first layer of a period is full, tokens without a key)}.
+    """
+    expected = {
+        "gemma2": (2, False, 4096),
+        "gemma3": (6, False, None),
+        "gemma3n": (5, False, None),
+        "gemma-embedding": (6, False, None),
+        "modern-bert": (3, True, None),
+        "cohere2": (4, False, None),
+        "gpt-oss": (2, False, None),
+        "olmo2": (4, False, None),
+        "exaone4": (4, False, 4096),
+        "exaone-moe": (4, False, 128),
+        "llama4": (4, False, 8192),
+        "smallthinker": (4, True, 4096),
+        "afmoe": (4, False, None),
+        "plamo3": (8, False, None),
+        "lfm2": (0, False, None),
+        **dict.fromkeys(("gemma4", "mimo2", "step35"), (None, False, None)),
+    }
+    found = {name: known.windows for name, known in ARCHITECTURES.items() if known.windows}
+    assert {name: (w.period, w.dense_first, w.default) for name, w in found.items()} == expected
+    assert [name for name, windows in found.items() if windows.fixed] == ["llama4", "smallthinker"]
+    assert [name for name, windows in found.items() if windows.chunked] == ["llama4"]
+    assert {name: w.layers for name, w in found.items() if w.layers} == {"exaone4": 64}
+    assert {name: known.own_kv_layers for name, known in ARCHITECTURES.items() if known.own_kv_layers} == {
+        "gemma3n": 20
+    }
 
 
 # Tensors outside the blocks

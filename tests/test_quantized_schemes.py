@@ -361,6 +361,14 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         torchao("Int8DynamicActivationIntxWeightConfig", weight_granularity={"_data": {"group_size": 16}}),
         [Scheme("int8", 8, 16, zero_bits=8)],
     ),
+    "torchao's intx without a group": (
+        torchao("IntxWeightOnlyConfig"),
+        [Scheme("int8", 8, 32, zero_bits=8, weight_only=True)],
+    ),
+    "torchao's intx with inputs and without a group": (
+        torchao("Int8DynamicActivationIntxWeightConfig"),
+        [Scheme("int8", 8, 32, zero_bits=8)],
+    ),
     "torchao's objects": (
         torchao({"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}}),
         [Scheme("int4", 4, 64, zero_bits=16, weight_only=True)],
