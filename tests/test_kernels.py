@@ -196,6 +196,17 @@ def test_only_a_kernels_own_buffers_are_inside_it() -> None:
     assert inside(wide, Workload.prefill(2, 200), Machine(threads=2))["flash"] == {"blocks"}
 
 
+def test_a_kernels_buffers_are_the_most_that_it_allocates_inside() -> None:
+    wide = layer(Grouped(2, 2, 192), 8)
+    (on_a_cpu,) = activations(wide, Workload.prefill(2, 200), Machine(threads=2))
+    # of each thread, in fp32: 64 x 200 scores, 2 x 64 sums and maxima, an output of 64 x 192; the scores in fp16 too
+    blocks = 2 * (4 * (64 * 200 + 2 * 64 + 64 * 192) + 2 * 64 * 200)
+    accumulator = 2 * 200 * 2 * 192 * 4
+    assert on_a_cpu.buffers == {"math": 0, "flash": blocks, "efficient": accumulator, "cudnn": 0}
+    for kernel, moment in on_a_cpu.tensor_peaks.items():
+        assert moment.size <= on_a_cpu.peaks[kernel].size
+
+
 def test_cross_attention_scores_have_the_sources_width() -> None:
     encoder, decoder, cross = activations(load("t5-base"), Workload.prefill(1, 5, source=21))
     assert (encoder.score_shape, decoder.score_shape) == ((1, 12, 21, 21), (1, 12, 5, 5))

@@ -13,9 +13,10 @@ import pytest
 from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
 from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
-from attncalc.attention.kind import Table
+from attncalc.attention.kind import Matrix, Table
 from attncalc.attention.picked import Pools
 from attncalc.attention.span import FULL, Sliding, Span
+from attncalc.quantity import formula_of, symbol
 from attncalc.workload import Run
 
 D_MODEL = 1000
@@ -653,6 +654,33 @@ def test_products_with_relative_positions(keys: dict[str, Any], own: dict[str, A
 def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
     assert Table(100, grows=True).rows_projected(4, tokens) == rows
     assert Table(100).rows_projected(4, tokens) == 100
+
+
+@pytest.mark.parametrize(
+    ("heads", "allowed"),
+    [
+        ({"n_heads": 8, "n_kv_heads": 3}, "1, 2, 4, 8"),
+        ({"n_heads": 60, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60"),  # 12 of 12
+        ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),  # 12 of 24
+        ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),  # divisors up to 512
+        ({"n_heads": 513, "n_kv_heads": 2}, "1, 3, 9, 19, 27, 57, 171"),
+    ],
+)
+def test_the_tip_lists_numbers_of_kv_heads_that_divide(heads: dict[str, int], allowed: str) -> None:
+    with pytest.raises(AttncalcError, match="does not divide") as caught:
+        made("grouped", {**heads, "d_head": 8})
+    assert caught.value.tip.endswith(f": {allowed}")
+
+
+def test_a_formula_names_how_often_a_matrix_multiplies_only_if_that_is_not_once() -> None:
+    rows = symbol("d_model", 10, "width")
+    assert formula_of(Matrix("W", rows, 5).multiplied).text == "d_model * 5"
+    assert formula_of(Matrix("W", rows, 5, times=3).multiplied).text == "3 * d_model * 5"
+
+
+def test_sources_of_formulas() -> None:
+    assert "arXiv:2512.02556" not in made("latent", LATENT).source
+    assert "arXiv:2512.02556, 2.1 (indexer)" in made("latent", {**LATENT, **PICKED}).source
 
 
 def test_a_window_is_needed_beside_global_tokens() -> None:
