@@ -16,7 +16,7 @@ H100 = gpu("h100-80gb")
 
 
 def request(model: str = "llama3-8b", *, engine: str = "vllm", **fields: Any) -> FitRequest:
-    where = {} if {"kv_memory", "gpu"} & set(fields) else {"gpu": H100}
+    where: dict[str, Any] = {} if {"kv_memory", "gpu"} & set(fields) else {"gpu": H100}
     return FitRequest(load(model), Workload.decode(1, 1024), engine, **where, **fields)
 
 

@@ -49,7 +49,7 @@ VLLM: list[tuple[str, tuple[Any, ...] | None, dict[str, Any]]] = [
     ("concurrency_from_blocks", None, {"0.5": False, "0.9.1": True}),
     ("window_block", (16,), {"0.5": 16}),
     ("window_block", (17,), {"0.5": 17, "0.25": 16, "0.30": 17}),
-    ("window_block", (8,), {"0.5": 8}),
+    ("window_block", (8,), {"0.5": 8, "0.25": 8, "0.30": 8}),
     ("tokens_from_concurrency", None, {"0.5": False, "0.20.1": True}),
     ("two_steps_in_flight", None, {"0.5": False, "0.26": True}),
     ("caches_hybrid_prefixes", None, {"0.5": False, "0.26": True}),
@@ -257,7 +257,19 @@ def test_default_share_of_old_sglang_versions(version: str, gib: int, devices: i
     ("version", "mib", "expected"),
     [
         ("0.4.6", 81_920, "0.88"),
-        ("0.4.6", 81_921, "0.838"),  # 1 - 13 * 1024 / 81921
+        ("0.4.6", 81_921, "0.838"),  # 13,312 left: 0.83750
+        # shares just below or above a half of the last place, which show a single MiB of what is left
+        ("0.4.6", 82_422, "0.838"),  # 0.83849
+        ("0.4.9", 36_120, "0.717"),  # 10,240 left: 0.71650
+        ("0.4.9", 36_117, "0.716"),  # 0.71648
+        ("0.4.9", 10_014, "0.704"),  # 2,969 left: 0.70351
+        ("0.4.9", 10_011, "0.703"),  # 0.70343
+        ("0.4.9", 92_419, "0.862"),  # 12,800 left: 0.86150
+        ("0.4.9", 92_412, "0.861"),  # 0.86149
+        # the limits of 35, 90 and 160 GiB
+        ("0.4.9", 35 * 1024 - 1, "0.917"),  # 2867 + 102 MiB left
+        ("0.4.9", 90 * 1024 - 1, "0.889"),  # 9728 + 512
+        ("0.4.9", 160 * 1024 - 1, "0.922"),  # 12288 + 512
         ("0.4.9", 0, "0.001"),
         ("0.4.9", 2_048, "0.001"),  # less than what is left: SGLang would not start
         ("0.4.9", 2_974, "0.002"),  # (2974 - 2867 - 102) / 2974 = 0.0017
@@ -279,6 +291,19 @@ def test_default_share_of_old_sglang_versions_at_the_limits(version: str, mib: i
 def test_dp_attention_and_drafters_have_room_from_0_4_9(attn_dp: int, drafts: bool, expected: str) -> None:
     assert old_share(sglang_version("0.4.9"), 80 * 1024, 1, attn_dp=attn_dp, drafts=drafts) == expected
     assert old_share(sglang_version("0.4.8"), 80 * 1024, 1, attn_dp=attn_dp, drafts=drafts) == "0.88"
+
+
+@pytest.mark.parametrize(
+    ("mib", "attn_dp", "drafts", "expected"),
+    [
+        (36_089, 1, True, "0.660"),  # 9,728 + 512 + 2,048 left: 0.65951
+        (36_086, 1, True, "0.659"),  # 0.65948
+        (36_066, 2, False, "0.603"),  # 9,728 + 512 + 4,096 left: 0.60251
+        (36_063, 2, False, "0.602"),  # 0.60247
+    ],
+)
+def test_dp_attention_has_4_gib_and_a_drafter_2(mib: int, attn_dp: int, drafts: bool, expected: str) -> None:
+    assert old_share(sglang_version("0.4.9"), mib, 1, attn_dp=attn_dp, drafts=drafts) == expected
 
 
 @pytest.mark.parametrize(

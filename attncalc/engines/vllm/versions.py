@@ -226,7 +226,7 @@ class VllmVersion(NamedTuple):
 
     def window_block(self, block_size: int) -> int:
         """Return the tokens per block of a sliding window: 0.25 to 0.29 use the kernel's smallest (attention.py)."""
-        return 16 if (0, 25) <= self.number < (0, 30) and block_size > 16 else block_size
+        return min(block_size, 16) if (0, 25) <= self.number < (0, 30) else block_size
 
     @property
     def tokens_from_concurrency(self) -> bool:
