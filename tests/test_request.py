@@ -276,3 +276,13 @@ def test_the_same_gpus_are_split_as_another_engine_does(
 def test_replicas_of_a_dense_model_stay_replicas_with_sglang() -> None:
     other = request(tp=2, dp=2).for_engine("sglang")
     assert (other.tp, other.dp, other.attn_dp) == (2, 2, 1)
+
+
+def test_a_share_is_that_of_all_devices_of_one_copy_and_only_without_a_given_memory() -> None:
+    """SGLang 0.4.2: 0.87 on 2 and 3 devices, 0.85 on 4 to 7."""
+    for tp, pp, text in ((2, 1, "0.87"), (1, 2, "0.87"), (2, 2, "0.85")):
+        found = resolve(request(engine="sglang", tp=tp, pp=pp, engine_args={"engine_version": "0.4.2"}))
+        assert found.share is not None
+        assert (found.share.option, found.share.text) == ("--mem-fraction-static", text)
+    assert resolve(request(kv_memory=2**30)).share is None
+    assert resolve(request(kv_memory=2**30, gpu=H100)).share is None
