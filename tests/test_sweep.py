@@ -303,3 +303,10 @@ def test_columns_have_the_names_and_units_of_the_reports() -> None:
         assert {name: unit for name, unit in columns.items() if name not in replicas}.items() <= units.items()
     kv = next(reported("llama3-8b"))
     assert {figure.name for figure in kv[1]} == set(kv[0])
+
+
+def test_a_part_of_a_model_is_checked_again_after_its_attention_changed() -> None:
+    """12 query heads on 4 devices are fine with 12 KV heads, and not with 6."""
+    part = load("gpt2").shard(4)
+    with pytest.raises(AttncalcError, match="--tp 4 does not divide 6 KV heads"):
+        part.with_attention("gqa:6").shard(4)
