@@ -10,7 +10,10 @@ from configs import SMALL_LLAMA as LLAMA
 from attncalc import AttncalcError
 from attncalc.config.hub import Repository
 from attncalc.config.huggingface import convert_config
-from attncalc.config.huggingface.fields import transformers_version
+from attncalc.config.huggingface.family import Family
+from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields, transformers_version
+from attncalc.config.huggingface.read import _check_requirements
+from attncalc.config.plain import fields_of, label_of, name_of
 from attncalc.config.source import _file_of, _parts
 
 
@@ -137,6 +140,82 @@ def test_an_error_names_the_file_and_offers_to_assume_grouped_attention_only_if_
     with pytest.raises(AttncalcError) as raised:
         keys(model_type="brandnew", hidden_size=...)
     assert "--assume-grouped" not in raised.value.tip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"a": 1}, "a 1 is not supported for x"),
+        ({"b": 2}, "the combination of a null, b 2 is not supported for x"),
+        ({"c": 3}, "the combination of c 3, d 4 is not supported for x"),
+    ],
+)
+def test_a_requirement_that_does_not_hold_names_its_fields(fields: dict[str, Any], message: str) -> None:
+    rules = {"require": ["=not a", "=not (b or a)", '=not c or not top["d"]']}
+    family = Family("x", rules, Fields(fields, UNKNOWN_CLASS, Fields({"d": 4}, UNKNOWN_CLASS)))
+    with pytest.raises(AttncalcError) as raised:
+        _check_requirements(family)
+    assert raised.value.message == message
+
+
+class Inner:
+    """A config object, as transformers' classes are."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.fields
+
+
+class Scalar:
+    """A number as numpy and torch have them."""
+
+    def item(self) -> int:
+        return 5
+
+
+class Dtype:
+    def __str__(self) -> str:
+        return "torch.bfloat16"
+
+
+def test_objects_in_a_config_become_json() -> None:
+    given = Inner(a=Inner(b=(1, 2)), c={3, 1}, d=Scalar(), e=Dtype(), f=frozenset("x"), g={1: None})
+    assert fields_of(given) == {
+        "a": {"b": [1, 2]},
+        "c": [1, 3],
+        "d": 5,
+        "e": "bfloat16",
+        "f": ["x"],
+        "g": {"1": None},
+    }
+    assert (label_of(given), label_of({})) == ("Inner", "config")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (5, "a model cannot be given as '5', of class int"),
+        (Inner, "of class type"),
+        ({"a": Inner}, "config: a value is"),
+        ({"a": object()}, "which a config.json cannot have"),
+        ({(1, 2): 3}, "config: it cannot be written as JSON"),
+        (Inner(a={(1, 2): 3}), "Inner: it cannot be written as JSON"),
+    ],
+)
+def test_another_object_is_an_error(given: Any, message: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        fields_of(given)
+    assert message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("org/A", "A"), ("A", "A"), ("/home/x/A/", "A"), ("C:\\x\\A", "A"), ("", ""), (None, "")],
+)
+def test_a_config_is_called_by_the_last_part_of_its_path(path: Any, expected: str) -> None:
+    assert name_of({"_name_or_path": path}) == expected
 
 
 # Fields of an encoder's own config
