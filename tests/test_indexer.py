@@ -243,3 +243,10 @@ def test_the_formula_names_index_topk() -> None:
     model_flops = flops(of(latent(**INDEXER)), Workload.prefill(1, 30))
     assert "index_topk" in model_flops.scores.formula.text
     assert int(model_flops.scores) == 3 * latent(**INDEXER).score_flops(Run(1, 30, 30), CAUSAL)
+
+
+def test_the_formula_of_mlas_decode_step_has_no_minimum() -> None:
+    """One query is always absorbed; several after a past take the cheaper of absorbed and expanded."""
+    one = flops(of(latent()), Workload.decode(1, 30)).scores.formula.text
+    several = flops(of(latent()), Workload.prefill(1, 30, past=7)).scores.formula.text
+    assert ("min(" in one, "min(" in several) == (False, True)

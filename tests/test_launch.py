@@ -156,3 +156,144 @@ def test_without_drafts_there_is_no_speculation() -> None:
 def test_flash_attention_of_llamacpp_is_as_given(value: str) -> None:
     assert f" --flash-attn {value}" in (command("llamacpp", engine_args={"flash_attn": value}) or "")
     assert "flash-attn" not in (command("llamacpp") or "")
+
+
+def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
+    """Return the options after the context's, of a model without speculation."""
+    text = command(engine, model, **fields) or ""
+    return text.partition("-len 4096" if engine == "vllm" else "-length 4096" if engine == "sglang" else "-ngl")[2]
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "expected"),
+    [
+        ("vllm", {"max_num_batched_tokens": 2048}, " --max-num-batched-tokens 2048"),
+        ("vllm", {"block_size": 32}, " --block-size 32"),
+        ("vllm", {"mamba_ssm_cache_dtype": "fp32"}, " --mamba-ssm-cache-dtype float32"),
+        ("vllm", {"prefix_caching": True}, " --enable-prefix-caching"),
+        ("vllm", {"enforce_eager": True}, " --enforce-eager"),
+        ("vllm", {"disable_hybrid_kv_cache_manager": True}, " --disable-hybrid-kv-cache-manager"),
+        ("vllm", {"swap_space": 2**32}, " --swap-space 4"),
+        ("vllm", {"swap_space": 2**29}, " --swap-space 0.5"),
+        ("vllm", {"swap_space": 0}, " --swap-space 0"),
+        ("vllm", {"speculative_layers": 1}, """ --speculative-config '{"model": "DRAFT_MODEL"}'"""),
+        ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),
+        ("sglang", {"swa_full_tokens_ratio": "0.5"}, " --swa-full-tokens-ratio 0.5"),
+        ("sglang", {"mamba_full_memory_ratio": "0.7"}, " --mamba-full-memory-ratio 0.7"),
+        ("sglang", {"mamba_ssm_cache_dtype": "bf16"}, " --mamba-ssm-dtype bfloat16"),
+        ("sglang", {"prefix_caching": False}, " --disable-radix-cache"),
+        ("sglang", {"prefix_caching": True}, ""),
+        ("sglang", {"disable_hybrid_swa_memory": True}, " --disable-hybrid-swa-memory"),
+        *(
+            (
+                "sglang",
+                {"speculative_layers": 1, "speculative_tokens": tokens},
+                " --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT_MODEL"
+                f" --speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {tokens}",
+            )
+            for tokens, steps in ((1, 1), (2, 1), (3, 2))
+        ),
+        ("llamacpp", {"ubatch": 256}, " 999 -ub 256"),
+        ("llamacpp", {"n_gpu_layers": 20}, " 20"),
+        ("llamacpp", {"n_gpu_layers": 0}, " 0"),
+        ("llamacpp", {"tensor_split": (3.0, 1.5)}, " 999 -ts 3,1.5"),
+        ("llamacpp", {"no_kv_offload": True}, " 999 -nkvo"),
+        ("llamacpp", {"kv_dtype_k": "int8"}, " 999 -ctk q8_0"),
+        ("llamacpp", {"kv_dtype_v": "int4"}, " 999 -ctv q4_0"),
+        ("llamacpp", {"kv_dtype_k": "bf16", "kv_dtype_v": "fp32"}, " 999 -ctk bf16 -ctv f32"),
+        ("llamacpp", {"kv_unified": True}, " 999 -kvu"),
+        ("llamacpp", {"swa_full": True}, " 999 --swa-full"),
+    ],
+)
+def test_each_argument_has_its_option(engine: str, args: dict[str, Any], expected: str) -> None:
+    gpus: dict[str, Any] = {"gpus": 2} if "tensor_split" in args else {}
+    assert options(engine, engine_args=args, **gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("layers", "flag"),
+    [
+        (10, " 999 --n-cpu-moe 10"),
+        (31, " 999 --n-cpu-moe 31"),
+        (32, " 999 --cpu-moe"),
+        (40, " 999 --cpu-moe"),
+        (0, " 999"),
+    ],
+)
+def test_experts_on_the_host(layers: int, flag: str) -> None:
+    """Mixtral has 32 layers."""
+    assert options("llamacpp", "mixtral-8x7b", engine_args={"n_cpu_moe": layers}, gpus=4) == flag
+
+
+@pytest.mark.parametrize(
+    ("args", "batch", "cells", "slots"),
+    [
+        ({}, 3, 3 * 4096, 3),
+        ({"sequences": 5}, 3, 5 * 4096, 5),
+        ({"kv_unified": True}, 3, 3 * 4096, 3),
+        ({"kv_unified": True, "sequences": 5}, 3, 3 * 4096, 5),
+    ],
+)
+def test_the_context_of_llamacpp_is_that_of_all_slots(args: dict[str, Any], batch: int, cells: int, slots: int) -> None:
+    """A unified cache has the cells of all requests, whichever slot they are in."""
+    assert f" -c {cells} -np {slots} " in (command("llamacpp", batch=batch, engine_args=args) or "")
+
+
+def test_without_a_gpu_llamacpp_has_no_layers_on_one() -> None:
+    text = command("llamacpp", kv_memory=2**33, engine_args={"kv_unified": True}) or ""
+    assert text == f"{LLAMACPP} -c 4096 -np 1 -kvu"
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "fields", "expected"),
+    [
+        ("vllm", "qwen3-8b", {"kv_dtype": "int8"}, "--kv-cache-dtype int8_per_token_head"),
+        ("vllm", "qwen3-8b", {"kv_dtype": "int4"}, "--kv-cache-dtype int4_per_token_head"),
+        ("vllm", "qwen3-8b", {"kv_dtype": "fp4"}, "--kv-cache-dtype nvfp4"),
+        ("sglang", "qwen3-8b", {"kv_dtype": "fp4"}, "--kv-cache-dtype fp4_e2m1"),
+        ("vllm", "qwen3-8b", {"kv_dtype": "bf16"}, None),  # the default
+        ("vllm", "qwen3-8b", {"weights_dtype": "bf16"}, None),
+        ("vllm", "deepseek-v3", {"weights_dtype": "fp8", "gpus": 16}, None),  # as released
+    ],
+)
+def test_dtypes_have_the_engines_names(engine: str, model: str, fields: dict[str, Any], expected: str | None) -> None:
+    text = command(engine, model, **fields) or ""
+    assert text
+    assert (expected in text) if expected else "dtype" not in text and "quantization" not in text
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "fields", "expected"),
+    [
+        ("0.5.23", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
+        ("0.5.22", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --dp-size 2 --enable-dp-attention"),
+        ("0.5.23", "mixtral-8x7b", {"gpus": 8, "tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
+        ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "pp": 2}, "--tp-size 2 --pp-size 2"),
+        ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "dp": 2}, "--tp-size 2 --dp-size 2"),
+    ],
+)
+def test_parallelism_of_sglang(version: str, model: str, fields: dict[str, Any], expected: str) -> None:
+    assert options("sglang", model, engine_args={"engine_version": version}, **fields) == f" {expected}"
+
+
+def test_revision_and_path_are_as_given() -> None:
+    given: dict[str, Any] = {"served_model": "/models/mine", "revision": "v2"}
+    assert command("vllm", **given) == "vllm serve /models/mine --revision v2 --max-model-len 4096"
+    assert (command("sglang", **given) or "").endswith("--model-path /models/mine --revision v2 --context-length 4096")
+    assert (command("llamacpp", served_model="/models/mine/") or "").startswith("llama-server -m mine-BF16.gguf ")
+    assert (command("llamacpp", served_model="mine.GGUF") or "").startswith("llama-server -m mine.GGUF ")
+
+
+def test_dcp_is_an_option_of_vllm() -> None:
+    text = command("vllm", "deepseek-v3", gpus=8, tp=8, dcp=4, weights_dtype=None) or ""
+    assert "--tensor-parallel-size 8 --decode-context-parallel-size 4" in text
+
+
+def test_a_draft_model_is_named_by_its_repository_or_as_given() -> None:
+    draft = load("qwen3-0.6b")
+    for served, name in ((None, "Qwen/Qwen3-0.6B"), ("/models/draft", "/models/draft")):
+        words = shlex.split(
+            command("vllm", draft=draft, served_draft=served, engine_args={"speculative_tokens": 3}) or ""
+        )
+        config = json.loads(words[words.index("--speculative-config") + 1])
+        assert config == {"model": name, "num_speculative_tokens": 3}

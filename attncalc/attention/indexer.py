@@ -29,16 +29,18 @@ class Indexer(NamedTuple):
 
     def matrices(self, d_model: int, d_query: int) -> tuple[Matrix, ...]:
         """Return its parameters. W_q has `d_query` rows, and the norm of the keys has a bias."""
-        pooling = (
-            Matrix("index_W_pool", d_model, self.d_head, 0, "queries"),
-            Matrix("index_pool_positions", self.pool or 0, self.d_head),
-        )
-        return (
+        matrices = (
             Matrix("index_W_q", d_query, self.n_heads * self.d_head, 0, "queries"),
             Matrix("index_W_k", d_model, self.d_head, 0, "queries"),
             Matrix("index_k_norm", self.d_head, bias=self.d_head),
             Matrix("index_W_weights", d_model, self.n_heads, 0, "queries"),
-            *(pooling if self.pool else ()),
+        )
+        if self.pool is None:
+            return matrices
+        return (
+            *matrices,
+            Matrix("index_W_pool", d_model, self.d_head, 0, "queries"),
+            Matrix("index_pool_positions", self.pool, self.d_head),
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:

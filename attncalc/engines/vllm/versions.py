@@ -56,7 +56,7 @@ class VllmVersion(NamedTuple):
     @property
     def groups_hybrids(self) -> bool:
         """Sliding windows have their own groups; before, they were stored like full attention (kv_cache_utils.py)."""
-        return not self.v0 and self.number >= (0, 9, 1)
+        return self.number >= (0, 9, 1)
 
     @property
     def groups_chunks(self) -> bool:
@@ -69,7 +69,7 @@ class VllmVersion(NamedTuple):
     @property
     def aligns_states(self) -> bool:
         """Attention's blocks grow until a state fits in one (models/config.py, later platforms/interface.py)."""
-        return not self.v0 and self.number >= (0, 10)
+        return self.number >= (0, 10)
 
     @property
     def groups_mixed_widths(self) -> bool:
@@ -127,7 +127,7 @@ class VllmVersion(NamedTuple):
     @property
     def has_cross_attention(self) -> bool:
         """Cross-attention has a cache (CrossAttentionSpec)."""
-        return not self.v0 and self.number >= (0, 10, 2)
+        return self.number >= (0, 10, 2)
 
     @property
     def always_announces_block(self) -> bool:
@@ -222,11 +222,11 @@ class VllmVersion(NamedTuple):
     @property
     def concurrency_from_blocks(self) -> bool:
         """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
-        return not self.v0 and self.number >= (0, 9, 1)
+        return self.number >= (0, 9, 1)
 
     def window_block(self, block_size: int) -> int:
         """Return the tokens per block of a sliding window: 0.25 to 0.29 use the kernel's smallest (attention.py)."""
-        return 16 if (0, 25) <= self.number < (0, 30) and block_size > 16 else block_size
+        return min(block_size, 16) if (0, 25) <= self.number < (0, 30) else block_size
 
     @property
     def tokens_from_concurrency(self) -> bool:

@@ -1,0 +1,416 @@
+"""llama.cpp's compute buffer of toy models, each moment by the formula in compute_buffer.py's docstring.
+
+test_llamacpp_buffers.py compares whole buffers with those of ggml's allocator and of posted logs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from attncalc import Full, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
+from attncalc.attention import Matrix
+from attncalc.attention.linear import GatedDeltaNet, Lightning
+from attncalc.attention.mamba import Mamba
+from attncalc.engines.llamacpp.compute_buffer import ComputeBuffer, Graph, compute_buffer
+from attncalc.engines.llamacpp.versions import llamacpp_version
+
+D, V, N, ROWS, CELLS, WINDOW = 100, 70, 10, 3, 64, 32
+"""Width of the model, vocabulary, tokens of the pass, rows of logits, cells of a stream, cells of a window."""
+HEADS, KV_HEADS, D_QK, D_V = 8, 2, 16, 24
+H, KV, Q_PLACE = HEADS * D_QK, KV_HEADS * D_QK, HEADS * D_V
+U = 4 * N
+"""Bytes of one element of every token, in f32."""
+ATTENTION = Grouped(HEADS, KV_HEADS, D_QK, D_V)
+DENSE = Mlp(300, gated=True)
+NEW, OLD = llamacpp_version("b9500"), llamacpp_version("b9371")
+GRAPH = Graph(NEW, True, N, ROWS, CELLS, 0, 1, k_copied=False, v_copied=False)
+MASK_F16, MASK_F32 = CELLS * N * 2, CELLS * N * 4
+CLOSE, GAPS, LATENT, LINEAR, INDEXED = (98, 103), (85, 112), (80, 120), (90, 115), (75, 125)
+
+
+def model(attention: Any = ATTENTION, mlp: Mlp | None = DENSE, **fields: Any) -> ModelSpec:
+    stack = Stack("decoder", (Layers("layers", 6, attention=attention, mlp=mlp),), D)
+    return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
+
+
+def buffer(whole: ModelSpec, **changes: Any) -> tuple[dict[str, int], ComputeBuffer]:
+    """Return the bytes of each moment by name, and the buffer."""
+    found = compute_buffer(whole, whole, GRAPH._replace(**changes))
+    return {name: int(size) for name, _, size in found.terms}, found
+
+
+EMBEDDINGS = 4 * D * U
+"""Four copies of the token embeddings, for as many micro-batches at once."""
+MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
+    (
+        {},
+        {
+            "mask_bytes": MASK_F16,
+            "logits_bytes": ROWS * V * 4 + D * U,
+            "attention_bytes": MASK_F16 + (3 * H + 2 * KV + 2 * D) * U,
+            "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U,
+        },
+    ),
+    (
+        {"flash": False},
+        {
+            "mask_bytes": MASK_F32,
+            "attention_bytes": HEADS * CELLS * U + MASK_F32 + (2 * H + 2 * KV + 2 * D) * U,
+            "mlp_bytes": MASK_F32 + (3 * 300 + 2 * D + Q_PLACE) * U,
+        },
+    ),
+    (
+        {"release": OLD},  # the mask in f32, and for attention a copy in f16; Q's place is free again
+        {
+            "mask_bytes": MASK_F32,
+            "converted_mask_bytes": MASK_F32 + MASK_F16,
+            "attention_bytes": MASK_F32 + MASK_F16 + (2 * H + 2 * KV + 2 * D) * U,
+            "mlp_bytes": MASK_F32 + (3 * 300 + 2 * D) * U,
+        },
+    ),
+    (
+        {"release": OLD, "window_cells": WINDOW},  # one mask of each kind, and a copy of the window's
+        {
+            "mask_bytes": (CELLS + WINDOW) * N * 4,
+            "converted_mask_bytes": (CELLS + WINDOW) * N * 4 + WINDOW * N * 2,
+        },
+    ),
+    ({"window_cells": WINDOW}, {"mask_bytes": (CELLS + WINDOW) * N * 2}),
+    (
+        {"gpus": 2},  # four copies of masks and token embeddings; the logits have those of the masks
+        {
+            "mask_bytes": 4 * MASK_F16,
+            "logits_bytes": ROWS * V * 4 + D * U + EMBEDDINGS + 4 * MASK_F16,
+            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + EMBEDDINGS,
+            "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
+        },
+    ),
+    (
+        {"gpus": 2, "pipelined": False},
+        {"mask_bytes": MASK_F16, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + D * U},
+    ),
+    (
+        {"gpus": 2, "first": False},  # a later GPU receives the hidden state and the residual
+        {
+            "attention_bytes": 4 * MASK_F16 + (3 * H + 2 * KV + 2 * D) * U + 2 * EMBEDDINGS,
+            "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + 2 * EMBEDDINGS,
+        },
+    ),
+    (
+        {"gpus": 2, "release": OLD},  # the MLP has both masks, and Q's place
+        {
+            "mask_bytes": 4 * MASK_F32,
+            "converted_mask_bytes": 4 * MASK_F32 + MASK_F16,
+            "mlp_bytes": 4 * MASK_F32 + MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
+        },
+    ),
+    ({"gpus": 2, "release": OLD, "first": False}, {"mask_bytes": 4 * MASK_F16}),
+    (
+        {"k_copied": True, "v_copied": True, "streams": 3},  # K and V of all streams in f16, Q twice
+        {"attention_bytes": MASK_F16 + CELLS * 3 * (KV + KV_HEADS * D_V) * 2 + (2 * H + 2 * D) * U},
+    ),
+    ({"k_copied": True}, {"attention_bytes": MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U}),
+    ({"v_copied": True}, {"attention_bytes": MASK_F16 + CELLS * KV_HEADS * D_V * 2 + (2 * H + 2 * D) * U}),
+    (
+        {"k_copied": True, "v_copied": True, "release": OLD},  # before June 2026 nothing was copied
+        {"attention_bytes": MASK_F32 + MASK_F16 + (2 * H + 2 * KV + 2 * D) * U},
+    ),
+    (
+        {"from_host": 1000},
+        {"logits_bytes": ROWS * V * 4 + D * U, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + 1000},
+    ),
+    (
+        {"head_from_host": 2000, "last": False},
+        {"logits_bytes": ROWS * V * 4 + D * U + 2000, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U},
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), MOMENTS, ids=lambda value: " ".join(value)[:40])
+def test_moments_of_a_dense_model(changes: dict[str, Any], expected: dict[str, int]) -> None:
+    terms, _ = buffer(model(), **changes)
+    assert {name: terms[name] for name in expected} == expected
+    assert ("converted_mask_bytes" in terms) == (
+        "converted_mask_bytes" in expected or changes.get("release") is OLD
+    ) or (not changes.get("first", True))
+
+
+KINDS: list[tuple[str, ModelSpec, dict[str, Any], str, int, tuple[int, int]]] = [
+    (
+        "K and V of one width are one tensor of which each is half",
+        model(Grouped(HEADS, KV_HEADS, D_QK), None),
+        {"k_copied": True},
+        "attention_bytes",
+        MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U,
+        CLOSE,
+    ),
+    (
+        "a sliding window reads its own cells",
+        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Sliding(16)), None),
+        {"k_copied": True, "window_cells": WINDOW},
+        "attention_bytes",
+        (CELLS + WINDOW) * N * 2 + WINDOW * KV * 2 + (2 * H + 2 * D) * U,
+        (95, 150),
+    ),
+    (
+        "full attention beside windows reads all cells",
+        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Full()), None),
+        {"flash": False, "window_cells": WINDOW},
+        "attention_bytes",
+        HEADS * CELLS * U + (CELLS + WINDOW) * N * 4 + (2 * H + 2 * KV + 2 * D) * U,
+        GAPS,
+    ),
+    (
+        "without flash attention a gate is as wide as Q",
+        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True), None),
+        {"flash": False},
+        "attention_bytes",
+        HEADS * CELLS * U + MASK_F32 + (3 * H + 2 * KV + 2 * D) * U,
+        GAPS,
+    ),
+    (
+        "beside copies a gate has three times its width",
+        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True), None),
+        {"v_copied": True},
+        "attention_bytes",
+        MASK_F16 + CELLS * KV_HEADS * D_V * 2 + (5 * H + 2 * D) * U,
+        CLOSE,
+    ),
+    (
+        "an MLP without a gate has one tensor",
+        model(mlp=Mlp(300)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (300 + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "the outputs of 4 experts fit into the place of gate and up",
+        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 4 * 60 + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "gate and up of the experts are as wide as Q's place, which one of them takes",
+        model(mlp=Mlp(96, gated=True, n_experts=8, n_experts_per_token=2)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "outputs wider than gate and up have a place of their own",
+        model(mlp=Mlp(49, gated=True, n_experts=8, n_experts_per_token=5)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 5 * 49 + 5 * D + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "outputs as wide as gate and up do not",
+        model(mlp=Mlp(50, gated=True, n_experts=8, n_experts_per_token=5)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "with shared experts the layer's input is needed again",
+        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=2)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 4 * 60 + 3 * D + Q_PLACE) * U,
+        GAPS,
+    ),
+    (
+        "shared experts that are wider decide",
+        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=7)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 7 * 60 + 3 * D + Q_PLACE) * U,
+        GAPS,
+    ),
+    (
+        "the width of all shared experts may be given",
+        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, d_ff_shared=500)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (3 * 500 + 3 * D + Q_PLACE) * U,
+        GAPS,
+    ),
+    (
+        "old builds: gate, up and activation of the experts",
+        model(mlp=Mlp(200, gated=True, n_experts=8, n_experts_per_token=4)),
+        {"release": OLD},
+        "mlp_bytes",
+        MASK_F32 + (3 * 4 * 200 + 4 * D) * U,
+        GAPS,
+    ),
+    (
+        "old builds: twice the outputs of the experts",
+        model(mlp=Mlp(20, gated=True, n_experts=8, n_experts_per_token=4)),
+        {"release": OLD},
+        "mlp_bytes",
+        MASK_F32 + (2 * 4 * D + 6 * D) * U,
+        GAPS,
+    ),
+    (
+        "MLA: the query, the same in the latent's width with the rotary part, the output",
+        model(Latent(HEADS, 50, 12, 6, 9), None),
+        {},
+        "attention_bytes",
+        MASK_F16 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        CLOSE,
+    ),
+    (
+        "MLA without flash attention has scores",
+        model(Latent(HEADS, 50, 12, 6, 9), None),
+        {"flash": False},
+        "attention_bytes",
+        HEADS * CELLS * U + MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        LATENT,
+    ),
+    (
+        "MLA copies the latent, and V without the rotary part",
+        model(Latent(HEADS, 50, 12, 6, 9), None),
+        {"k_copied": True, "streams": 3},
+        "attention_bytes",
+        MASK_F16 + (56 + 50) * CELLS * 3 * 2 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        LATENT,
+    ),
+    (
+        "old builds copy no latents",
+        model(Latent(HEADS, 50, 12, 6, 9), None),
+        {"k_copied": True, "release": OLD},
+        "attention_bytes",
+        MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
+        LATENT,
+    ),
+    (
+        "MLA's logits have a wider range",
+        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6),
+        {},
+        "logits_bytes",
+        ROWS * 10**6 * 4 + D * U,
+        LATENT,
+    ),
+    (
+        "an indexer has a mask, scores and the picked keys of the 6 layers",
+        model(Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5), None),
+        {},
+        "attention_bytes",
+        2 * CELLS * U + (HEADS * (18 + 2 * 56) + 2 * D + 6 * 7) * U,
+        INDEXED,
+    ),
+    (
+        "a delta net has three tensors as wide as its convolution",
+        model(GatedDeltaNet(4, 8, 10, 3), None),
+        {},
+        "attention_bytes",
+        MASK_F16 + (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U,
+        LINEAR,
+    ),
+    (
+        "Mamba has five",
+        model(Mamba(200, 8, 3, 5), None),
+        {},
+        "attention_bytes",
+        MASK_F16 + (5 * 200 + 2 * D) * U,
+        LINEAR,
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "whole", "changes", "name", "size", "spread"), KINDS, ids=lambda v: str(v)[:50])
+def test_moments_of_other_layers(
+    case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
+) -> None:
+    terms, found = buffer(whole, **changes)
+    assert terms[name] == size, case
+    release = changes.get("release", NEW)
+    embeddings = D * U if release is NEW else 0
+    assert found.expected == size + embeddings // 2  # the other moments are smaller
+    assert found.low == size * spread[0] // 100
+    assert found.high == size * spread[1] // 100 + embeddings + terms.get("converted_mask_bytes", 0)
+
+
+def test_layers_without_a_convolution_have_no_moment_of_attention() -> None:
+    terms, _ = buffer(model(Lightning(4, 8)))
+    assert set(terms) == {"mask_bytes", "logits_bytes", "mlp_bytes"}
+
+
+def test_a_model_with_recurrent_layers_has_no_place_of_q() -> None:
+    hybrid = model()
+    layers = (*hybrid.main.layers, Layers("mamba", 1, attention=Mamba(10, 8, 3, 5)))
+    hybrid = dataclasses.replace(hybrid, stacks=(dataclasses.replace(hybrid.main, layers=layers),))
+    assert buffer(hybrid)[0]["mlp_bytes"] == MASK_F16 + (3 * 300 + 2 * D) * U
+
+
+def test_inputs_of_each_layer_count_in_all_moments_and_widen_the_range() -> None:
+    """Gemma 3n: a matrix of 6 layers of 11 elements."""
+    per_layer = model(extra=(Matrix("layers_projection", D, 66, applied_to="queries"),))
+    before, _ = buffer(model())
+    terms, found = buffer(per_layer)
+    for name in ("logits_bytes", "attention_bytes", "mlp_bytes"):
+        assert terms[name] == before[name] + 66 * U
+    assert found.low == terms["mlp_bytes"] * 80 // 100
+    assert found.high == terms["mlp_bytes"] * 120 // 100 + D * U
+    several, _ = buffer(per_layer, gpus=2)
+    assert several["mlp_bytes"] == buffer(model(), gpus=2)[0]["mlp_bytes"] + 4 * 66 * U
+    assert found.host == MASK_F16 + (2 * D + 66) * U
+
+
+def test_copies_of_matrices_from_the_host_widen_the_range() -> None:
+    _, found = buffer(model(), from_host=10**6)
+    size = MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + 10**6
+    assert (found.low, found.high) == (size * 80 // 100, size * 115 // 100 + D * U)
+    _, found = buffer(model(), head_from_host=10**6)
+    size = ROWS * V * 4 + D * U + 10**6
+    assert (found.low, found.high) == (size * 80 // 100, size * 115 // 100 + D * U)
+
+
+def test_layers_on_the_host_are_computed_on_the_gpu_from_copies() -> None:
+    """The part on the GPU has no MLP, but the GPU computes those of the layers on the host."""
+    whole, part = model(), model(mlp=None)
+    with_copies = compute_buffer(part, whole, GRAPH._replace(from_host=1000))
+    assert "mlp_bytes" in {name for name, *_ in with_copies.terms}
+    assert "mlp_bytes" not in {name for name, *_ in compute_buffer(part, whole, GRAPH).terms}
+
+
+def test_a_gpu_without_layers_has_no_buffer() -> None:
+    whole = model()
+    empty = dataclasses.replace(whole, stacks=(dataclasses.replace(whole.main, layers=()),))
+    found = compute_buffer(empty, whole, GRAPH._replace(last=False))
+    assert (found.low, found.expected, found.high, found.terms) == (0, 0, 0, ())
+    assert found.host == MASK_F16 + 2 * D * U
+
+
+def test_a_model_without_a_vocabulary_has_no_logits() -> None:
+    assert "logits_bytes" not in buffer(model(vocab_size=None, head=None))[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, MASK_F16 + 2 * D * U),  # since January 2026 the token embeddings are there twice
+        ({"flash": False}, MASK_F32 + 2 * D * U),
+        ({"release": OLD}, MASK_F32 + 2 * D * U),
+        ({"release": llamacpp_version("b7599")}, MASK_F32 + D * U),
+        ({"window_cells": WINDOW}, (CELLS + WINDOW) * N * 2 + 2 * D * U),
+        ({"gpus": 2}, 4 * MASK_F16 + (1 + 4) * D * U),
+        ({"gpus": 2, "pipelined": False}, MASK_F16 + (1 + 1) * D * U),
+        ({"gpus": 2, "release": OLD}, 4 * MASK_F32 + 2 * D * U),
+    ],
+)
+def test_buffer_of_the_host(changes: dict[str, Any], expected: int) -> None:
+    assert buffer(model(), **changes)[1].host == expected
+
+
+def test_an_indexer_has_a_mask_of_its_own_on_the_host() -> None:
+    sparse = model(Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5))
+    assert buffer(sparse)[1].host == CELLS * N * (2 + 2) + 2 * D * U

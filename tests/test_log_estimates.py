@@ -1,0 +1,407 @@
+"""A log's figures beside the predicted ones, and the diagnosis of a start that failed, from logs as they were read.
+
+The formulas' own figures are tested elsewhere: here it is which of them is compared with what, and within which range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from attncalc import AttncalcError, Workload, load
+from attncalc.config.gpus import gpu
+from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
+from attncalc.serving.fit import fit
+from attncalc.serving.log_check import Estimate, LogMemory, compare
+from attncalc.serving.log_doctor import Diagnosis, diagnose
+from attncalc.serving.memory_budget import memory_budget
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.units import GIB
+
+H100 = gpu("h100-80gb")
+BLOCK = 16 * 36 * 2 * 8 * 128 * 2
+"""Bytes of a block of Qwen3-8B: 16 tokens, 36 layers, 8 heads of 128, 2 bytes."""
+NEEDED = (4096 // 16 + 1) * BLOCK
+"""One request of 4,096 tokens, and a block that stays free."""
+
+
+def request(engine: str = "vllm", *, batch: int = 1, context: int = 4096, **fields: Any) -> FitRequest:
+    version = {"vllm": "0.20.0", "sglang": "0.5.9", "llamacpp": "b9500"}[engine]
+    args = {"engine_version": version, **fields.pop("engine_args", {})}
+    return FitRequest(load("qwen3-8b"), Workload.decode(batch, context), engine, engine_args=args, **fields)
+
+
+def log(
+    engine: str = "vllm",
+    logged: Mapping[str, Printed] | None = None,
+    budget: Mapping[str, Printed] | None = None,
+    **fields: Any,
+) -> StartupLog:
+    return StartupLog(engine, None, "Qwen/Qwen3-8B", {}, logged=logged or {}, budget=budget or {}, **fields)
+
+
+def gib(text: str) -> Printed:
+    return Printed(text, f"{text} GiB", GIB)
+
+
+def number(text: str) -> Printed:
+    return Printed(text, text)
+
+
+HALF = GIB // 200 + 1
+"""Half of the last digit of a size in GiB with two decimals, rounded up."""
+
+
+# The memory for the cache
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory"),
+    [
+        (log(available=(gib("2.00"), gib("1.00"))), LogMemory(GIB - HALF, GIB, GIB + HALF, "1.00 GiB")),
+        (
+            log(logged={"kv_blocks": number("100")}),
+            LogMemory(100 * BLOCK, 100 * BLOCK, 100 * BLOCK, "100 blocks, as printed"),
+        ),
+        (
+            log(logged={"kv_memory": number("5000"), "kv_blocks": number("100")}, available=(gib("1.00"),)),
+            LogMemory(5000, 5000, 5000, "5,000 B of the log"),
+        ),
+        (
+            log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)),
+            LogMemory(GIB - HALF, GIB, GIB + HALF, "1.00 GiB"),
+        ),
+        (log(refusal=LogRefusal("out_of_memory", "out of memory")), None),
+    ],
+)
+def test_the_memory_is_the_most_exact_that_a_log_of_vllm_has(asked: StartupLog, memory: LogMemory | None) -> None:
+    assert compare(request(), asked).memory == memory
+
+
+def test_a_log_of_vllm_without_memory_and_blocks_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match="the log has neither the memory for the cache nor the number of blocks"):
+        compare(request(), log())
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "predicted", "agrees"),
+    [
+        # 1 GiB holds 455 blocks of 16 tokens; 0.005 GiB are 2 blocks more, or 3 less
+        ("kv_blocks", "455", 455, True),
+        ("kv_blocks", "457", 455, True),
+        ("kv_blocks", "458", 455, False),
+        ("kv_blocks", "452", 455, True),
+        ("kv_blocks", "451", 455, False),
+        ("kv_tokens", str(457 * 16), 455 * 16, True),
+        ("kv_tokens", str(458 * 16), 455 * 16, False),
+        ("kv_block_size", "16", 16, True),
+        ("kv_block_size", "32", 16, False),
+    ],
+)
+def test_a_figure_agrees_within_the_rounding_of_the_memory(
+    name: str, printed: str, predicted: int, agrees: bool
+) -> None:
+    asked = log(logged={name: number(printed)}, available=(gib("1.00"),))
+    comparison = compare(request(engine_args={"engine_version": "0.11.0"}), asked)
+    (check,) = comparison.checks
+    assert (check.predicted, check.measured, check.ok, comparison.agrees) == (predicted, int(printed), agrees, agrees)
+    assert check.unit == ("" if name == "kv_blocks" else "tokens")
+    assert check.note == ("exact" if name == "kv_block_size" else "the log's memory is rounded")
+
+
+@pytest.mark.parametrize(("printed", "agrees"), [("1.77", False), ("1.78", True), ("1.79", False)])
+def test_concurrency_agrees_within_half_of_its_last_digit(printed: str, agrees: bool) -> None:
+    """455 of 256 blocks are 1.777; the memory is exact."""
+    asked = log(logged={"kv_blocks": number("455"), "concurrency": number(printed)})
+    checks = {check.name: check for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks}
+    assert checks["concurrency"].predicted == 455 / 256
+    assert checks["concurrency"].ok == agrees
+    assert checks["concurrency"].note == "exact"
+
+
+def test_the_longest_context_is_left_out_with_pipeline_stages() -> None:
+    asked = log(logged={"max_context": number("4096")}, available=(gib("1.00"),))
+    assert [check.name for check in compare(request(), asked).checks] == ["max_context"]
+    assert compare(request(pp=2), asked).checks == ()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "context", "longest"), [(256, 4096, 4096), (255, 4096, 4080), (300, 4096, 4096), (1, 4096, 16)]
+)
+def test_the_longest_context_needs_no_free_block(blocks: int, context: int, longest: int) -> None:
+    asked = log(logged={"kv_memory": number(str(blocks * BLOCK)), "max_context": number(str(longest))})
+    (check,) = compare(request(context=context), asked).checks
+    assert (check.predicted, check.ok) == (longest, True)
+
+
+# The rest of the memory
+
+
+def estimates(asked: FitRequest, printed: StartupLog) -> dict[str, Estimate]:
+    return {estimate.name: estimate for estimate in compare(asked, printed).estimates}
+
+
+@pytest.mark.parametrize(("engine", "below", "above"), [("vllm", 2, 2), ("sglang", 2, 2), ("llamacpp", 12, 2)])
+def test_weights_have_a_range_of_percents_and_a_twentieth_of_a_gib(engine: str, below: int, above: int) -> None:
+    name = "model_buffer" if engine == "llamacpp" else "weights"
+    available = (gib("1.00"),) if engine == "vllm" else ()
+    for device in (None, H100):
+        found = estimates(request(engine, gpu=device), log(engine, budget={name: gib("15.00")}, available=available))
+        weights = found["weights"]
+        assert weights.logged == 15 * GIB
+        assert weights.low == weights.expected - (weights.expected * below // 100 + GIB // 20)
+        assert weights.high == weights.expected + weights.expected * above // 100 + GIB // 20
+
+
+def test_runtime_parts_are_compared_within_their_ranges_and_the_rounding() -> None:
+    asked = request(gpu=H100)
+    reserve = memory_budget(resolve(asked)).reserve
+    assert reserve is not None
+    parts = {part.name: part for part in reserve.runtime.parts}
+    printed = {name: gib("0.50") for name in ("activations", "outside_torch", "captured_graphs", "weights_and_outside")}
+    found = estimates(asked, log(budget=printed, available=(gib("50.00"),)))
+    for name, part in (
+        ("activations", "activations"),
+        ("outside_torch", "outside_torch"),
+        ("captured_graphs", "cuda_graphs"),
+    ):
+        expected = parts[part]
+        figures = max(0, expected.low - HALF), int(expected.expected), expected.high + HALF
+        assert (found[name].low, found[name].expected, found[name].high) == figures
+        assert found[name].logged == GIB // 2
+    weights = int(memory_budget(resolve(asked)).weights.total)  # type: ignore[union-attr]
+    both = found["weights_and_outside"]
+    assert both.expected == weights + int(parts["outside_torch"].expected)
+    assert both.high == weights + weights * 2 // 100 + GIB // 20 + parts["outside_torch"].high + HALF
+    budget = memory_budget(resolve(asked))
+    memory = found["kv_memory"]
+    assert (memory.low, memory.logged, memory.high) == (budget.room("low"), 50 * GIB, budget.room("high"))
+
+
+def test_captured_graphs_are_left_out_beside_the_estimate_of_them() -> None:
+    both = {"cuda_graphs": gib("0.50"), "captured_graphs": gib("0.60")}
+    found = estimates(request(gpu=H100), log(budget=both, available=(gib("50.00"),)))
+    assert "cuda_graphs" in found
+    assert "captured_graphs" not in found
+
+
+def test_without_a_gpu_only_the_weights_are_compared() -> None:
+    printed = {"weights": gib("15.00"), "activations": gib("0.50")}
+    assert set(estimates(request(), log(budget=printed, available=(gib("50.00"),)))) == {"weights"}
+    assert estimates(request(), log(available=(gib("50.00"),))) == {}
+
+
+def test_ggml_aligns_the_sizes_of_llamacpps_buffers() -> None:
+    asked = request("llamacpp", gpu=H100)
+    reserve = fit(asked).budget.reserve
+    assert reserve is not None
+    size = {detail.name: int(float(detail.quantity)) for detail in reserve.runtime.details}["host_compute_buffer"]
+    printed = {"host_compute_buffer": Printed("20.00", "", 2**20)}
+    found = estimates(asked, log("llamacpp", budget=printed))["host_compute_buffer"]
+    half = 2**20 // 200 + 1
+    assert (found.low, found.expected, found.high) == (size * 98 // 100 - half, size, size * 102 // 100 + half)
+    assert "kv_memory" not in estimates(asked, log("llamacpp", budget=printed))
+
+
+@pytest.mark.parametrize(("logged", "inside"), [(9, False), (10, True), (30, True), (31, False)])
+def test_a_size_is_inside_its_range_up_to_the_ends(logged: int, inside: bool) -> None:
+    assert Estimate("weights", "weights", logged, 10, 20, 30).inside == inside
+
+
+# Why an engine did not start
+
+
+TOO_SMALL = LogRefusal("too_small", "To serve at least one request")
+
+
+def memory(size: int) -> LogMemory:
+    return LogMemory(size, size, size, "the log")
+
+
+def diagnosed(asked: FitRequest, printed: StartupLog, size: int | None = None) -> Diagnosis:
+    found = diagnose(asked, printed, None if size is None else memory(size))
+    assert found is not None
+    assert printed.refusal is not None
+    assert found.message == printed.refusal.line
+    return found
+
+
+def flags(found: Diagnosis) -> list[str]:
+    return [change.flag for change in found.changes]
+
+
+def test_an_engine_that_started_needs_no_diagnosis() -> None:
+    assert diagnose(request(), log(), memory(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "missing", "reason"),
+    [
+        (
+            1,
+            NEEDED - GIB // 2,
+            GIB // 2,
+            "one request of 4,096 tokens needs 578.25 MiB, 66.25 MiB are left for the cache: ",
+        ),
+        (
+            2,
+            0,
+            513 * BLOCK,
+            "2 requests of 4,096 tokens need 1.13 GiB, 0 B are left for the cache: 1.13 GiB are missing.",
+        ),
+        (1, NEEDED, 0, "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache."),
+        (1, NEEDED + 1, 0, "one request of 4,096 tokens needs 578.25 MiB, and 578.25 MiB are left for the cache."),
+    ],
+)
+def test_without_a_gpu_the_missing_memory_is_that_of_the_log(batch: int, size: int, missing: int, reason: str) -> None:
+    found = diagnosed(request(batch=batch), log(refusal=TOO_SMALL), size)
+    assert found.reason.startswith(reason)
+    assert found.missing == missing
+    assert len(found.notes) == 1
+
+
+def test_without_a_gpu_and_a_memory_only_the_message_is_known() -> None:
+    found = diagnosed(request(), log(refusal=TOO_SMALL))
+    assert found.reason == "The memory of the GPU was not enough: To serve at least one request."
+    assert (found.missing, found.changes) == (None, ())
+
+
+@pytest.mark.parametrize("difference", [GIB, -GIB])
+def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) -> None:
+    asked = request(gpu=H100, context=40_960, batch=40)
+    room = fit(asked).budget.room()
+    found = diagnosed(asked, log(refusal=TOO_SMALL), room - difference)
+    needed = (40 * 40_960 // 16 + 1) * BLOCK
+    assert found.missing == max(0, needed - (room - difference))
+    word = "larger" if difference > 0 else "smaller"
+    assert found.notes[0].startswith(f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate")
+
+
+def test_negative_memory_is_more_than_the_engines_share() -> None:
+    found = diagnosed(request(gpu=H100), log(refusal=TOO_SMALL), -GIB)
+    assert found.reason.endswith("and weights and runtime memory are 1.00 GiB larger than the engine's share.")
+    assert found.missing == GIB + NEEDED
+
+
+@pytest.mark.parametrize("devices", [0, 1, 2])
+def test_a_model_buffer_of_one_gpu_shows_the_excess(devices: int) -> None:
+    asked = request("llamacpp", gpu=gpu("rtx-4090"))
+    weights = fit(asked).budget.weights
+    assert weights is not None
+    buffer = Printed(str(int(weights.total) + GIB), "")
+    refusal = LogRefusal("out_of_memory", "failed to allocate", where="cache")
+    found = diagnosed(asked, log("llamacpp", budget={"model_buffer": buffer}, refusal=refusal, devices=devices))
+    known = "are 1.00 GiB larger than the estimate" in found.notes[0]
+    assert known == (devices <= 1)
+    assert known != (found.notes[0].startswith("By the estimate it fits"))
+
+
+@pytest.mark.parametrize(
+    ("tried", "free", "words"),
+    [("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free."), (None, None, "one request of 4,096 tokens")],
+)
+def test_a_failed_allocation_is_the_reason_if_the_log_has_it(tried: str | None, free: str | None, words: str) -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried and gib(tried), free and gib(free), "weights")  # type: ignore[arg-type]
+    found = diagnosed(request(gpu=gpu("t4")), log(refusal=refusal))
+    assert found.reason.startswith(words)
+    assert found.missing
+    assert found.notes == ("The log does not say how much memory was left: the changes rest on the estimate.",)
+    fits = diagnosed(request(gpu=H100), log(refusal=refusal))
+    assert fits.missing is None
+    assert fits.notes[0].startswith("By the estimate it fits")
+
+
+OCCUPIED = LogRefusal("occupied", "Free memory on device")
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "share"),
+    [("70.00", "79.19", "0.88"), ("79.19", "79.19", None), ("0.50", "79.19", None), ("0.80", "79.19", "0.01")],
+)
+def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: str | None) -> None:
+    """70.00 of 79.19 GiB are 0.8839."""
+    budget = {"free_memory": number(free), "gpu_memory": gib(total)}
+    found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
+    assert found.reason.startswith("Other processes use ")
+    assert found.reason.endswith(" are free.")
+    if share == "0.88":
+        assert found.reason == "Other processes use 9.19 GiB of the GPU: 70.00 GiB are free."
+        assert flags(found) == ["--gpu-memory-utilization 0.88"]
+    assert found.notes == (
+        (f"End the other processes, or give vLLM the share that is free: --gpu-memory-utilization {share}.",)
+        if share
+        else ()
+    )
+
+
+def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
+    """15.3 GiB of weights do not fit in 0.15 of 79 GiB, unless they are in fp8."""
+    budget = {"free_memory": number("12.00"), "gpu_memory": gib("79.19")}
+    found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
+    assert found.changes
+    assert all(flag.startswith("--gpu-memory-utilization 0.15 --") for flag in flags(found))
+    assert all(flag.count("--gpu-memory-utilization") == 1 for flag in flags(found))
+    assert all(change.change.startswith("0.15 of the GPU's memory, ") for change in found.changes)
+
+
+@pytest.mark.parametrize(
+    ("budget", "device"),
+    [
+        ({"gpu_memory": gib("79.19")}, H100),
+        ({"free_memory": number("70.00")}, H100),
+        ({"free_memory": number("70.00"), "gpu_memory": gib("0.00")}, H100),
+        ({"free_memory": number("70.00"), "gpu_memory": gib("79.19")}, None),
+    ],
+)
+def test_without_the_free_memory_or_the_gpu_there_is_no_share(budget: Mapping[str, Printed], device: Any) -> None:
+    found = diagnosed(request(gpu=device), log(budget=budget, refusal=OCCUPIED))
+    assert (found.reason, found.changes) == ("Other processes use the memory of the GPU.", ())
+
+
+@pytest.mark.parametrize("where", ["sampler", "graphs"])
+def test_after_the_cache_a_smaller_share_leaves_what_is_missing_and_a_margin(where: str) -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", gib("3.00"), gib("1.00"), where)
+    found = diagnosed(request(gpu=H100), log(refusal=refusal))
+    assert found.missing == 2 * GIB
+    assert found.reason.endswith("3.00 GiB were wanted, 1.00 GiB were free.")
+    left = H100.memory * 92 // 100 - 2 * GIB - GIB // 4
+    # a quarter of the 1,024 sequences per step that vLLM has on an H100
+    assert flags(found) == [f"--gpu-memory-utilization 0.{100 * left // H100.memory}", "--max-num-seqs 256"]
+    assert [change.change for change in found.changes][1] == "256 sequences per step"
+
+
+def test_after_the_cache_an_unknown_need_is_the_margin_twice() -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", where="graphs")
+    found = diagnosed(request(gpu=H100), log(refusal=refusal))
+    assert found.missing is None
+    left = H100.memory * 92 // 100 - GIB // 2
+    assert flags(found)[0] == f"--gpu-memory-utilization 0.{100 * left // H100.memory}"
+    assert (
+        found.reason == "The cache left too little memory for what follows it: the warm-up of the sampler, or graphs."
+    )
+    without = diagnosed(request(), log(refusal=refusal))
+    assert (without.changes, without.notes) == (
+        (),
+        ("A smaller share leaves more; with --gpu, the share is computed.",),
+    )
+
+
+def test_more_free_than_wanted_is_nothing_missing() -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", gib("1.00"), gib("3.00"), "graphs")
+    assert diagnosed(request(gpu=H100), log(refusal=refusal)).missing == 0
+
+
+def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_share() -> None:
+    """f A0 - W: 10 GiB after the weights less 0.4 of the 20 before."""
+    budget = {"free_memory": gib("20.00"), "after_weights": gib("10.00")}
+    asked = request("sglang", gpu=gpu("rtx-4090"), gpu_memory_utilization="0.6", context=40_960)
+    printed = log("sglang", budget=budget, refusal=TOO_SMALL)
+    found = diagnosed(asked, printed)
+    room = 10 * GIB - 20 * GIB * 4 // 10
+    needed = int(fit(asked).needed)
+    assert found.missing == pytest.approx(needed - room, abs=2)
+    # without the share, the log does not say it
+    unknown = diagnosed(request("sglang", gpu=gpu("t4")), printed)
+    assert "the changes rest on the estimate" in unknown.notes[0]

@@ -1,0 +1,635 @@
+"""The parts of the runtime memory of toy models, each by its engine's formula. test_startups.py has real start-ups."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
+from attncalc.attention.linear import GatedDeltaNet
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.estimate import COLLECTIVES, FIXED, constant_runtime, estimated_runtime
+from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
+from attncalc.engines.sglang.runtime import sglang_runtime
+from attncalc.engines.vllm.runtime import runtime as vllm_runtime
+from attncalc.hardware import Gpu
+from attncalc.model import Tower, TowerItem
+from attncalc.units import GIB, dtype
+
+MIB = 2**20
+D, V, L, N, S = 100, 1000, 6, 48, 20
+"""Width of the model, vocabulary, layers, tokens and sequences of a step."""
+HEADS, KV, D_QK, D_V, D_FF = 8, 2, 16, 24, 300
+QKVO = HEADS * (D_QK + D_V) + KV * (D_QK + D_V)
+"""Elements of q, k, v and the output."""
+ATTENTION = Grouped(HEADS, KV, D_QK, D_V)
+MLP = Mlp(D_FF, gated=True)
+MIXTURE = Mlp(40, gated=True, n_experts=8, n_experts_per_token=3)
+MLA = Latent(HEADS, 50, 12, 6, 9)
+SPARSE = Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5)
+DEVICE = Gpu(
+    "toy",
+    "NVIDIA Toy",
+    "NVIDIA",
+    80,
+    80 * GIB,
+    10**12,
+    (("bf16", 10**14),),
+    multiprocessors=10,
+    compute_capability=(8, 9),
+    nvlink=True,
+)
+HOPPER = dataclasses.replace(DEVICE, compute_capability=(9, 0))
+SMALL, LARGE = 8320 * 1024, 32 * MIB
+"""cuBLAS' workspace, the larger one on Hopper and on B200."""
+
+
+def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> ModelSpec:
+    stack = Stack("decoder", (Layers("layers", L, attention=attention, mlp=mlp),), D)
+    return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
+
+
+def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
+    """Return the facts; changes of the engine's arguments are `max_num_seqs`, `tp` and so on."""
+    whole = whole or model()
+    fields = {field.name for field in dataclasses.fields(RuntimeFacts)}
+    args = {
+        "engine_version": "0.19.0",
+        "max_num_batched_tokens": N,
+        "max_num_seqs": S,
+        "attentions": frozenset(layers.attention.label for _, layers in whole.groups()),
+        **{name: value for name, value in changes.items() if name not in fields},
+    }
+    given = {
+        "model": whole,
+        "whole": whole,
+        "args": EngineArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
+        "limits": Limits(N, S),
+        "gpu": DEVICE,
+        "share": (9, 10),
+        "batch": 1,
+        "context": 500,
+        "weights": 10**9,
+        "weights_dtype": "bf16",
+        **{name: value for name, value in changes.items() if name in fields},
+    }
+    return RuntimeFacts(**given)
+
+
+def ends(part: RuntimePart) -> tuple[int, int, int]:
+    return part.low, int(part.expected), part.high
+
+
+def parts(memory: RuntimeMemory) -> dict[str, tuple[int, int, int]]:
+    return {part.name: ends(part) for part in (*memory.parts, *memory.outside)}
+
+
+def terms(memory: RuntimeMemory) -> dict[str, int]:
+    return {name: int(size) for name, _, size in memory.terms}
+
+
+# The estimate of engines without a formula of their own
+
+
+@pytest.mark.parametrize(
+    ("whole", "widest"),
+    [
+        (model(), 3 * D_FF),
+        (model(mlp=Mlp(D_FF)), 2 * D_FF),
+        (model(mlp=None), QKVO),
+        (model(Grouped(HEADS, HEADS, 50, 60), MLP), 2 * HEADS * (50 + 60)),
+        (model(mlp=MIXTURE), 3 * (3 * 40 + D)),  # three experts, each with its copy of the token
+        (model(MLA, None), 2 * HEADS * (18 + 9) + 56 + HEADS * 12),  # MLA's latent, and the part copied from K
+    ],
+)
+def test_estimate_is_the_widest_part_of_a_layer_and_the_logits(whole: ModelSpec, widest: int) -> None:
+    tensors = N * (2 * D + widest) * 2 + S * V * 8
+    memory = estimated_runtime(facts(whole))
+    assert parts(memory) == {
+        "activations": (tensors // 2, tensors, tensors * 3 // 2),
+        "cuda": (GIB // 4, FIXED, FIXED * 3 // 2),
+    }
+    assert terms(memory) == {"activation_bytes": N * (2 * D + widest) * 2, "logit_bytes": S * V * 8}
+
+
+def test_estimate_has_as_many_logits_as_tokens_or_sequences() -> None:
+    assert terms(estimated_runtime(facts(limits=Limits(7, 20))))["logit_bytes"] == 7 * V * 8
+    assert "logit_bytes" not in terms(estimated_runtime(facts(model(vocab_size=None, head=None))))
+    (note,) = estimated_runtime(facts(limits=Limits(7, 20))).notes
+    assert "a pass over 7 tokens, logits of 7 sequences" in note
+
+
+@pytest.mark.parametrize(("tp", "pp", "several"), [(1, 1, False), (2, 1, True), (1, 2, True)])
+def test_constants_are_those_of_a_profile_of_vllm(tp: int, pp: int, several: bool) -> None:
+    """vllm-project/vllm pull request 10511: 1.79 GiB outside PyTorch's tensors, and 3.58 with tp 2, rounded up."""
+    size = -(-179 * GIB // 100)
+    assert (size, -(-358 * GIB // 100) - size) == (FIXED, COLLECTIVES)
+    size += COLLECTIVES if several else 0
+    (part,) = constant_runtime(facts(tp=tp, pp=pp)).parts
+    assert ends(part) == (GIB // 4, size, size * 3 // 2)
+    assert part.label == ("CUDA context, graphs and collectives" if several else "CUDA context and graphs")
+
+
+# SGLang
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp", "vendor", "nvlink", "hundredths"),
+    [
+        (1, 1, "NVIDIA", True, (25, 55, 85)),
+        (2, 1, "NVIDIA", False, (30, 55, 110)),
+        (1, 2, "NVIDIA", True, (120, 190, 310)),
+        (2, 1, "NVIDIA", None, (30, 120, 310)),
+        (8, 1, "AMD", True, (120, 300, 470)),
+        (1, 1, "AMD", True, (25, 55, 85)),
+    ],
+)
+def test_sglang_loses_its_share_of_what_is_gone_before(
+    tp: int, pp: int, vendor: str, nvlink: bool | None, hundredths: tuple[int, int, int]
+) -> None:
+    device = dataclasses.replace(DEVICE, vendor=vendor, nvlink=nvlink)
+    sizes = tuple(-(-(h * GIB // 100) * 9 // 10) for h in hundredths)
+    found = parts(sglang_runtime(facts(tp=tp, pp=pp, gpu=device, engine_version="0.5.23")))
+    assert found["before_share"] == sizes
+    assert found["loading"] == (0, 0, 3 * GIB // 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "most"),
+    [
+        ({}, 2048, 4096),
+        ({"max_running_requests": 7}, 7, 7),
+        ({"speculative_tokens": 2}, 48, 48),
+        ({"speculative_layers": 1}, 48, 48),
+        ({"speculative_layers": 1, "max_running_requests": 100}, 100, 100),
+    ],
+)
+def test_sglangs_table_of_requests(options: dict[str, Any], expected: int, most: int) -> None:
+    """A row per request and one more, of 4 bytes for each token of the context and 4 more tokens."""
+    size = (expected + 1) * (500 + 4) * 4
+    found = parts(sglang_runtime(facts(engine_version="0.5.23", **options)))
+    assert found["req_to_token"] == (size, size, (most + 1) * (500 + 4) * 4)
+
+
+@pytest.mark.parametrize(
+    ("version", "gib", "tp", "running", "sizes"),
+    [
+        # 1, 2, 4, 8 / 12 and 16 to 256 by 8 / 272 to 512 by 16
+        ("0.5.23", 16, 1, None, 4),
+        ("0.5.23", 24, 1, None, 5 + 5),  # up to 48
+        ("0.5.9", 24, 1, None, 5 + 2),  # up to 24
+        ("0.5.23", 40, 3, None, 5 + 3),  # up to 32
+        ("0.5.23", 40, 4, None, 5 + 19),  # up to 160
+        ("0.5.9", 24, 4, None, 5 + 9),  # up to 80
+        ("0.5.23", 80, 1, None, 5 + 31),
+        ("0.5.23", 180, 1, None, 5 + 31 + 16),
+        ("0.5.23", 80, 1, 3, 2 + 1),  # up to --max-running-requests, which is one of them
+    ],
+)
+def test_sglang_captures_graphs_by_the_gpus_memory(
+    version: str, gib: int, tp: int, running: int | None, sizes: int
+) -> None:
+    size = sizes * 27 * MIB
+    asked = facts(engine_version=version, tp=tp, device_memory=gib * GIB, max_running_requests=running)
+    assert parts(sglang_runtime(asked))["cuda_graphs"] == (size // 2, size, size * 2)
+
+
+def test_sglang_warns_if_the_rest_is_too_small_for_what_is_outside_the_share() -> None:
+    """80 - 0.55 GiB, of which 1 - f is left; the three parts outside need more or less."""
+    needed = sum(size for _, size, _ in list(parts(sglang_runtime(facts(engine_version="0.5.23"))).values())[2:])
+    seen = 80 * GIB - 55 * GIB // 100
+    warned = [
+        any("warning" in note for note in sglang_runtime(facts(engine_version="0.5.23", share=share)).notes)
+        for share in ((seen - needed, seen), (seen - needed + 1, seen), (9, 10))
+    ]
+    assert warned == [False, True, seen // 10 < needed]
+
+
+# vLLM: forward pass and sampler
+
+
+def vllm(whole: ModelSpec | None = None, **changes: Any) -> RuntimeMemory:
+    return vllm_runtime(facts(whole, **changes))
+
+
+def forward(widest: int, workspace: int = SMALL) -> int:
+    return N * 2 * widest + N * 2 * D * 15 // 4 + workspace
+
+
+@pytest.mark.parametrize(
+    ("whole", "changes", "expected"),
+    [
+        (model(), {}, forward(3 * D_FF)),
+        (model(), {"gpu": HOPPER}, forward(3 * D_FF, LARGE)),
+        (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=(10, 0))}, forward(3 * D_FF, LARGE)),
+        (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=(12, 0))}, forward(3 * D_FF)),
+        (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=None)}, forward(3 * D_FF)),
+        (model(mlp=Mlp(D_FF)), {}, forward(2 * D_FF)),
+        (model(mlp=None), {}, forward(QKVO)),
+        (model(mlp=Mlp(100)), {}, forward(QKVO)),
+        (model(), {"weights_dtype": "fp8"}, forward(3 * D_FF) + N * D_FF),
+        (model(), {"weights_dtype": "int8"}, forward(3 * D_FF) + N * D_FF),
+        (model(mlp=None), {"weights_dtype": "fp8"}, forward(QKVO)),
+        (model(), {"weights_dtype": "int4"}, forward(3 * D_FF)),
+        (model(mlp=MIXTURE), {}, forward(QKVO)),
+        (model(mlp=dataclasses.replace(MIXTURE, n_shared_experts=5)), {}, forward(3 * 5 * 40)),
+        (model(mlp=dataclasses.replace(MIXTURE, d_ff_shared=250)), {}, forward(3 * 250)),
+        # MLA: K and V of a chunk of the prefix: 8 contexts of 500, 4 blocks of 64 of 20 sequences, at most 65,536
+        (model(MLA), {}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
+        (model(MLA), {"context": 1000}, forward(3 * D_FF) + 8 * 1000 * HEADS * (12 + 9) * 2),
+        (model(MLA), {"context": 10**5}, forward(3 * D_FF) + 65_536 * HEADS * (12 + 9) * 2),
+        (model(MLA), {"block_size": 128}, forward(3 * D_FF) + 4 * 20 * 128 * HEADS * (12 + 9) * 2),
+        (model(MLA), {"limits": Limits(N, 2000)}, forward(3 * D_FF) + 2000 * 64 * HEADS * (12 + 9) * 2),
+        (model(MLA), {"engine_version": "0.10.0"}, forward(3 * D_FF)),
+        (model(SPARSE), {}, forward(3 * D_FF) + 512 * MIB),
+        (model(SPARSE), {"engine_version": "0.17.0"}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
+    ],
+    ids=range(23),
+)
+def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:
+    assert terms(vllm(whole, **changes))["forward_bytes"] == expected
+
+
+def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = SMALL) -> int:
+    return rows * V * per_logit + (N + 2 * rows) * D * 2 + workspace + buffer
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, sampler(2 + 12, buffer=4 * 10 * V)),
+        ({"engine_version": "0.16.0"}, sampler(2 + 36)),
+        ({"engine_version": "0.20.0"}, sampler(2 + 12, buffer=4 * 10 * V)),
+        ({"engine_version": "0.21.0"}, sampler(2 + 12)),  # FlashInfer samples
+        (
+            {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(7, 5))},
+            sampler(2 + 12, buffer=4 * 10 * V),
+        ),
+        (
+            {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))},
+            sampler(2 + 12),
+        ),
+        ({"engine_version": "0.22.0", "model_type": "qwen3"}, sampler(2 + 4)),
+        ({"gpu": dataclasses.replace(DEVICE, multiprocessors=0)}, sampler(2 + 12)),
+        ({"limits": Limits(N, 100)}, sampler(2 + 12, rows=N, buffer=4 * 10 * V)),
+        ({"tp": 2}, sampler(2 + 12, buffer=4 * 10 * V)),
+        ({"gpu": HOPPER}, sampler(2 + 12, buffer=4 * 10 * V, workspace=LARGE)),
+        ({"last": False}, None),
+    ],
+)
+def test_vllms_sampler(changes: dict[str, Any], expected: int | None) -> None:
+    assert terms(vllm(**changes)).get("sampler_bytes") == expected
+
+
+@pytest.mark.parametrize(
+    ("whole", "changes", "expected"),
+    [
+        (model(), {"engine_version": "0.24.0"}, (V + N) * D * 2),
+        (model(), {"engine_version": "0.11.1"}, (V + N) * D * 2),
+        (model(), {"engine_version": "0.11.0"}, None),
+        (model(), {"engine_version": "0.24.0", "tp": 3}, (334 + N) * D * 2),
+        (model(), {"engine_version": "0.24.0", "first": False}, None),
+        (model(), {"engine_version": "0.24.0", "enforce_eager": True}, None),
+        (model(vocab_size=None, head=None), {"engine_version": "0.24.0"}, None),
+        (model(towers=(Tower("vision", 10, 1),)), {"engine_version": "0.24.0"}, None),
+    ],
+)
+def test_vllms_compiler_copies_the_embedding(whole: ModelSpec, changes: dict[str, Any], expected: int | None) -> None:
+    assert terms(vllm(whole, **changes)).get("compiler_bytes") == expected
+
+
+def test_activations_are_the_largest_step_with_a_range() -> None:
+    """0.75 d_model per token, and 0.1 or 0.15 GiB; 0.3 and what the class LLM has, if the limits are assumed."""
+    ahead, sample, margin = forward(3 * D_FF), sampler(14, buffer=4 * 10 * V), D * N * 2 * 3 // 4
+    compile_ = (V + N) * D * 2 + GIB // 20
+    found = vllm()
+    assert parts(found)["activations"] == (
+        max(0, max(ahead - margin, sample) - GIB // 10),
+        max(ahead, sample),
+        max(max(ahead + margin, sample) + GIB * 15 // 100, compile_),
+    )
+    assert found.parts[0].label == "sampler, 20 sequences"
+
+
+BIG, MANY = 8192, 4096
+
+
+def big(**changes: Any) -> RuntimeMemory:
+    return vllm(limits=Limits(BIG, MANY), **changes)
+
+
+def test_assumed_limits_widen_the_range_of_activations() -> None:
+    def ahead(tokens: int, side: int, margin_of: int = BIG) -> int:
+        width = 3 * 30_000
+        return tokens * 2 * width + tokens * 2 * D * 15 // 4 + SMALL + side * (D * margin_of * 2 * 3 // 4)
+
+    wide = model(mlp=Mlp(30_000, gated=True))
+    given = parts(big(whole=wide))["activations"]
+    assert given == (ahead(BIG, -1) - GIB // 10, ahead(BIG, 0), ahead(BIG, 1) + GIB * 15 // 100)
+    tokens = parts(big(whole=wide, max_num_batched_tokens=None))["activations"]
+    assert tokens == (ahead(2048, -1) - GIB // 10, ahead(BIG, 0), ahead(16_384, 1) + GIB * 15 // 100)
+    sequences = parts(big(whole=wide, max_num_seqs=None))["activations"]
+    assert sequences == (ahead(BIG, -1) - GIB // 10, ahead(BIG, 0), ahead(BIG, 1) + GIB * 30 // 100)
+    few = parts(vllm(wide, limits=Limits(2048, S), max_num_batched_tokens=None))["activations"]
+    assert few == (ahead(2048, -1, 2048) - GIB // 10, ahead(2048, 0), ahead(8192, 1, 2048) + GIB * 15 // 100)
+    # from 0.27 to 0.30 a block that is freed may be counted once more
+    split = parts(big(whole=wide, engine_version="0.27.0"))["activations"]
+    assert split[2] == given[2] + ahead(BIG, 0)
+
+
+def test_without_given_sequences_the_sampler_may_need_nothing() -> None:
+    wide = model(vocab_size=200_000)
+    sample = MANY * 200_000 * 14 + (BIG + 2 * MANY) * D * 2 + SMALL + 4 * 10 * 200_000
+    given = parts(big(whole=wide))["activations"]
+    assert given == (sample - GIB // 10, sample, sample + GIB * 15 // 100)
+    low, expected, high = parts(big(whole=wide, max_num_seqs=None))["activations"]
+    assert (low, expected, high) == (0, sample, sample + GIB * 30 // 100)
+
+
+def test_gated_delta_nets_tune_their_kernels_from_0_18() -> None:
+    delta = model(GatedDeltaNet(4, 8, 10, 3))
+    before, after = (parts(vllm(delta, engine_version=v))["activations"] for v in ("0.17.1", "0.18.0"))
+    assert (after[0], after[1], after[2]) == (before[0], before[1], before[2] + GIB)
+    kda = model(GatedDeltaNet(4, 8, 10, 3, channel_decay=True))
+    assert parts(vllm(kda))["activations"][2] == after[2]
+
+
+# vLLM: experts
+
+
+def experts(d_ff: int, *, tokens: int = N, activation: int | None = None, d: int = D) -> int:
+    return tokens * 3 * ((max(d_ff, d) if activation is None else activation) + max(2 * d_ff, d)) * 2
+
+
+@pytest.mark.parametrize(
+    ("whole", "changes", "expected"),
+    [
+        (model(mlp=MIXTURE), {}, experts(40)),
+        (model(mlp=dataclasses.replace(MIXTURE, d_ff=90)), {}, experts(90)),
+        (model(mlp=dataclasses.replace(MIXTURE, d_ff=190)), {}, experts(190)),
+        (model(mlp=MIXTURE), {"engine_version": "0.12.0"}, experts(40, activation=40)),
+        (model(mlp=dataclasses.replace(MIXTURE, d_latent=70)), {}, experts(40, d=70)),
+        (model(mlp=MIXTURE), {"limits": Limits(50_000, S)}, experts(40, tokens=16_384)),
+        (
+            model(mlp=MIXTURE),
+            {"limits": Limits(50_000, S), "engine_version": "0.11.0"},
+            experts(40, tokens=32_768, activation=40),
+        ),
+        (model(mlp=MIXTURE), {"limits": Limits(50_000, S), "engine_version": "0.20.0"}, experts(40, tokens=50_000)),
+        (model(mlp=MIXTURE, experts_dtype="mxfp4"), {}, experts(40)),
+        (model(mlp=MIXTURE, experts_dtype="mxfp4"), {"gpu": HOPPER}, None),
+        (model(mlp=MIXTURE, experts_dtype="fp8"), {"gpu": HOPPER}, experts(40)),
+        (model(), {}, None),
+    ],
+)
+def test_vllms_experts(whole: ModelSpec, changes: dict[str, Any], expected: int | None) -> None:
+    found = vllm(whole, **changes)
+    assert terms(found).get("experts_bytes") == expected
+    keeps = "engine_version" not in changes or changes["engine_version"] == "0.20.0"
+    assert ("experts" in parts(found)) == (expected is not None and keeps)
+
+
+def test_range_of_the_experts_workspace() -> None:
+    size = experts(40)
+    assert parts(vllm(model(mlp=MIXTURE)))["experts"] == (size * 9 // 10, size, size * 5 // 4)
+    nvfp4 = model(mlp=MIXTURE, experts_dtype="fp4")
+    copies = 3 * N * 3 * D * 2
+    assert parts(vllm(nvfp4))["experts"] == (size * 9 // 10, size, size * 5 // 4 + copies)
+    latent = model(mlp=dataclasses.replace(MIXTURE, d_latent=70), weights_dtype="fp4")
+    size = experts(40, d=70)
+    assert parts(vllm(latent))["experts"] == (size * 9 // 10, size, size * 5 // 4 + 3 * N * 3 * 70 * 2)
+    assumed = parts(vllm(model(mlp=MIXTURE), limits=Limits(BIG, S), max_num_batched_tokens=None))["experts"]
+    assert assumed == (experts(40, tokens=2048) * 9 // 10, experts(40, tokens=BIG), experts(40, tokens=16_384) * 5 // 4)
+
+
+def test_old_versions_have_the_experts_in_the_forward_pass() -> None:
+    wide = model(mlp=dataclasses.replace(MIXTURE, d_ff=4000))
+    found = parts(vllm(wide, engine_version="0.12.0", max_num_seqs=1, limits=Limits(BIG, 1)))
+    size = BIG * 2 * QKVO + BIG * 2 * D * 15 // 4 + SMALL + experts(4000, tokens=BIG, activation=4000)
+    margin = D * BIG * 2 * 3 // 4
+    assert found["activations"] == (size - margin - GIB // 10, size, size + margin + GIB * 15 // 100)
+
+
+def test_sparse_mla_gathers_five_contexts_in_its_workspace() -> None:
+    size = 5 * 500 * 56 * 2
+    assert parts(vllm(model(SPARSE)))["gathered_latents"] == (size // 2, size, size * 5 // 4)
+    assert "gathered_latents" not in parts(vllm(model(SPARSE), engine_version="0.12.0"))
+    # the larger of this and the experts' workspace
+    both = parts(vllm(model(SPARSE, dataclasses.replace(MIXTURE, d_ff=400))))
+    assert "gathered_latents" not in both
+    assert both["experts"][1] == experts(400) > size
+
+
+def test_a_later_stage_receives_hidden_states_and_the_residual() -> None:
+    size = 2 * N * D * 2
+    assert parts(vllm(first=False))["received"] == (size, size, size)
+    assert "received" not in parts(vllm())
+
+
+def test_the_second_runner_counts_tokens_of_prompts_and_outputs() -> None:
+    size = S * V * 33 // 8
+    new: dict[str, Any] = {"engine_version": "0.29.0"}
+    assert parts(vllm(**new))["sampler_states"] == (size, size, size)
+    assert parts(vllm(**new, max_num_seqs=None))["sampler_states"] == (0, size, size)
+    for changes in ({"engine_version": "0.26.0"}, {**new, "last": False}):
+        assert "sampler_states" not in parts(vllm(**changes))
+    assert "sampler_states" not in parts(vllm(model(vocab_size=None, head=None), **new))
+    # 0.27 runs dense models on the second runner, mixtures and recurrent layers on the first
+    assert "sampler_states" in parts(vllm(engine_version="0.27.0"))
+    assert "sampler_states" not in parts(vllm(model(mlp=MIXTURE), engine_version="0.27.0"))
+    assert "sampler_states" not in parts(vllm(model(GatedDeltaNet(4, 8, 10, 3)), engine_version="0.27.0"))
+
+
+# vLLM: what PyTorch does not allocate
+
+
+AMPERE, PCIE = DEVICE, dataclasses.replace(DEVICE, nvlink=False)
+UNKNOWN = dataclasses.replace(DEVICE, nvlink=None)
+NO_NVIDIA = dataclasses.replace(DEVICE, vendor="AMD", compute_capability=None, nvlink=None)
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "tp", "thousandths", "per_layer", "low", "high"),
+    [
+        (AMPERE, "0.17.0", 1, 130, 0, 90, 150),
+        (AMPERE, "0.18.0", 1, 225, 8, 90, 150),
+        (AMPERE, "0.20.0", 1, 225, 8, 90, 150),
+        (AMPERE, "0.21.0", 1, 130, 0, 90, 150),
+        (AMPERE, "0.9.0", 1, 130, 0, 90, 150 + 200),
+        (AMPERE, "0.9.1", 1, 130, 0, 90, 150),
+        (AMPERE, "0.7.3", 1, 100, 0, 90, 150 + 200),
+        (UNKNOWN, "0.19.0", 2, 700, 0, 650, 1500),
+        (PCIE, "0.19.0", 2, 230, 0, 200, 450),
+        (PCIE, "0.19.0", 4, 700, 0, 500, 1000),
+        (AMPERE, "0.14.0", 2, 740, 0, 700, 700),
+        (AMPERE, "0.14.0", 4, 1390, 0, 700, 700),
+        (AMPERE, "0.14.0", 8, 1390, 0, 700, 1500),
+        (AMPERE, "0.7.3", 8, 2100, 0, 700, 1500 + 200),
+        (AMPERE, "0.7.3", 4, 1390, 0, 700, 700 + 200),
+        (AMPERE, "0.15.0", 2, 2050, 6, 700, 700),
+        (AMPERE, "0.15.0", 8, 2080, 16, 700, 1500),
+        (HOPPER, "0.20.0", 2, 2050, 6, 100, 200),
+        (HOPPER, "0.20.0", 4, 2080, 16, 100, 200),
+        (HOPPER, "0.20.0", 8, 2080, 16, 700, 1500),
+        (HOPPER, "0.21.0", 4, 2080, 16, 700, 700),
+        (NO_NVIDIA, "0.17.0", 1, 130, 0, 90, 150 + 5000),
+    ],
+)
+def test_vllm_outside_torch_as_measured(
+    device: Gpu, version: str, tp: int, thousandths: int, per_layer: int, low: int, high: int
+) -> None:
+    """Thousandths of a GiB, and ten-thousandths per layer; the table is in _communication's docstring."""
+    unit = GIB // 1000
+    size = thousandths * unit + L * (per_layer * GIB // 10_000)
+    found = parts(vllm(gpu=device, engine_version=version, tp=tp))["outside_torch"]
+    assert found == (max(0, size - low * unit), size, size + high * unit)
+
+
+def test_eager_mode_captures_no_graphs_early() -> None:
+    assert parts(vllm(enforce_eager=True))["outside_torch"][1] == 130 * (GIB // 1000)
+
+
+def test_products_of_mla_may_leave_gaps_before_v1() -> None:
+    """W_UK and W_UV absorbed: 50 x 12 and 50 x 9 for each of 8 heads, in 6 layers."""
+    unit = GIB // 1000
+    large = Latent(128, 512, 128, 64, 128)
+    text, old = parts(vllm(engine_version="0.7.3")), vllm(model(large), engine_version="0.7.3")
+    more = parts(old)["outside_torch"][2] - text["outside_torch"][2]
+    assert more % unit == 0
+    assert more > 0
+    eight = parts(vllm(model(large), engine_version="0.7.3", weights_dtype="fp8"))["outside_torch"][2]
+    assert eight - text["outside_torch"][2] == pytest.approx(more / 2, abs=unit)
+    assert (
+        parts(vllm(model(large), engine_version="0.7.3", weights_dtype="int4"))["outside_torch"]
+        == text["outside_torch"]
+    )
+    new = (parts(vllm(whole, engine_version="0.8.5"))["outside_torch"] for whole in (model(), model(large)))
+    assert len(set(new)) == 1
+
+
+# vLLM: CUDA graphs
+
+
+def graphs(first: int, *, per_layer: int = 34, piecewise: int = 8, full: int = 5, times: int = 1) -> int:
+    """20 sequences: sizes up to 40 have piecewise graphs (1, 2, 4, 8, 16, 24, 32, 40), sizes up to 20 full ones."""
+    return first + times * (2 * (piecewise - 1) + full - 1) * ((2 * MIB + L * (MIB * per_layer // 100)) // 3)
+
+
+SPLITS = HEADS * D_V * 512 * 32 * 4
+BLACKWELL = dataclasses.replace(DEVICE, compute_capability=(10, 3))
+
+
+@pytest.mark.parametrize(
+    ("whole", "changes", "expected", "low", "extra"),
+    [
+        (model(), {}, graphs(50 * MIB), 11 * MIB, 0),
+        (model(), {"gpu": HOPPER}, graphs(130 * MIB), 11 * MIB + SPLITS, 0),
+        (
+            model(Grouped(64, 64, 128)),
+            {"gpu": HOPPER},
+            graphs(64 * 128 * 512 * 32 * 4 + 4 * MIB),
+            11 * MIB + 64 * 128 * 512 * 32 * 4,
+            0,
+        ),
+        (model(MLA), {}, graphs(50 * MIB, per_layer=80), 11 * MIB, 0),
+        (model(experts_dtype="mxfp4"), {"gpu": HOPPER}, graphs(130 * MIB, per_layer=80), 11 * MIB + SPLITS, 0),
+        (model(experts_dtype="mxfp4"), {}, graphs(50 * MIB), 11 * MIB, 0),
+        (model(), {"gpu": BLACKWELL}, graphs(394 * MIB), 11 * MIB, 0),
+        (model(MLA), {"gpu": BLACKWELL}, graphs(50 * MIB, per_layer=80), 11 * MIB, 0),
+        (model(), {"gpu": BLACKWELL, "model_type": "gemma4_text"}, graphs(50 * MIB), 11 * MIB, 0),
+        (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=(12, 0))}, graphs(50 * MIB), 11 * MIB, 0),
+        (model(), {"limits": Limits(24, S)}, graphs(50 * MIB, piecewise=6), 9 * MIB, 0),
+        (model(), {"limits": Limits(4096, 1000)}, graphs(50 * MIB, piecewise=51, full=51), 100 * MIB, 0),
+        (
+            model(),
+            {"limits": Limits(4096, 250)},
+            graphs(50 * MIB, piecewise=3 + 31 + 16, full=3 + 31),
+            (50 + 34 - 2) * MIB,
+            0,
+        ),
+    ],
+)
+def test_vllms_graphs(whole: ModelSpec, changes: dict[str, Any], expected: int, low: int, extra: int) -> None:
+    found = parts(vllm(whole, engine_version="0.20.0", **changes))["cuda_graphs"]
+    assert found == (min(low, expected), expected, expected + GIB * 6 // 10)
+
+
+def test_an_fp8_cache_off_hopper_runs_in_flashinfer() -> None:
+    def first(device: Gpu) -> int:
+        asked = facts(engine_version="0.20.0", gpu=device)
+        args = dataclasses.replace(asked.args, kv_dtype=dtype("fp8"))
+        return parts(vllm_runtime(dataclasses.replace(asked, args=args)))["cuda_graphs"][1] - graphs(0)
+
+    for capability, size in (((7, 5), 50), ((8, 0), 394), ((8, 9), 394), ((9, 0), 130), ((12, 0), 394), (None, 50)):
+        assert first(dataclasses.replace(DEVICE, compute_capability=capability)) == size * MIB, capability
+
+
+def test_hip_graphs_take_five_times_as_much_up_to_ten() -> None:
+    size = graphs(50 * MIB, times=5)
+    assert parts(vllm(gpu=NO_NVIDIA, engine_version="0.20.0"))["cuda_graphs"] == (11 * MIB, size, 2 * size)
+
+
+def test_graphs_are_subtracted_only_if_they_are_captured() -> None:
+    assert "cuda_graphs" not in parts(vllm(engine_version="0.19.1"))
+    assert "cuda_graphs" not in parts(vllm(engine_version="0.20.0", enforce_eager=True))
+
+
+# vLLM: notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"max_num_seqs": None}, ["--max-num-seqs 20 is assumed, vLLM's default for this GPU"]),
+        ({"max_num_batched_tokens": None}, ["--max-num-batched-tokens 48 is assumed"]),
+        (
+            {"max_num_seqs": None, "max_num_batched_tokens": None},
+            ["--max-num-seqs 20 and --max-num-batched-tokens 48 are assumed"],
+        ),
+        ({"gpu": NO_NVIDIA}, ["compared with logs of NVIDIA GPUs; on NVIDIA Toy it may be larger"]),
+        ({"gpu": dataclasses.replace(NO_NVIDIA, vendor="NVIDIA")}, []),
+        ({"share": (92, 100)}, []),
+        ({"share": (93, 100)}, ["warning: 5.60 GiB are left outside vLLM's share"]),
+        ({"share": (93, 100), "enforce_eager": True}, []),
+    ],
+)
+def test_vllms_notes_name_what_is_assumed(changes: dict[str, Any], words: list[str]) -> None:
+    notes = vllm(**changes).notes
+    rest = [note for note in notes if note != "The runtime memory is an estimate with a range. --reserve replaces it."]
+    assert len(rest) == len(notes) - 1 == len(words)
+    assert all(word in note for word, note in zip(words, rest, strict=True))
+
+
+# vLLM: the encoder
+
+
+ITEM = TowerItem(tokens=10, positions=4000, values=500, d_model=1024, d_inside=8192, d_output=4096)
+
+
+def test_range_of_an_encoder_that_needs_more_than_the_language_model() -> None:
+    """Held: patches and output. At the peak: the patches, 4 tensors as wide as the tower, and the inside of a layer."""
+    whole = model(towers=(Tower("vision", 10, 1, ITEM),))
+    found = parts(vllm(whole, limits=Limits(100, S), context=1000))
+    passes = found["activations"]
+    held = 10 * (4000 * 500 + 10 * 4096) * 2
+    encoding = 10 * 4000 * (500 + 4 * 1024 + 8192) * 2
+    assert found["encoder"] == (
+        max(held // 4, encoding * 3 // 4 - passes[0]),
+        encoding - passes[1],
+        max(encoding - passes[1], 2 * held, encoding * 13 // 10 - passes[2]),
+    )
+
+
+def test_range_of_an_unknown_encoder() -> None:
+    whole = model(towers=(Tower("vision", 10, 1),))
+    found = parts(vllm(whole))
+    size = N * (D + 28 * 28 * 3) * 2
+    assert found["encoder"] == (size // 4, size, max(2 * size, 4 * GIB - found["activations"][1]))
+    tokens = 10**6
+    large = parts(vllm(whole, limits=Limits(tokens, S)))["encoder"]
+    size = tokens * (D + 28 * 28 * 3) * 2
+    assert large == (size // 4, size, 2 * size)
+    assert "encoder" not in parts(vllm(whole, first=False))

@@ -1,0 +1,223 @@
+"""What vLLM's layout notes, and what it refuses: decode context parallelism, empty stages, old versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attncalc import AttncalcError, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
+from attncalc.attention.linear import GatedDeltaNet
+from attncalc.config.gpus import gpu
+from attncalc.cost.cache import layer_cache_specs
+from attncalc.engines import layout
+from attncalc.engines.base import CacheLayout, EngineArgs
+from attncalc.serving.fit import with_other_gpus
+from attncalc.serving.request import FitRequest, resolve
+from attncalc.units import dtype
+from attncalc.workload import Workload
+
+FULL, LATENT = Grouped(8, 4, 16), Latent(8, 50, 12, 6, 9)
+WINDOW, DELTA = Grouped(8, 4, 16, span=Sliding(32)), GatedDeltaNet(4, 8, 8, 4)
+DEVICE = "This is vLLM's layout on NVIDIA and AMD GPUs; its backend for "
+FLASHMLA = "Blocks of 64 tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+OLD = "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
+PREFIX = "Prefix caching is "
+BATCHED = "Batched tokens are the API server's default on an H100 or better"
+DRAFTER = "The drafter's own layers are not counted"
+STEPS = "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
+
+
+def model(*kinds: Any, count: int = 2) -> ModelSpec:
+    layers = tuple(Layers(f"kind{i}", count, attention=kind, mlp=Mlp(64)) for i, kind in enumerate(kinds))
+    return ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
+
+
+def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> CacheLayout:
+    given = {"engine_version": "0.20.0", "device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
+    args = EngineArgs(kv_dtype=dtype(kv), dtype=dtype("bf16"), **{**given, **options})
+    return layout("vllm", layer_cache_specs(model(*kinds, count=count).plain()), args)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "expected"),
+    [
+        ((FULL,), {}, []),
+        ((FULL,), {"device": "Intel Gaudi 3"}, [DEVICE]),
+        ((FULL,), {"device": "AMD MI300X"}, []),
+        ((FULL,), {"device": ""}, []),
+        ((FULL,), {"engine_version": "0.7.3"}, [OLD]),
+        ((FULL,), {"engine_version": "0.8"}, []),
+        ((LATENT,), {}, [FLASHMLA]),
+        ((LATENT,), {"block_size": 64}, []),
+        ((LATENT,), {"block_size": 128, "engine_version": "0.17.1"}, []),
+        ((LATENT,), {"block_size": 16}, []),
+        (
+            (LATENT,),
+            {"block_size": 16, "engine_version": "0.17.1"},
+            ["With FlashMLA (Hopper) vLLM 0.17.1 uses blocks of 64, not --block-size."],
+        ),
+        ((LATENT,), {"engine_version": "0.7.3"}, [OLD]),
+        (
+            (LATENT,),
+            {"engine_version": "0.11.0", "block_size": 64},
+            ["vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless"],
+        ),
+        ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp8"}, []),
+        ((FULL, WINDOW), {}, []),
+        ((FULL, WINDOW), {"device_memory": None}, [BATCHED]),
+        ((FULL, WINDOW), {"device_memory": None, "max_num_batched_tokens": 2048}, []),
+        ((FULL,), {"device_memory": None}, []),
+        ((FULL, DELTA), {"prefix_caching": False}, [f"{PREFIX}off. Each state takes one block"]),
+        ((FULL, DELTA), {"engine_version": "0.25.0"}, [f"{PREFIX}off by default. Each state"]),
+        (
+            (FULL, DELTA),
+            {"engine_version": "0.26.0"},
+            [f"{PREFIX}on by default, which takes one more state per request to align prefixes. Each state"],
+        ),
+        ((FULL,), {"speculative_tokens": 2}, [DRAFTER]),
+        ((FULL,), {"speculative_tokens": 2, "speculative_layers": 1}, []),
+        ((FULL, WINDOW), {"pp": 2, "engine_version": "0.26.0"}, [STEPS]),
+        ((FULL, WINDOW), {"pp": 1, "engine_version": "0.26.0"}, []),
+        ((FULL, WINDOW), {"pp": 2, "engine_version": "0.29.0"}, []),
+        ((FULL,), {"pp": 2, "engine_version": "0.26.0"}, []),
+    ],
+    ids=range(27),
+)
+def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any], expected: list[str]) -> None:
+    notes = in_vllm(*kinds, **options).notes
+    found = [
+        note for note in notes if note.startswith((DEVICE, "Blocks of 64", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
+    ]
+    found += [note for note in notes if note.startswith(("With FlashMLA", "vLLM 0.11.0 stores"))]
+    assert len(found) == len(expected), notes
+    assert all(note.startswith(start) for note, start in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "message", "tip"),
+    [
+        (
+            (FULL,),
+            {"engine_version": "0.10.1", "dcp": 2, "tp": 8},
+            "vLLM 0.10.1 has no --dcp",
+            "use --engine-version 0.10.2 or later",
+        ),
+        (
+            (FULL, WINDOW),
+            {"dcp": 2, "tp": 8},
+            "--dcp: vLLM does not split the cache of a sliding window",
+            "leave --dcp out",
+        ),
+        (
+            (FULL,),
+            {"dcp": 3, "tp": 8},
+            "--dcp 3 does not divide --tp 8",
+            "use a divisor of --tp: --dcp shares the tensor-parallel devices",
+        ),
+        (
+            (FULL,),
+            {"dcp": 4, "tp": 8, "n_kv_heads": 4},
+            "--dcp 4 is too large: with --tp 8 each of 4 KV heads is on 2 devices",
+            "use at most --dcp 2: vLLM splits a head's tokens over the devices that have that head",
+        ),
+        (
+            (FULL,),
+            {"dcp": 2, "tp": 4, "n_kv_heads": 4},
+            "--dcp 2 is too large: with --tp 4 each of 4 KV heads is on 1 device",
+            "use at most --dcp 1: vLLM splits a head's tokens over the devices that have that head",
+        ),
+        (
+            (FULL,),
+            {"dcp": 2, "tp": 2, "n_kv_heads": 4},
+            "--dcp 2 is too large: with --tp 2 each of 4 KV heads is on 1 device",
+            "use at most --dcp 1: vLLM splits a head's tokens over the devices that have that head",
+        ),
+        (
+            (FULL,),
+            {"pp": 3},
+            "--pp 3 is more than the number of layers (2)",
+            None,
+        ),
+    ],
+)
+def test_vllm_does_not_start(kinds: Any, options: dict[str, Any], message: str, tip: str | None) -> None:
+    with pytest.raises(AttncalcError) as error:
+        in_vllm(*kinds, **options)
+    assert error.value.message == message
+    assert tip in (None, error.value.tip)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options"),
+    [
+        ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}),
+        ((FULL,), {"dcp": 2, "tp": 8}),
+        ((LATENT,), {"dcp": 8, "tp": 8, "n_kv_heads": 1}),
+        ((LATENT,), {"dcp": 4, "tp": 8, "n_kv_heads": 8}),
+    ],
+)
+def test_dcp_splits_tokens_over_the_copies_of_a_head(kinds: Any, options: dict[str, Any]) -> None:
+    assert in_vllm(*kinds, **options)
+
+
+def test_a_stage_without_a_cache_is_refused_and_so_is_a_model_without_one() -> None:
+    shared = Grouped(8, 4, 16, shares_kv=True)
+    with pytest.raises(AttncalcError, match="--pp 2: vLLM does not start, because a stage would have no layer with a"):
+        in_vllm(FULL, shared, pp=2)
+    assert in_vllm(FULL, shared)
+    with pytest.raises(AttncalcError, match="this model has no cache"):
+        in_vllm(shared)
+
+
+def test_a_drafters_layers_cache_as_much_as_the_last_attention_layer() -> None:
+    """A token of a layer is 2 x 4 heads x 16 x 2 B."""
+    for layers, expected in ((0, 2), (1, 3), (2, 4)):
+        pool = in_vllm(FULL, speculative_layers=layers).pool(2**20, 512)
+        block = next(detail.quantity for detail in pool.details if detail.name == "kv_bytes_per_block")
+        assert block == expected * 16 * 2 * 4 * 16 * 2
+
+
+@pytest.mark.parametrize(
+    ("kinds", "version", "given", "tokens"),
+    [
+        ((FULL,), "0.20.0", None, 16),
+        ((LATENT,), "0.20.0", None, 64),
+        ((LATENT,), "0.7.3", None, 16),
+        ((LATENT,), "0.20.0", 128, 128),
+        ((FULL,), "0.20.0", 32, 32),
+    ],
+)
+def test_a_block_has_16_tokens_or_64_latents(kinds: Any, version: str, given: int | None, tokens: int) -> None:
+    pool = in_vllm(*kinds, engine_version=version, block_size=given).pool(2**20, 512)
+    assert next(detail.quantity for detail in pool.details if detail.name == "kv_block_size") == tokens
+
+
+def other_gpus(engine: str, **fields: Any) -> list[tuple[int | None, int | None]]:
+    heads = ModelSpec(
+        "toy",
+        "toy",
+        (
+            Stack(
+                "decoder",
+                (Layers("layers", 3, attention=Grouped(6, 6, 8), mlp=Mlp(60, n_experts=6, n_experts_per_token=2)),),
+                48,
+            ),
+        ),
+        vocab_size=60,
+    )
+    resolved = resolve(FitRequest(heads, Workload.decode(1, 100), engine, **fields))
+    return [(request.tp, request.gpus) for request in with_other_gpus(resolved)]
+
+
+def test_other_numbers_of_gpus_hold_the_model_once() -> None:
+    h100 = gpu("h100-80gb")
+    assert other_gpus("vllm", gpu=h100) == [(1, 1), (2, 2), (3, 3), (6, 6)]
+    assert other_gpus("vllm", gpu=h100, pp=2) == [(1, 2), (2, 4), (3, 6), (6, 12)]
+    assert other_gpus("vllm", gpu=h100, dp=2) == [(1, 2), (2, 4), (3, 6), (6, 12)]
+    assert other_gpus("sglang", gpu=h100, tp=2, attn_dp=2) == [(2, 2), (4, 4), (6, 6), (12, 12)]
+    assert other_gpus("llamacpp", gpu=h100) == [(None, 1), (None, 2), (None, 3)]
+    # on more GPUs a given memory would be another
+    assert other_gpus("vllm", gpu=h100, kv_memory=2**30) == []
+    assert other_gpus("vllm", kv_memory=2**30) == []
+    assert other_gpus("llamacpp", gpu=h100, kv_memory=2**30) == []
