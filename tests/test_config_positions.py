@@ -77,6 +77,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
     "llama3": (scaled(rope_type="llama3", factor=8.0, original_max_position_embeddings=100), FULL),
     "no factor": (scaled(rope_type="linear"), FULL),
     "a factor of 0": (scaled(rope_type="linear", factor=0), []),
+    "a factor of 0 that nothing multiplies": (scaled(rope_type="dynamic", factor=0), []),
     "a factor below 0": (scaled(rope_type="dynamic", factor=-1), []),
     "a factor of text": (scaled(rope_type="linear", factor="2"), []),
     "a factor without end": (scaled(rope_type="dynamic", factor=float("inf")), []),

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from attncalc.config.huggingface import convert_config
-from attncalc.config.huggingface.towers import _safe, _side, _used_layers
+from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
+from attncalc.config.huggingface.towers import _item, _safe, _side, _used_layers
+from attncalc.model import TowerItem
 
 TEXT = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
 CLIP: dict[str, Any] = {
@@ -97,3 +99,24 @@ def test_a_tower_with_other_fields_is_not_counted(vision: dict[str, Any]) -> Non
 @pytest.mark.parametrize("sides", [[28, 28], 28])
 def test_a_square_image_may_be_two_sides(sides: Any) -> None:
     assert llava({"image_size": sides}) == llava({})
+
+
+ITEM = {"tokens": "=n", "positions": 4, "values": 3, "d_model": 2, "d_inside": 0}
+
+
+@pytest.mark.parametrize(("n", "is_known"), [(1, True), (10**12 - 1, True), (0, False), (-1, False), (10**12, False)])
+def test_a_largest_item_has_tokens(n: int, is_known: bool) -> None:
+    item = _item({"item": ITEM}, {}, Fields({"n": n}, UNKNOWN_CLASS), {"text": {"hidden_size": 5}})
+    assert item == (TowerItem(n, 4, 3, 2, 0, 5) if is_known else None)
+
+
+@pytest.mark.parametrize(("size", "is_known"), [(0, True), (1, True), (-1, False), (1.0, False), (10**12, False)])
+def test_no_size_of_an_item_is_below_0(size: Any, is_known: bool) -> None:
+    text = {"text": {"hidden_size": 5}}
+    item = _item({"item": {**ITEM, "d_inside": size}}, {}, Fields({"n": 7}, UNKNOWN_CLASS), text)
+    assert (item is not None) is is_known
+    assert _item({"item": ITEM}, {"item": {"tokens": 9}}, Fields({}, UNKNOWN_CLASS), text) == TowerItem(
+        9, 4, 3, 2, 0, 5
+    )
+    assert _item({}, {"item": ITEM}, Fields({"n": 7}, UNKNOWN_CLASS), text) is None
+    assert _item({"item": ITEM}, {}, Fields({}, UNKNOWN_CLASS), text) is None

@@ -13,11 +13,13 @@ from local_hub import LocalHub, running_hub
 
 from attncalc import AttncalcError, load
 from attncalc.config import download, gpus, safetensors
-from attncalc.config.download import MAX_BYTES, PARALLEL, DownloadError, Downloads, Request
+from attncalc.config import remote as hub_folder
+from attncalc.config.download import MAX_BYTES, PARALLEL, Answer, DownloadError, Downloads, Request
 from attncalc.config.folder import POINTER, LocalFile, LocalFolder
 from attncalc.config.gpus import gpu
 from attncalc.config.hub import Repository, cached_folder, token
 from attncalc.config.layouts import reject_list, reject_other_layout
+from attncalc.config.remote import RemoteFile
 from attncalc.config.safetensors import INDEX, stored_weights
 from attncalc.config.source import LIMIT
 
@@ -481,6 +483,72 @@ def test_several_requests_have_their_answers_in_order(hub: LocalHub) -> None:
     requests = [request(hub, 1, first) for first in range(10)]
     assert len(requests) > PARALLEL
     assert [answer.content for answer in Downloads().get_all(requests)] == [b"%d" % i for i in range(10)]
+
+
+class Parts:
+    """Records which parts of a file were asked for, and answers with them; `whole` for a server without ranges."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.whole = whole
+
+    def label(self, name: str) -> str:
+        return name
+
+    def request_part(self, _name: str, start: int, end: int) -> Answer:
+        self.asked.append((start, end))
+        content = bytes(range(end))
+        return Answer(200, {}, content) if self.whole else Answer(206, {}, content[start:])
+
+
+def remote(parts: Parts, head: int, size: int | None) -> RemoteFile:
+    headers = {} if size is None else {"content-range": f"bytes 0-{head - 1}/{size}"}
+    folder: Any = parts
+    return RemoteFile(folder, "f", Answer(206, headers, bytes(range(head))))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("size", [50, None])
+def test_no_byte_of_a_remote_file_is_fetched_twice(size: int | None, whole: bool) -> None:
+    parts = Parts(whole=whole)
+    file = remote(parts, 10, size)
+    assert file.size == size
+    assert (file.read(2, 5), file.read(0, 10), file.read(5, 5)) == (bytes(range(2, 5)), bytes(range(10)), b"")
+    assert parts.asked == []
+    assert file.read(8, 20) == bytes(range(8, 20))
+    assert file.read(15, 20) == bytes(range(15, 20))
+    assert parts.asked == [(10, 20)]
+    assert file.read(20, 22) == bytes([20, 21])
+    assert file.read(40, 45) == bytes(range(40, 45))
+    assert parts.asked == [(10, 20), (20, 22), (40, 45)]
+
+
+def test_a_remote_file_ends_with_its_size() -> None:
+    parts = Parts()
+    file = remote(parts, 10, 12)
+    assert (file.read(5, 99), file.read(12, 99)) == (bytes(range(5, 12)), b"")
+    assert parts.asked == [(10, 12)]
+
+
+@pytest.mark.parametrize("end", [30, 31])
+def test_the_beginning_of_a_remote_file_is_bounded(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    monkeypatch.setattr(hub_folder, "MAX_BYTES", 30)
+    file = remote(Parts(), 10, None)
+    if end == 30:
+        assert len(file.read(0, end)) == end
+    else:
+        with pytest.raises(AttncalcError, match="f: needs more than 0 MiB"):
+            file.read(0, end)
+
+
+def test_an_answer_that_ends_early_is_an_error() -> None:
+    parts = Parts()
+    file = remote(parts, 10, 300)
+    parts.request_part = lambda *_: Answer(206, {}, b"x")  # type: ignore[method-assign]
+    with pytest.raises(AttncalcError, match="f: the answer ended early"):
+        file.read(0, 12)
+    unknown = remote(parts, 10, None)
+    assert unknown.read(9, 12) == b"\tx"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

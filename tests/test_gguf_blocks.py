@@ -771,6 +771,12 @@ OUTSIDE: dict[str, tuple[Tensors, Tensors, dict[str, Any], dict[str, Any]]] = {
         {},
         {"extra_params": {"rope_freqs": [8], "layers_embedding": [960], "cls_output": [128]}},
     ),
+    "no heads": (  # Mamba's files have no such key
+        OUTER,
+        {**MAMBA, "attn_norm": (D,)},
+        {"attention.head_count": None, "attention.head_count_kv": None},
+        {"attention": "mamba", "n_heads": None, "n_layers": 2},
+    ),
     "one KV head for each query head": (
         OUTER,
         {**BLOCK, "attn_k": (D, 64), "attn_v": (D, 64)},

@@ -159,7 +159,12 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {
             **dict.fromkeys(("n_heads", "d_ff")),
             "encoder": {"attention": "grouped", "n_heads": 4, "mlp": "plain", "d_ff": 8},
-            "attention": "mamba", "d_inner": 8, "d_state": 4, "d_conv": 4, "dt_rank": 2, "mlp": "none",
+            "attention": "mamba",
+            "d_inner": 8,
+            "d_state": 4,
+            "d_conv": 4,
+            "dt_rank": 2,
+            "mlp": "none",
         },
         "attention: an encoder-decoder can only have grouped attention",
     ),
