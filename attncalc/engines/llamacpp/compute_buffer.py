@@ -207,7 +207,7 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())
     terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
-    moments = (named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items())
+    moments: list[int] = [named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()]
     total: int = functools.reduce(maximum, moments)
     low = max(int(int(peak.size) * peak.spread[0]) for peak in found.values())
     high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values())
