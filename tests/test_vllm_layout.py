@@ -355,3 +355,31 @@ def test_the_stage_with_the_most_layers_decides_the_bytes_of_a_block() -> None:
     assert three.needed(1, 16) == 2 * 2 * PAGE
     assert [part.needed(1, 16) // (2 * PAGE) for part in three.parts] in ([2, 1], [1, 2])
     assert in_vllm(FULL, count=3).parts == ()
+
+
+@pytest.mark.parametrize(
+    ("full", "windows", "version", "groups", "lines"),
+    [
+        (4, 4, "0.20.0", 2, []),
+        # 4 / 3 is below 3 / 2: groups of 4, in which the windows' group has a layer of padding
+        (4, 3, "0.20.0", 2, ["Add 1 padding layers, may waste at most 33.33% KV cache memory"]),
+        # 4 / 3 is above 5 / 4, the ratio of 0.12: groups of 3, of which full attention has two
+        (4, 3, "0.12.0", 3, ["Add 2 padding layers, may waste at most 50.00% KV cache memory"]),
+        (4, 3, "0.11.0", 3, ["Add 2 padding layers, may waste at most 50.00% KV cache memory"]),
+        (6, 3, "0.20.0", 3, []),
+        (5, 3, "0.20.0", 3, ["Add 1 padding layers, may waste at most 20.00% KV cache memory"]),
+        (2, 5, "0.20.0", 4, ["Add 1 padding layers, may waste at most 20.00% KV cache memory"]),
+    ],
+)
+def test_groups_have_equal_numbers_of_layers(
+    full: int, windows: int, version: str, groups: int, lines: list[str]
+) -> None:
+    layers = (
+        Layers("full", full, attention=FULL, mlp=Mlp(64)),
+        Layers("windows", windows, attention=WINDOW, mlp=Mlp(64)),
+    )
+    hybrid = ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
+    args = EngineArgs(dtype("bf16"), dtype("bf16"), engine_version=version, max_model_len=512, **STEP)
+    pool = layout("vllm", layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
+    assert next(detail.quantity for detail in pool.details if detail.name == "kv_groups") == groups
+    assert [line for line in pool.log_lines if "padding" in line] == lines
