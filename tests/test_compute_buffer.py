@@ -102,6 +102,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
     (
         {"gpus": 2, "release": OLD},  # the MLP has both masks, and Q's place
         {
+            "logits_bytes": ROWS * V * 4 + D * U + EMBEDDINGS + 4 * MASK_F16,
             "mask_bytes": 4 * MASK_F32,
             "converted_mask_bytes": 4 * MASK_F32 + MASK_F16,
             "mlp_bytes": 4 * MASK_F32 + MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,

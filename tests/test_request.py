@@ -286,3 +286,11 @@ def test_a_share_is_that_of_all_devices_of_one_copy_and_only_without_a_given_mem
         assert (found.share.option, found.share.text) == ("--mem-fraction-static", text)
     assert resolve(request(kv_memory=2**30)).share is None
     assert resolve(request(kv_memory=2**30, gpu=H100)).share is None
+
+
+def test_the_workload_is_a_decode_step_whose_dtype_is_only_the_given_one() -> None:
+    asked = dataclasses.replace(request(), workload=Workload.prefill(3, 100))
+    found = resolve(asked).workload
+    assert (found.phase, found.new, found.batch, found.context, found.dtype) == ("decode", 1, 3, 100, None)
+    assert resolve(request().with_workload(dtype="fp16")).workload.dtype == "fp16"
+    assert resolve(request().with_workload(kv_dtype="fp8")).workload.kv_dtype == "fp8"

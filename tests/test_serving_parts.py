@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
+from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Sliding, Stack, Workload, load
 from attncalc.attention import Matrix
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.attention.mamba import Mamba
 from attncalc.config.gpus import gpu
 from attncalc.engines.runtime import RuntimeMemory
+from attncalc.engines.transformers import layer_bytes, token_bytes
 from attncalc.quantity import symbol
 from attncalc.serving.expert_parallel import (
     WholeExperts,
@@ -25,7 +26,7 @@ from attncalc.serving.fit import fit, most_sequences, sure_limits, tensor_parall
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.reserve import Reserve, given_reserve, parse_share, with_excess
 from attncalc.serving.stages import parts_of, split_into_stages
-from attncalc.units import GIB
+from attncalc.units import GIB, dtype
 
 
 def model(*layers: Layers, d: int = 96, **fields: Any) -> ModelSpec:
@@ -333,3 +334,13 @@ def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix of 50 blocks
     assert shares
     assert (without[0].sequences, shared[0].sequences) == (6, 11)
+
+
+@pytest.mark.parametrize(("context", "new"), [(1, 1), (30, 1), (31, 0), (32, 0), (1000, 0)])
+def test_transformers_window_is_full_one_token_early(context: int, new: int) -> None:
+    """A dynamic cache keeps 31 tokens for a window of 32: the query's own token is the last."""
+    (cached,) = Grouped(4, 2, 8, span=Sliding(32)).cache()
+    workload = Workload.decode(3, context)
+    row = 2 * 2 * 8 * 2
+    assert token_bytes(cached, workload, dtype("bf16")) == new * row
+    assert layer_bytes(cached, workload, dtype("bf16")) == 3 * min(context, 31) * row

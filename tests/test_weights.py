@@ -163,6 +163,9 @@ def test_a_step_reads_plain_files_element_by_element() -> None:
     size = 4 * 8_030_261_248
     stored = CheckpointWeights(1, 1, (StoredDtype("F32", size // 4, size),), size)
     assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=stored), STEP) == 4 * (8_030_261_248 - TABLE)
+    # one byte more in all files: its part of a step is rounded down
+    longer = dataclasses.replace(load("llama3-8b"), stored=stored._replace(size=size + 1))
+    assert bytes_read(longer, STEP) == 4 * (8_030_261_248 - TABLE)
     # the files also have the 10^9 elements of a vision tower, which no decode step reads
     with_tower = CheckpointWeights(1, 1, (StoredDtype("BF16", 9_030_261_248, 18_060_522_496),), 18_060_522_496)
     assert bytes_read(dataclasses.replace(load("llama3-8b"), stored=with_tower), STEP) == 2 * (8_030_261_248 - TABLE)
@@ -240,6 +243,8 @@ def test_products_run_in_the_dtype_of_the_files() -> None:
     }
     assert named == {"F8_E4M3": "fp8", "I8": "int8", "I32": "bf16", "U8": "bf16"}
     assert multiplied_as(quantised(model, 8 * 10**9), model_dtype, "int4").name == "int4"
+    # in another dtype than the model's, its files are not read as they are
+    assert multiplied_as(quantised(model, 8 * 10**9), dtype("fp16"), None).name == "fp16"
 
 
 # The share of the memory, and the reserve

@@ -21,6 +21,7 @@ ggml-backend.cpp (copies of split inputs) of llama.cpp b9190 and of llama-cpp-py
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
@@ -205,11 +206,9 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     host = _host(whole, graph, d, tokens)
     if not found:  # a GPU without layers
         return ComputeBuffer(0, quantity(0), 0, host, ())
-    total: int = 0
-    for name, peak in found.items():
-        part = named(peak.size, name, f"bytes: {_LABELS[name]}")
-        total = maximum(total, part) if total else part
-        terms.append((name, _LABELS[name], peak.size))
+    terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
+    moments: list[int] = [named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()]
+    total: int = functools.reduce(maximum, moments)
     low = max(int(int(peak.size) * peak.spread[0]) for peak in found.values())
     high = max(int(int(peak.size) * peak.spread[1]) for peak in found.values())
     if graph.release.short_masks:
@@ -407,8 +406,6 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
     width = F16 if graph.flash and graph.release.short_masks else F32
     if any(isinstance(kind := layers.attention, Latent) and kind.index_topk for _, layers in whole.groups()):
         width += F16  # the indexer has a mask of its own
-    embeddings = graph.release.host_embeddings
-    if graph.gpus > 1 and graph.release.short_masks:
-        embeddings = 1 + graph.copies
+    embeddings = 1 + graph.copies if graph.release.short_masks else graph.release.host_embeddings
     hidden = (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
     return quantity(cells * tokens * width * graph.copies + hidden)

@@ -1,4 +1,4 @@
-"""What vLLM's layout notes, and what it refuses: decode context parallelism, empty stages, old versions."""
+"""vLLM's layout of toy models: its blocks and log lines by version, what it notes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attncalc import AttncalcError, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
+from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
@@ -221,3 +221,165 @@ def test_other_numbers_of_gpus_hold_the_model_once() -> None:
     assert other_gpus("vllm", gpu=h100, kv_memory=2**30) == []
     assert other_gpus("vllm", kv_memory=2**30) == []
     assert other_gpus("llamacpp", gpu=h100, kv_memory=2**30) == []
+
+
+PAGE = 16 * 2 * 4 * 16 * 2
+"""Bytes of a block in one layer: 16 tokens, K and V, 4 heads of 16, 2 bytes."""
+CHUNKS = Grouped(8, 4, 16, span=Chunked(32))
+STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "context", "blocks"),
+    [
+        ((FULL,), {}, 500, 32),
+        ((FULL,), {}, 512, 32),
+        ((FULL,), {}, 513, 33),
+        ((FULL,), {"block_size": 32}, 500, 16),
+        ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}, 500, 16),  # 250 tokens on each
+        ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}, 513, 17),  # 257
+        # a window of 32 and a step: 31 + 48 tokens, and one block more since it may start in the middle of a block
+        ((FULL, WINDOW), STEP, 500, 32 + 5 + 1),
+        ((FULL, WINDOW), STEP, 20, 2 + 2 + 1),
+        ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 50}, 500, 32 + 6 + 1),
+        # from 0.26 on --pp + 1 steps are in flight: 31 + 2 x 48, and 31 + 3 x 48
+        ((FULL, WINDOW), {**STEP, "engine_version": "0.26.0"}, 500, 32 + 8 + 1),
+        ((FULL, WINDOW), {**STEP, "engine_version": "0.26.0", "pp": 2}, 500, 32 + 11 + 1),
+        ((FULL, WINDOW), {**STEP, "pp": 2}, 500, 32 + 5 + 1),
+        ((FULL, CHUNKS), STEP, 500, 32 + 5),  # 32 + 48
+        ((FULL, CHUNKS), {**STEP, "max_num_batched_tokens": 49}, 500, 32 + 6),
+        ((FULL, CHUNKS), STEP, 20, 2 + 2),
+    ],
+)
+def test_blocks_of_a_request(kinds: Any, options: dict[str, Any], context: int, blocks: int) -> None:
+    found = in_vllm(*kinds, **options)
+    size = options.get("block_size", 16) * PAGE // 16
+    # a block has two layers, and the null block is never used
+    assert found.needed(3, context) == (3 * blocks + 1) * 2 * size
+    details = {detail.name: detail.quantity for detail in found.pool(2**24, context).details}
+    assert details["kv_blocks_per_request"] == blocks
+    assert details["kv_groups"] == len(kinds)
+
+
+def test_v0_has_no_null_block_and_blocks_in_host_memory() -> None:
+    old = in_vllm(FULL, engine_version="0.7.3", swap_space=2**20)
+    assert old.needed(3, 500) == 3 * 32 * 2 * PAGE
+    pool = old.pool(100 * 2 * PAGE, 500)
+    assert pool.log_lines == (
+        f"# GPU blocks: 100, # CPU blocks: {2**20 // (2 * PAGE)}",
+        "Maximum concurrency for 500 tokens per request: 3.20x",
+    )
+    default = in_vllm(FULL, engine_version="0.7.3").pool(100 * 2 * PAGE, 500)
+    cpu_blocks = next(detail.quantity for detail in default.details if detail.name == "cpu_blocks")
+    assert cpu_blocks == 4 * 2**30 // (2 * PAGE)  # --swap-space is 4 GiB by default
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "tokens", "concurrency"),
+    [
+        # 100 blocks; a request of 500 tokens takes 32, or 32 and 6 for a window
+        ((FULL,), {"engine_version": "0.9.0"}, 1600, 1600 / 500),
+        ((FULL,), {"engine_version": "0.9.1"}, 1600, 100 / 32),
+        ((FULL,), {"engine_version": "0.20.0"}, 1600, 100 / 32),
+        ((FULL,), {"engine_version": "0.20.1"}, 1562, 100 / 32),  # 100 / 32 x 500 = 1562.5
+        ((FULL, WINDOW), {"engine_version": "0.20.0"}, 800, 100 / 38),
+        ((FULL, WINDOW), {"engine_version": "0.20.1"}, 1315, 100 / 38),
+        ((FULL,), {"engine_version": "0.20.0", "dcp": 2, "tp": 8, "n_kv_heads": 4}, 3200, 100 / 16),
+        ((FULL,), {"engine_version": "0.10.2", "dcp": 2, "tp": 8, "n_kv_heads": 4}, 3200, 100 / 16),
+    ],
+)
+def test_tokens_and_concurrency_are_logged_by_the_versions_definition(
+    kinds: Any, options: dict[str, Any], tokens: int, concurrency: float
+) -> None:
+    pool = in_vllm(*kinds, **STEP, **options).pool(100 * 2 * PAGE, 500)
+    assert (pool.blocks, pool.tokens) == (100, tokens)
+    assert float(pool.concurrency) == pytest.approx(concurrency)
+    assert pool.log_lines == (
+        f"GPU KV cache size: {tokens:,} tokens",
+        f"Maximum concurrency for 500 tokens per request: {concurrency:.2f}x",
+    )
+
+
+def test_the_log_has_one_line_from_0_28() -> None:
+    pool = in_vllm(FULL, engine_version="0.28.0").pool(100 * 2 * PAGE, 500)
+    assert pool.log_lines == ("GPU KV cache size: 1,562 tokens, Maximum concurrency for 500 tokens per request: 3.12x",)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "context", "prefix", "shared"),
+    [
+        ((FULL,), 500, 100, 6),  # a hit is whole blocks: 96 tokens
+        ((FULL,), 500, 15, 0),
+        ((FULL, WINDOW), 500, 480, 30 + 1),  # the window of 500 tokens begins at 469, in block 29
+        ((FULL, WINDOW), 600, 480, 30),  # it begins behind the prefix
+        ((FULL, WINDOW), 20, 16, 1 + 1),
+        ((FULL, CHUNKS), 470, 464, 29 + 1),  # the chunk begins at 448, in block 28
+        ((FULL, CHUNKS), 490, 480, 30),  # at 480
+    ],
+)
+def test_requests_share_the_blocks_of_their_prefix(kinds: Any, context: int, prefix: int, shared: int) -> None:
+    alone = in_vllm(*kinds, **STEP)
+    sharing = alone.with_shared_prefix(prefix)
+    assert sharing is not None
+    assert alone.needed(3, context) - sharing.needed(3, context) == 2 * shared * 2 * PAGE
+    assert sharing.needed(1, context) == alone.needed(1, context)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "shares"),
+    [
+        ((FULL,), {}, True),
+        ((FULL,), {"prefix_caching": False}, False),
+        ((FULL,), {"engine_version": "0.7.3"}, False),
+        ((FULL,), {"engine_version": "0.7.3", "prefix_caching": True}, True),
+        ((FULL, DELTA), {}, False),
+        ((FULL, DELTA), {"engine_version": "0.26.0"}, True),
+    ],
+)
+def test_prefixes_are_shared_if_they_are_cached(kinds: Any, options: dict[str, Any], shares: bool) -> None:
+    assert (in_vllm(*kinds, **options).with_shared_prefix(64) is not None) == shares
+
+
+def test_facts_and_source_name_version_block_size_and_step() -> None:
+    assert in_vllm(FULL).facts == ("version 0.20.0", "block size 16")
+    assert in_vllm(FULL, WINDOW, **STEP).facts == ("version 0.20.0", "block size 16", "48 batched tokens")
+    assert in_vllm(FULL, engine_version="0.32.0").source.endswith(
+        "vLLM 0.32.0, v1/kv_cache_interface.py and v1/core/kv_cache_utils.py"
+    )
+    assert in_vllm(FULL, engine_version="0.33.0").source.endswith("v1/core/kv_cache_planning.py")
+    assert in_vllm(FULL, engine_version="v0").source.startswith("vLLM 0.8.5, worker/cache_engine.py")
+
+
+def test_the_stage_with_the_most_layers_decides_the_bytes_of_a_block() -> None:
+    three = in_vllm(FULL, count=3, pp=2)
+    assert three.needed(1, 16) == 2 * 2 * PAGE
+    assert [part.needed(1, 16) // (2 * PAGE) for part in three.parts] in ([2, 1], [1, 2])
+    assert in_vllm(FULL, count=3).parts == ()
+
+
+@pytest.mark.parametrize(
+    ("full", "windows", "version", "groups", "lines"),
+    [
+        (4, 4, "0.20.0", 2, []),
+        # 4 / 3 is below 3 / 2: groups of 4, in which the windows' group has a layer of padding
+        (4, 3, "0.20.0", 2, ["Add 1 padding layers, may waste at most 33.33% KV cache memory"]),
+        # 4 / 3 is above 5 / 4, the ratio of 0.12: groups of 3, of which full attention has two
+        (4, 3, "0.12.0", 3, ["Add 2 padding layers, may waste at most 50.00% KV cache memory"]),
+        (4, 3, "0.11.0", 3, ["Add 2 padding layers, may waste at most 50.00% KV cache memory"]),
+        (6, 3, "0.20.0", 3, []),
+        (5, 3, "0.20.0", 3, ["Add 1 padding layers, may waste at most 20.00% KV cache memory"]),
+        (2, 5, "0.20.0", 4, ["Add 1 padding layers, may waste at most 20.00% KV cache memory"]),
+    ],
+)
+def test_groups_have_equal_numbers_of_layers(
+    full: int, windows: int, version: str, groups: int, lines: list[str]
+) -> None:
+    layers = (
+        Layers("full", full, attention=FULL, mlp=Mlp(64)),
+        Layers("windows", windows, attention=WINDOW, mlp=Mlp(64)),
+    )
+    hybrid = ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
+    args = EngineArgs(dtype("bf16"), dtype("bf16"), engine_version=version, max_model_len=512, **STEP)
+    pool = layout("vllm", layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
+    assert next(detail.quantity for detail in pool.details if detail.name == "kv_groups") == groups
+    assert [line for line in pool.log_lines if "padding" in line] == lines
