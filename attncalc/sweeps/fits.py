@@ -58,7 +58,10 @@ class _Cells:
 
     def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
         self.users = users_of
-        deployment.devices = [device._replace(layout=_quick(device.layout)) for device in deployment.devices]
+        layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
+        quick = {id(layout): _quick(layout) for layout in layouts}
+        deployment.devices = [device._replace(layout=quick[id(device.layout)]) for device in deployment.devices]
+        deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 

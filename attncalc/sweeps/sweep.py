@@ -145,10 +145,11 @@ class Sweep:
     def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
-        model = options.pop("model").spec
+        model: ModelSpec = options.pop("model").spec
         attention = options.pop("attention", None)
         if attention is not None:
-            model = model.with_attention(attention)
+            released = model
+            model = model.kept(("attention", attention), lambda: released.with_attention(attention))
         costs: Figures = _no_figures
         fits: Figures = _no_figures
         if self._costs:
