@@ -150,7 +150,10 @@ def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
             known = [*COSTS, *WEIGHTS, *(OF_FIT if with_fit else ())]
             hint = did_you_mean(name, known)
-            raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+            tip = (
+                f"{hint}the names in the JSON of kv, params, flops, memory and fit are known, as {', '.join(known[:3])}"
+            )
+            raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
 
 
