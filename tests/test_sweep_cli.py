@@ -46,7 +46,23 @@ def test_csv_is_the_default_of_a_pipe_and_has_every_row(ask: Ask) -> None:
     answer = ask(*COMMAND)
     assert answer.code == 0
     assert [numbers(row) for row in csv.DictReader(io.StringIO(answer.out))] == QUOTED
-    assert answer.err == "warning: 4 of 8 cells are not possible; the column 'error' has the reason\n"
+    assert answer.err.splitlines() == [
+        "warning: 4 of 8 cells are not possible; the column 'error' has the reason",
+        "warning: contexts go beyond the model's maximum: llama2-70b (4,096)",
+    ]
+
+
+def test_a_context_beyond_the_maximum_is_a_warning_that_names_the_model(ask: Ask) -> None:
+    command = ("sweep", "gpt2", "qwen3-8b", "-c", "1K,2K")
+    warning = "warning: contexts go beyond the model's maximum: gpt2 (1,024)"
+    assert ask(*command).err == f"{warning}\n"
+    assert ask(*command, "--format", "table").out.splitlines()[-1] == warning
+    assert not ask("sweep", "gpt2", "qwen3-8b", "-c", "1,1K").err
+
+
+def test_a_warning_about_the_context_names_three_models(ask: Ask) -> None:
+    models = ("gpt2", "llama2-7b", "llama2-70b", "bert-base", "t5-base", "qwen3-8b")
+    assert "gpt2 (1,024), llama2-7b (4,096), llama2-70b (4,096) and 1 others" in ask("sweep", *models, "-c", "8K").err
 
 
 def test_tsv_has_every_row(ask: Ask) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import AttncalcError
+from ..report.notes import WARNING
 from ..report.report import Column, Report, Table, number
 from ..report.text import WIDTH, table_lines
 from ..units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
@@ -21,6 +22,8 @@ FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_
 """The figures of `fit` in a table, which is 80 columns wide."""
 _ERRORS = 5
 """Different errors below a grid."""
+_MODELS = 3
+"""Models that a warning names."""
 
 
 def for_screen(sweep: Sweep) -> Sweep:
@@ -45,7 +48,7 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     else:
         title = f"{count(len(sweep))} {'row' if len(sweep) == 1 else 'rows'}"
     heading = (title, ", ".join(fixed)) if fixed else (title,)
-    return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(cells))
+    return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(sweep, cells))
 
 
 def check_screen(sweep: Sweep) -> None:
@@ -154,8 +157,17 @@ def _text(value: Any, unit: str | None) -> str:
     return str(value).replace("_", " ") if value in ("may_not_fit", "does_not_fit") else str(value)
 
 
-def _notes(cells: Sequence[Row]) -> tuple[str, ...]:
-    """Return the errors of the cells, each once."""
+def context_warning(sweep: Sweep) -> str:
+    """Return a warning about contexts beyond the maximum of models, which only a few are named of; '' without one."""
+    beyond = [f"{name} ({count(most)})" for name, most in sweep.beyond_maximum.items()]
+    if not beyond:
+        return ""
+    others = f" and {count(len(beyond) - _MODELS)} others" if len(beyond) > _MODELS else ""
+    return f"{WARNING}contexts go beyond the model's maximum: {', '.join(beyond[:_MODELS])}{others}"
+
+
+def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
+    """Return a warning about long contexts, and the errors of the cells, each once."""
     errors: dict[str, int] = {}
     for row in cells:
         if row[-1] is not None:
@@ -163,4 +175,4 @@ def _notes(cells: Sequence[Row]) -> tuple[str, ...]:
     notes = [f"error in {count(n)} of {count(len(cells))} cells: {text}" for text, n in list(errors.items())[:_ERRORS]]
     if len(errors) > _ERRORS:
         notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")
-    return tuple(notes)
+    return (warning, *notes) if (warning := context_warning(sweep)) else tuple(notes)

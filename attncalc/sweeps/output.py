@@ -9,13 +9,15 @@ from typing import IO, Any
 
 from .. import __version__
 from ..errors import AttncalcError
+from ..report.characters import printable
 from ..report.json import schema_name
+from ..report.notes import WARNING
 from ..report.rows import RowFormat, Rows
 from ..report.rows.watch import Watch
 from ..report.write import new_file, write
 from ..units import count
 from .axes import cell
-from .grid import check_screen, sweep_report
+from .grid import check_screen, context_warning, sweep_report
 from .sweep import Row, Sweep
 
 INTERRUPTED = 130
@@ -56,7 +58,7 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
             else:
                 form.write(rows, _standard_output(form))
                 sys.stdout.flush()
-    return _exit_code(watch, screen=form is None)
+    return _exit_code(watch, sweep, screen=form is None)
 
 
 def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row]:
@@ -84,14 +86,16 @@ def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _exit_code(watch: Watch, *, screen: bool) -> int:
-    """Return the exit code, and warn of cells without figures."""
+def _exit_code(watch: Watch, sweep: Sweep, *, screen: bool) -> int:
+    """Return the exit code, and warn of cells without figures and of long contexts, unless a screen has warned."""
     if watch.interrupted:
         sys.stderr.write(f"interrupted after {count(watch.rows)} rows\n")
         return INTERRUPTED
     if watch.rows and watch.errors == watch.rows:
         raise AttncalcError("no cell is possible", f"{'the screen' if screen else 'the column error'} has the reason")
-    if watch.errors and not screen and sys.stderr is not None:
+    if not screen and sys.stderr is not None:
         cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
-        sys.stderr.write(f"warning: {cells} are not possible; the column 'error' has the reason\n")
+        not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason" if watch.errors else ""
+        for warning in filter(None, (not_possible, context_warning(sweep))):
+            sys.stderr.write(printable(warning, sys.stderr.encoding) + "\n")
     return 0

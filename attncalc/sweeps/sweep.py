@@ -103,6 +103,13 @@ class Sweep:
         """The unit of each column, '' for a number without one, and None for text."""
         return tuple(map(unit_of, self.names))
 
+    @property
+    def beyond_maximum(self) -> dict[str, int]:
+        """{name of a model: its maximum context}, of the models that the sweep takes beyond it."""
+        longest = max(self.values_of("context"), key=lambda context: context or 0) or 0
+        models = next(axis.values for axis in self.outer if axis.name == "model")
+        return {name: spec.max_context for name, spec in models if spec.max_context and longest > spec.max_context}
+
     def setting(self, number: int) -> dict[str, Any]:
         """Return {name: value} of all axes but batch and context, for one combination of them, counted from 0."""
         values = {}
