@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...model import RopeTable
+from ...units import MAX_COUNT
 from .fields import Fields
 
 _MAX_ROWS = 2**31
@@ -86,7 +87,7 @@ def _width(name: str, parameters: Mapping[str, Any], fields: Fields) -> int:
     head_dim = head_dim or fields["head_dim"]
     if head_dim is None and type(heads) is int and heads > 0 and type(fields["hidden_size"]) is int:
         head_dim = fields["hidden_size"] // heads
-    if type(head_dim) is not int:
+    if type(head_dim) is not int or head_dim > MAX_COUNT:  # an int of 400 digits times a share would overflow
         return 0
     if type(fields["rotary_dim"]) is int:
         return int(fields["rotary_dim"])
