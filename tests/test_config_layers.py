@@ -13,6 +13,7 @@ from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, check_values, written
 from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
+from attncalc.config.huggingface.sizes import head_dim_of
 from attncalc.config.keys import MAX_LAYERS
 
 
@@ -99,6 +100,12 @@ def expanded(pattern: dict[str, Any], n: int) -> list[dict[str, Any]]:
 def test_a_pattern_describes_every_layer(given_layers: list[Layer]) -> None:
     pattern = shortest_pattern(given_layers)
     assert expanded(pattern, len(given_layers)) == [keys for _, keys in given_layers]
+
+
+def test_layers_of_two_names_are_two_kinds_even_if_their_keys_are_equal() -> None:
+    pattern = shortest_pattern([(("full",), {"d": 1}), (("sliding",), {"d": 1}), (("other",), {"d": 2})])
+    assert pattern["pattern"] == ["full", "sliding", "other"]
+    assert pattern["layer_kinds"] == {"full": {"d": 1}, "sliding": {"d": 1}, "other": {"d": 2}}
 
 
 def test_a_name_with_a_number_of_its_own_is_not_given_twice() -> None:
@@ -292,6 +299,23 @@ def test_old_kinds_of_layers_have_new_names() -> None:
         *("indexed_attention", "x", 5, "indexed_attention")
     ]
     assert Fields({"layer_types": "x"}, UNKNOWN_CLASS)["layer_types"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"hidden_size": 64, "num_attention_heads": 4}, 16),
+        ({"hidden_size": 64}, None),
+        ({"num_attention_heads": 4}, None),
+        ({"hidden_size": 64, "num_attention_heads": 0}, None),
+        ({"hidden_size": 0, "num_attention_heads": 4}, None),
+        ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": 20}, 16),
+    ],
+)
+def test_a_width_of_heads_follows_from_the_hidden_size(given: dict[str, Any], expected: int | None) -> None:
+    assert head_dim_of(Fields(given, UNKNOWN_CLASS)) == expected
+    with_field = UNKNOWN_CLASS._replace(defaults={"head_dim": None})
+    assert head_dim_of(Fields(given, with_field)) == given.get("head_dim", expected)
 
 
 # Formulas

@@ -13,7 +13,7 @@ import pytest
 from attncalc import AttncalcError
 from attncalc.config.gguf.architectures import ARCHITECTURES
 from attncalc.config.gguf.block import Block, BlockFacts
-from attncalc.config.gguf.header import GgufHeader, GgufTensor
+from attncalc.config.gguf.header import ArrayLength, GgufHeader, GgufTensor
 from attncalc.config.gguf.keys import LARGEST, Keys
 from attncalc.config.gguf.layers import read_block
 from attncalc.config.gguf.model import gguf_document
@@ -659,6 +659,27 @@ def test_keys_are_numbers_from_0_to_their_limit() -> None:
 def test_another_value_of_a_key_is_an_error(value: Any) -> None:
     with pytest.raises(AttncalcError, match=r"m\.gguf: the key llama\.x is .*, and not a number from 0 on"):
         keys_with(x=value).number("x")
+
+
+@pytest.mark.parametrize("name", ["", 5, None])
+def test_a_file_names_its_architecture(name: Any) -> None:
+    with pytest.raises(AttncalcError, match=r"m\.gguf: general\.architecture is missing"):
+        Keys(GgufHeader("m.gguf", 3, {"general.architecture": name}, (), 0))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, None),
+        ({"llama.vocab_size": 7}, 7),
+        ({"tokenizer.ggml.tokens": ArrayLength(9), "llama.vocab_size": 7}, 9),
+        ({"tokenizer.ggml.tokens": [1, 2], "llama.vocab_size": 7}, 2),
+        ({"tokenizer.ggml.tokens": [], "llama.vocab_size": 7}, 7),
+    ],
+)
+def test_the_vocabulary_is_that_of_the_tokenizer(metadata: dict[str, Any], expected: int | None) -> None:
+    keys = Keys(GgufHeader("m.gguf", 3, {"general.architecture": "llama", **metadata}, (), 0))
+    assert keys.vocabulary() == expected
 
 
 def test_a_list_shorter_than_the_layers_is_an_error() -> None:
