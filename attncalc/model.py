@@ -384,11 +384,9 @@ class ModelSpec:
 
     def shard(self, tp: int) -> ModelSpec:
         """Return the model on `tp` tensor-parallel devices. Raises AttncalcError if something does not divide."""
-        if tp == self.tp:
-            return self
 
         def sharded() -> ModelSpec:
-            part = dataclasses.replace(self, tp=tp)
+            part = self if tp == self.tp else dataclasses.replace(self, tp=tp)
             part.plain()  # raises the error now instead of when a cost is computed
             return part
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from .errors import AttncalcError
 from .quantity import Formula, Quantity, Ratio
@@ -29,8 +29,6 @@ Monomial = tuple[int, ...]
 """A product of atoms, by their indices, in order; () is 1."""
 Terms = Mapping[Monomial, int]
 """A sum of products with their factors: {(0, 1): 80, (): 2} is 80 * B * T + 2."""
-MAX_LEAVES = 4096
-"""Answers that a tree keeps; it starts anew when it has more, so that its memory is bounded."""
 MAX_TERMS = 64
 """Terms that a product may be expanded to."""
 
@@ -447,7 +445,9 @@ class _Tree(Generic[Answer]):
         runs: How often the function was run.
     """
 
-    _kind: type[Recorded]
+    MAX_LEAVES: ClassVar[int] = 4096
+    """Answers that a tree keeps; it starts anew when it has more, so that its memory is bounded."""
+    _kind: ClassVar[type[Recorded]]
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[str]) -> None:
         self._function = function
@@ -470,7 +470,7 @@ class _Tree(Generic[Answer]):
     def _grow(self, values: Sequence[int]) -> _Leaf:
         """Run the function with these values, and add its questions and its answer to the tree."""
         self.runs += 1
-        if self._leaves >= MAX_LEAVES:
+        if self._leaves >= self.MAX_LEAVES:
             self._root, self._leaves = None, 0
         self._leaves += 1
         recording = Recording()
@@ -526,6 +526,7 @@ class Remembered(_Tree[Answer]):
     LateQuestionError.
     """
 
+    MAX_LEAVES = 512
     _kind = Watched
 
     def _leaf(self, result: Any, recording: Recording) -> _Leaf:

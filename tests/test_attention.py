@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Cross, Grouped, Latent
-from attncalc.attention import CacheSpec, Variant
+from attncalc.attention import FULL, KINDS, CacheSpec, Variant
 from attncalc.workload import Run
 
 
@@ -90,6 +90,32 @@ def test_variants_of_cross_attention_stay_grouped() -> None:
     kind = Cross(Grouped(8, 8, 16))
     assert Variant.parse("mqa").apply(kind) == Cross(Grouped(8, 1, 16))
     assert Variant.parse("mla:64").apply(kind) == kind
+
+
+@pytest.mark.parametrize(("d_head", "rope"), [(1, 1), (2, 1), (3, 1), (4, 2), (128, 64)])
+def test_a_variants_rotary_key_is_half_as_wide_as_a_head(d_head: int, rope: int) -> None:
+    kind = Variant.parse("mla:32").apply(Grouped(8, 2, d_head))
+    assert isinstance(kind, Latent)
+    assert (kind.d_nope, kind.d_rope, kind.d_v) == (d_head, rope, d_head)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("mqa", Grouped(8, 2, 16), ""),
+        ("mla:32", Grouped(8, 2, 16), "a rotary key of 8 beside the latent"),
+        ("mqa", Latent(8, 32, 16, 4, 12), "queries are not compressed"),
+        ("mla:64", Latent(8, 32, 16, 4, 12), ""),
+        ("mqa", Cross(Grouped(8, 8, 16)), ""),
+        ("mla:64", Cross(Grouped(8, 8, 16)), "cross-attention as released"),
+        ("mqa", KINDS["lightning"].from_keys({"n_heads": 6, "d_head": 10}, 60, FULL), "lightning as released"),
+        ("mqa", KINDS["none"].from_keys({}, 60, FULL), ""),
+    ],
+)
+def test_a_variant_states_its_assumptions(text: str, kind: Any, words: str) -> None:
+    assumption = Variant.parse(text).assumption(kind)
+    assert assumption.startswith(words)
+    assert bool(assumption) == bool(words)
 
 
 @pytest.mark.parametrize("text", ["", "gqa", "gqa:", "gqa:0", "gqa:x", "mla", "mha:3", "swa:4"])

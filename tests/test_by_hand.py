@@ -24,8 +24,9 @@ from attncalc import (
     kv_cache,
     params,
 )
-from attncalc.attention import Matrix
+from attncalc.attention import KINDS, Matrix
 from attncalc.cost.activations import activations
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.intensity import decode_intensity, experts_read, routed_read, weights_read
 from attncalc.workload import CAUSAL, Mask
 
@@ -225,6 +226,21 @@ def test_flops_of_the_encoder_decoders_prefill() -> None:
     assert cost.head == 2 * 2 * 20 * D * 200
 
 
+def test_an_encoder_projects_summaries_of_the_source() -> None:
+    """LongT5: 31 tokens have 7 whole blocks of 4, whose keys and values W_k and W_v make too."""
+    encoder, decoder = TRANSLATOR.stacks
+    keys = {"n_heads": 5, "n_kv_heads": 5, "d_head": 8, "summary_block": 4}
+    summaries = dataclasses.replace(
+        encoder.layers[0], attention=KINDS["global_window"].from_keys(keys, D_SOURCE, Sliding(9))
+    )
+    model = dataclasses.replace(TRANSLATOR, stacks=(dataclasses.replace(encoder, layers=(summaries,)), decoder))
+    workload = Workload.prefill(2, 20, source=31)
+    added = flops(model, workload).projections - flops(TRANSLATOR, workload).projections
+    assert added == 3 * 2 * 2 * 7 * (2 * D_SOURCE * 40)
+    step = Workload.decode(2, 20, source=31)
+    assert flops(model, step).projections == flops(TRANSLATOR, step).projections
+
+
 def test_a_step_of_the_decoder_does_not_run_the_encoder() -> None:
     cost = flops(TRANSLATOR, Workload.decode(2, 20, source=31))
     assert cost.projections == 2 * 2 * 2 * (ATTENTION_WEIGHTS + CROSS_QUERIES)
@@ -238,6 +254,32 @@ def test_the_cache_of_the_encoder_decoder() -> None:
     cache = kv_cache(TRANSLATOR, Workload.decode(3, 20, source=31))
     assert cache.cross_attention_cache == 3 * 2 * 31 * 2 * 2 * 12 * 2
     assert cache.total == 3 * 2 * 20 * 2 * 2 * 10 * 2 + cache.cross_attention_cache
+
+
+def test_the_formula_of_the_embedding_names_its_tables_only_if_there_are_two_stacks() -> None:
+    assert "params_embedding" not in params(DECODER).embedding.formula.text
+    tables = ("tokens", "positions_encoder", "positions_decoder")
+    assert params(TRANSLATOR).embedding.formula.text == " + ".join(f"params_embedding_{table}" for table in tables)
+
+
+def test_names_of_groups_are_unique_in_the_model() -> None:
+    encoder, decoder = TRANSLATOR.stacks
+    named = dataclasses.replace(decoder.layers[0], name="local")
+    both = dataclasses.replace(TRANSLATOR, stacks=(encoder, dataclasses.replace(decoder, layers=(named,))))
+    assert [group.group for group in params(both).groups] == ["encoder", "decoder_local"]
+    assert [group.group for group in params(DECODER).groups] == ["mixture", "dense"]
+
+
+def test_what_engines_are_told_of_the_layers_caches() -> None:
+    """How many layers, what each caches, its kind, and whether its window bounds it; the encoder caches nothing."""
+    full, window = layer_cache_specs(DECODER)
+    assert (full.layers, full.label, full.windowed) == (4, "GQA", False)
+    assert (window.layers, window.label, window.windowed) == (3, "GQA", True)
+    assert (full.cached, window.cached) == (HEADS.cache(), DECODER.main.layers[1].attention.cache())
+    (decoder,) = layer_cache_specs(TRANSLATOR)
+    assert [spec.scales_with for spec in decoder.cached] == ["context", "source"]
+    encoder_only = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=BIDIRECTIONAL),))
+    assert [layers.cached for layers in layer_cache_specs(encoder_only)] == [(), ()]
 
 
 def test_score_matrices_of_the_encoder_decoder() -> None:
@@ -259,17 +301,53 @@ def test_score_matrices_of_the_encoder_decoder() -> None:
         (Workload.prefill(1, 20), CAUSAL, ["mask_fp32", "mask"]),
         (Workload.prefill(1, 16), CAUSAL, ["mask_fp32", "mask_fp32"]),
         (Workload.prefill(1, 20, past=5), CAUSAL, ["mask", "mask"]),
+        (Workload.prefill(1, 20, mask=Mask("prefix", 4)), CAUSAL, ["mask", "mask"]),
+        (Workload.prefill(1, 2), CAUSAL, ["mask_fp32", "mask_fp32"]),
         (Workload.prefill(1, 1), CAUSAL, ["", ""]),
         (Workload.decode(1, 20), CAUSAL, ["", ""]),
         (Workload.prefill(1, 20, mask=BIDIRECTIONAL), BIDIRECTIONAL, ["", "mask"]),
     ],
-    ids=["prefill", "short", "past", "one token", "decode", "bidirectional"],
+    ids=["prefill", "short", "past", "prefix", "two tokens", "one token", "decode", "bidirectional"],
 )
 def test_masks_that_the_unfused_kernel_holds(workload: Workload, mask: Mask, names: list[str]) -> None:
     model = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=mask),))
     for layer, name in zip(activations(model, workload), names, strict=True):
         tensors = {tensor.name for moment in layer.moments["math"] for tensor in moment.tensors}
         assert {"mask", "mask_fp32"} & tensors == set(filter(None, [name]))
+
+
+@pytest.mark.parametrize(
+    ("workload", "keys"),
+    [
+        (Workload.prefill(1, 30), (30, 30)),
+        (Workload.prefill(1, 30, past=10), (30, 30)),  # 20 new tokens, and the 10 before them fit in the window of 16
+        (Workload.prefill(1, 40, past=20), (40, 36)),  # of the 20 before them, the window has kept 16
+        (Workload.decode(1, 30), (30, 16)),
+    ],
+)
+def test_keys_that_a_kernel_reads(workload: Workload, keys: tuple[int, int]) -> None:
+    full, window = activations(DECODER, workload)
+    assert (full.score_shape[3], window.score_shape[3]) == keys
+
+
+@pytest.mark.parametrize(
+    ("workload", "fused", "keys"),
+    [
+        (Workload.prefill(1, 20), False, {"q", "k", "v"}),
+        (Workload.prefill(1, 20, past=5), False, {"q"}),  # the new K and V are in the cache
+        (Workload.prefill(1, 20, past=5), True, {"q", "k", "v"}),  # one tensor, held as long as q is
+    ],
+)
+def test_new_keys_are_held_until_they_are_in_the_cache(workload: Workload, fused: bool, keys: set[str]) -> None:
+    group = dataclasses.replace(DECODER.main.layers[0], attention=dataclasses.replace(HEADS, fused=fused))
+    model = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, layers=(group,)),))
+    (layer,) = activations(model, workload)
+    moments = {moment.name: {t.name: int(t.size) for t in moment.tensors} for moment in layer.moments["flash"]}
+    assert {"q", "k", "v"} & set(moments["the kernel"]) == keys
+    if keys == {"q"}:  # 15 new tokens in fp16: 6 query heads and 2 KV heads of 10
+        assert moments["the projections"] == {"q": 15 * 60 * 2, "k": 15 * 20 * 2, "v": 15 * 20 * 2}
+    else:
+        assert "the projections" not in moments
 
 
 def test_a_mask_that_the_model_cannot_have_is_an_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, results, shell
@@ -28,6 +29,18 @@ def test_json_has_the_names_that_scripts_rely_on(ask: Ask) -> None:
     assert results(answer)["kv_cache"] == 10_737_418_240
     assert results(answer)["kv_cache_per_token"] == 327_680
     assert results(answer)["kv_cache_if_mha"] == 8 * 10_737_418_240
+
+
+@pytest.mark.parametrize("name", ["model", "name", "models", "words"])
+def test_a_folder_may_have_the_name_of_a_parameter(
+    ask: Ask, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "config.json").write_text('{"model_type": "llama", "hidden_size": 4096}')
+    monkeypatch.chdir(tmp_path)
+    for command in ("kv", "compare"):
+        answer = ask(command, name, "--json")
+        assert (answer.code, answer.err) == (0, "")
 
 
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])

@@ -179,6 +179,12 @@ def test_mla_instead_of_gqa_caches_a_latent_and_a_rotary_key() -> None:
     assert cache.total == 80 * 4096 * (512 + 64) * 2
 
 
+def test_mla_leaves_the_layers_that_attend_to_images() -> None:
+    cache = kv_cache(load("llama3.2-11b-vision").with_attention("mla:512"), Workload.decode(1, 4096))
+    # 32 of the 40 layers attend to text: 512 of latent and 128 / 2 of rotary key, in bf16
+    assert int(cache.per_token) == 32 * (512 + 64) * 2
+
+
 def test_a_decode_step_reads_weights_and_cache_once() -> None:
     model, workload = load("llama2-70b"), Workload.decode(1, 4096)
     # everything but the embedding's table

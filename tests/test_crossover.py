@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import grouped
 
 from attncalc import (
     Chunked,
+    Full,
     Grouped,
     Layers,
     ModelSpec,
+    Sliding,
     Stack,
     Workload,
     crossover,
@@ -20,6 +23,7 @@ from attncalc import (
     growth,
     load,
 )
+from attncalc.attention import KINDS, Span
 from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
 
 
@@ -99,3 +103,82 @@ def test_the_longest_path_through_windows() -> None:
     assert attention_layer_complexity(model, workload).longest_path == 3
     full = load("llama2-7b")
     assert attention_layer_complexity(full, workload).longest_path == 1
+
+
+def test_one_device_of_a_recurrent_layer_has_all_its_weights_and_no_division_in_the_formula() -> None:
+    """Two matrices of 8,192 x 8,192, 2 FLOP per weight and token."""
+    one = recurrent_layer_complexity(load("llama2-70b"), Workload.prefill(1, 100))
+    two = recurrent_layer_complexity(load("llama2-70b").shard(2), Workload.prefill(1, 100))
+    assert one.flops == 2 * 100 * 2 * 8192**2 == 2 * two.flops
+    assert ("tp" in one.flops.formula.text, "tp" in two.flops.formula.text) == (False, True)
+    assert (one.sequential_steps, one.longest_path) == (100, 100)
+
+
+def windows(*spans: Span) -> ModelSpec:
+    layers = tuple(Layers(f"kind{i}", 1, attention=Grouped(4, 2, 8, span=span)) for i, span in enumerate(spans))
+    return ModelSpec("m", "m", (Stack("decoder", layers, 32),))
+
+
+@pytest.mark.parametrize(
+    ("spans", "tokens", "layers"),
+    [
+        ([Sliding(4)], 10, 3),  # 3 tokens further per layer: ceil(9 / 3)
+        ([Sliding(4)], 11, 4),
+        ([Sliding(2)], 10, 9),
+        ([Sliding(1)], 10, None),  # a token sees only itself
+        ([Sliding(4), Sliding(2)], 10, 3),
+        ([Chunked(4)], 10, None),  # chunks never exchange information
+        ([Chunked(4), Sliding(4)], 10, 3),
+        ([Chunked(4)], 1, 1),
+        ([Sliding(4), Full()], 10, 1),
+    ],
+)
+def test_layers_between_the_tokens_farthest_apart(spans: list[Span], tokens: int, layers: int | None) -> None:
+    assert attention_layer_complexity(windows(*spans), Workload.prefill(1, tokens)).longest_path == layers
+
+
+def test_complexity_of_a_model_without_attention_is_that_of_its_recurrent_layer() -> None:
+    keys = {"n_heads": 6, "d_head": 10}
+    layers = Layers("layers", 3, attention=KINDS["lightning"].from_keys(keys, 40, Full()))
+    model = ModelSpec("m", "m", (Stack("decoder", (layers,), 40),))
+    complexity = attention_layer_complexity(model, Workload.prefill(1, 100))
+    assert (complexity.sequential_steps, complexity.longest_path) == (100, 100)
+    (group,) = flops(model, Workload.prefill(1, 100)).groups
+    assert complexity.flops * group.layers.count == group.projections + group.scores
+
+
+def test_the_crossovers_formula_compares_both_sides() -> None:
+    """One group of layers is written out; of several groups, both sums have a name."""
+    one, two = (crossover(windows(*spans), Workload.decode(1, 9)) for spans in ([Full()], [Full(), Sliding(4)]))
+    assert one is not None
+    assert two is not None
+    assert one.formula.text.startswith("least T where ")
+    assert "flops_attention" not in one.formula.text
+    assert "flops_attention_scores_at_T > flops_attention_projections_at_T" in two.formula.text
+
+
+@pytest.mark.parametrize(
+    ("spans", "past", "context"),
+    [
+        # a decode step of 4 heads x 8 does 4 * 4 * 8 FLOP per key, and 2 * 32 * (32 + 2 * 16 + 32) = 6,144 to project:
+        # more than 48 keys
+        ([Full()], 0, 49),
+        ([Full()], 30, 49),
+        # 49 keys are first seen by the 49th token of a chunk, the last of 49; chunks of 48 have too few
+        ([Chunked(49)], 0, 49),
+        ([Chunked(48)], 0, None),
+        ([Sliding(49)], 0, 49),
+        ([Sliding(48)], 0, None),
+        # two layers need 97 keys: 57 + 40, where the first chunk has 57 and the second window is full
+        ([Chunked(60), Sliding(40)], 0, 57),
+        # chunks of 60 and 40 that end together at 120: 58 + 38 keys at 118, 59 + 39 at 119
+        ([Chunked(60), Chunked(40)], 0, 119),
+    ],
+)
+def test_the_first_decode_step_at_which_scores_cost_more(spans: list[Span], past: int, context: int | None) -> None:
+    model = windows(*spans)
+    assert crossover(model, Workload.decode(1, past + 9)) == context
+    if context is not None:
+        before, at = (flops(model, Workload.decode(1, n)) for n in (context - 1, context))
+        assert before.scores <= before.projections
+        assert at.scores > at.projections

@@ -44,6 +44,7 @@ NAMES = [
     "weights_absorbed_products",
     "weights_mla_workspace",
     "weights_expert_padding",
+    "weights_layer_inputs",
     "weights_vocab_padding",
     "weights_allocator",
     "concurrent_average",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from attncalc import Grouped, Layers, Mask, ModelSpec, Sliding, Stack, Workload, activations, load
@@ -62,6 +64,21 @@ def test_wide_values_are_copied_for_a_batch() -> None:
     assert sizes["PV"] == 4_089_600
 
 
+@pytest.mark.parametrize(
+    ("workload", "copies"),
+    [
+        (Workload.prefill(2, 2), {"q_copied", "k_copied"}),
+        (Workload.decode(2, 2), {"k_copied"}),  # one query is contiguous
+        (Workload.decode(2, 1), set()),
+        (Workload.prefill(1, 2), set()),
+    ],
+)
+def test_a_batch_of_two_tokens_is_copied_for_qk(workload: Workload, copies: set[str]) -> None:
+    (one,) = activations(layer(Grouped(4, 4, 64), 32, "fp32"), workload)
+    qk = next(moment for moment in one.moments["math"] if moment.name == "QK")
+    assert {t.name for t in qk.tensors if t.name.endswith("_copied")} == copies
+
+
 @pytest.mark.parametrize("heads", [(1, 1), (8, 2)])
 def test_one_head_or_shared_heads_are_not_copied(heads: tuple[int, int]) -> None:
     sizes = peak(layer(Grouped(*heads, 64), 64, "fp32"), Workload.prefill(2, 30), "math")
@@ -92,6 +109,7 @@ def test_mla_holds_its_latent_and_the_input_of_its_keys() -> None:
     ("kind", "batch", "tokens", "dtype", "q_rows", "keys"),
     [
         (Grouped(8, 8, 64), 2, 768, "fp16", 256, 512),
+        (Grouped(8, 8, 64), 2, 1000, "fp16", 256, 512),
         (Grouped(8, 8, 64), 2, 767, "fp16", 64, 512),
         (Grouped(1, 1, 64), 1, 200, "fp32", 64, 200),
         (Grouped(1, 1, 64), 1, 192, "fp32", 64, 192),
@@ -131,6 +149,82 @@ def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, spli
     sizes = peak(layer(kind, 8), Workload.prefill(batch, tokens), "flash", GPU)
     partial = splits * batch * kind.n_heads * tokens * (width + 1) * 4
     assert sizes.get("partial", 0) == (partial if splits > 1 else 0)
+
+
+def buffer(kind: Grouped, workload: Workload, kernel: str, name: str, dtype: str = "fp16") -> int:
+    """Return the bytes of a kernel's own buffer; 0 if it has none."""
+    (one,) = activations(layer(kind, 8, dtype), workload, GPU)
+    return next((int(t.size) for m in one.moments[kernel] for t in m.tensors if t.name == name), 0)
+
+
+@pytest.mark.parametrize(
+    ("d_head", "context", "splits"),
+    [(64, 256, 1), (64, 257, 2), (72, 128, 1), (72, 129, 2), (128, 128, 1), (128, 129, 2), (136, 64, 1), (136, 65, 2)],
+)
+def test_keys_are_split_by_blocks_of_256_128_or_64(d_head: int, context: int, splits: int) -> None:
+    width = {64: 64, 72: 96, 128: 128, 136: 192}[d_head]
+    partial = buffer(Grouped(1, 1, d_head), Workload.decode(1, context), "flash", "partial")
+    assert partial == (splits * (width + 1) * 4 if splits > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "queries", "splits"),
+    [
+        # 32 heads of 64 queries are 32 tiles for 264 slots: 8 of 16 parts fill 256 of them
+        (Workload.prefill(1, 4096, past=4032), 64, 8),
+        # in a decode step the 32 query heads of the one KV head are one tile: 16 parts
+        (Workload.decode(1, 4096), 1, 16),
+    ],
+)
+def test_a_decode_step_takes_query_heads_as_queries(workload: Workload, queries: int, splits: int) -> None:
+    assert buffer(Grouped(32, 1, 64), workload, "flash", "partial") == splits * 32 * queries * (64 + 1) * 4
+
+
+def num_splits_heuristic(tiles: int, slots: int, blocks: int, max_splits: int) -> int:
+    """FlashAttention 2's function of this name (csrc/flash_attn/flash_api.cpp), line by line."""
+    if tiles >= 0.8 * slots:
+        return 1
+    max_splits = min(max_splits, slots, blocks)
+    efficiency = []
+    for splits in range(1, max_splits + 1):
+        eligible = splits == 1 or math.ceil(blocks / splits) != math.ceil(blocks / (splits - 1))
+        waves = tiles * splits / slots
+        efficiency.append(waves / math.ceil(waves) if eligible else 0.0)
+    return 1 + next(i for i, value in enumerate(efficiency) if value >= 0.85 * max(efficiency) and value)
+
+
+@pytest.mark.parametrize("multiprocessors", [5, 10, 108, 132, 148])
+def test_keys_are_split_as_flash_attention_splits_them(multiprocessors: int) -> None:
+    """One query per sequence and KV head is one tile; every 256 of its keys are a block. A GPU has 2 slots per SM."""
+    for batch in (1, 2, 3, 7, 8, 16, 40, 105, 106, 172, 173, 211, 212):
+        for blocks in (1, 2, 3, 7, 16, 100, 127, 128, 129, 130, 300):
+            workload, machine = Workload.decode(batch, 256 * blocks), Machine(multiprocessors=multiprocessors)
+            (one,) = activations(layer(Grouped(1, 1, 64), 8), workload, machine)
+            partial = next((int(t.size) for t in one.moments["flash"][0].tensors if t.name == "partial"), 0)
+            splits = num_splits_heuristic(batch, 2 * multiprocessors, blocks, 128)
+            assert partial == (splits * batch * (64 + 1) * 4 if splits > 1 else 0), (batch, blocks)
+
+
+@pytest.mark.parametrize(("queries", "tiles"), [(64, 1), (65, 2), (128, 2), (129, 3)])
+def test_a_tile_has_64_queries(queries: int, tiles: int) -> None:
+    """On a GPU with 2 slots, 1 tile is split over both, and 2 tiles fill them."""
+    workload = Workload.prefill(1, 4096, past=4096 - queries)
+    (one,) = activations(layer(Grouped(1, 1, 64), 8), workload, Machine(multiprocessors=1))
+    assert ("partial" in {t.name for t in one.moments["flash"][0].tensors}) == (tiles < 2)
+
+
+@pytest.mark.parametrize(
+    ("d_head", "dtype", "held"),
+    [(64, "fp16", 0), (128, "fp16", 0), (129, "fp16", 1), (192, "fp16", 1), (192, "fp32", 0)],
+)
+def test_efficient_has_an_accumulator_above_128(d_head: int, dtype: str, held: int) -> None:
+    accumulator = buffer(Grouped(2, 2, d_head), Workload.prefill(1, 30), "efficient", "accumulator", dtype)
+    assert accumulator == held * 30 * 2 * d_head * 4
+
+
+def test_a_gate_as_wide_as_the_output_is_no_moment_of_its_own() -> None:
+    (one,) = activations(layer(Grouped(8, 8, 64, gate=True), 512), Workload.prefill(1, 30))
+    assert {"the output projection"} == {m.name for m in one.moments["flash"]} - {"the kernel"}
 
 
 def test_flash_splits_the_keys_of_mlas_decode_step() -> None:

@@ -388,8 +388,9 @@ def test_heads_or_channels_are_split_over_devices(name: str, tp: int, split: dic
 
 
 def test_one_group_of_mamba2_is_on_every_device() -> None:
-    kind = dataclasses.replace(CASES["mamba2"].made(), n_groups=1)
-    assert kind.shard(2).n_groups == 1
+    kind = CASES["mamba2"].made()
+    assert dataclasses.replace(kind, n_groups=1).shard(2).n_groups == 1
+    assert dataclasses.replace(kind, n_groups=2).shard(2).n_groups == 1
 
 
 @pytest.mark.parametrize(
@@ -558,6 +559,8 @@ def test_another_window_keeps_the_pools() -> None:
             made("position_scores", {**GROUPED, "position_products": ["c2p"], "position_rows": 9}),
             {"position_products": ["c2p"], "position_rows": 9},
         ),
+        (CASES["rwkv5"].made(), {"kind": "RWKV-5", "d_inner": 30, "d_head": 5}),
+        (CASES["delta"].made(), {"kind": "GDN", **GATED_DELTA, "gate_rank": None, "channel_decay": False}),
         (Cross(made("grouped", GROUPED)), {"kind": "cross-GQA", "n_heads": 6, "span": "source"}),
     ],
 )
@@ -661,6 +664,7 @@ def test_rows_of_a_growing_table(tokens: int, rows: int) -> None:
     [
         ({"n_heads": 8, "n_kv_heads": 3}, "1, 2, 4, 8"),
         ({"n_heads": 60, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60"),  # 12 of 12
+        ({"n_heads": 704, "n_kv_heads": 7}, "1, 2, 4, 8, 11, 16, 22, 32, 44, 64, 88, 176, ..."),  # 12 of 13 up to 512
         ({"n_heads": 360, "n_kv_heads": 7}, "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 18, ..."),  # 12 of 24
         ({"n_heads": 64 * 64, "n_kv_heads": 3}, "1, 2, 4, 8, 16, 32, 64, 128, 256, 512"),  # divisors up to 512
         ({"n_heads": 513, "n_kv_heads": 2}, "1, 3, 9, 19, 27, 57, 171"),

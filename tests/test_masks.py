@@ -72,6 +72,16 @@ def test_the_formula_of_the_pairs_gives_their_number(span: Span, context: int, d
     assert evaluate(counted_pairs.formula.substituted) == int(counted_pairs)
 
 
+def test_the_formula_of_one_query_has_no_difference() -> None:
+    """A prefill sees T * (T + 1) / 2 pairs, a decode step T, and several tokens after a past the difference of two."""
+    context = symbol("T", 30, "")
+    new = {1: 1, 7: symbol("S", 7, ""), 30: context}
+    texts = {n: quantity(pairs(Full(), Run(1, s, context), Mask())).formula.text for n, s in new.items()}
+    assert texts[1] == "T"
+    assert "-" in texts[7]
+    assert "-" not in texts[30]
+
+
 def test_without_a_mask_all_pairs_count() -> None:
     assert pairs(Sliding(2), Run(1, 5, 7), None) == 35
 

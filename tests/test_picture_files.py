@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, shell
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attncalc.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
 from attncalc.plot.picture import render
+from attncalc.plot.picture.canvas import Ruler
+from attncalc.plot.picture.stack import _any_touch, _names
 from attncalc.plot.scale import Axis
+from attncalc.report.bar import Bar as MemoryBar
 from attncalc.report.characters import printable
+from attncalc.report.charts.memory import memory_chart
 from attncalc.report.draw import save_picture
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 
@@ -102,6 +108,21 @@ def test_names_of_many_lines_do_not_cover_each_other(tmp_path: Path) -> None:
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 9
 
 
+_SHARE = st.floats(0, 1)
+
+
+@given(st.sampled_from([8, 24, 80, 192]), _SHARE, _SHARE, _SHARE, _SHARE)
+def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, low: float, high: float) -> None:
+    """Neither a name nor the line to it crosses another name."""
+    memory = gib * 2**30
+    usable, held, least = int(memory * (1 + used) / 2), int(memory * weights * 1.5), int(memory * low**3 / 10)
+    most = least + int(memory * high**2 / 3)
+    bar = MemoryBar(memory, usable, "0.9", held, (least, most), (usable - held - most, usable - held - least))
+    names = _names(memory_chart(bar), Ruler(), 8.2)
+    assert not _any_touch(names)
+    assert all(-1e-9 <= name.left < name.right <= 1 + 1e-9 for name in names)
+
+
 def test_a_long_name_keeps_its_ends_and_a_long_title_is_wrapped() -> None:
     name = "org/a-model-with-a-very-long-name-" * 4
     bars = Bars("b", "B", Axis("", BYTES), (Bar(name, 1.0, "1 B"), Bar("short", 2.0, "2 B")))
@@ -155,9 +176,9 @@ def test_settings_of_a_program_that_uses_matplotlib_stay_as_they_are() -> None:
     import matplotlib
 
     picture = Picture("t", "", ("c",), (lines(Series("a", ((1, 1.0),))),), ("x",))
-    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"grid.linestyle": ":", "xtick.direction": "in", "svg.fonttype": "path"}):
         drawn = render(picture, ("x",), ".svg")
-        assert matplotlib.rcParams["font.size"] == 30
+        assert matplotlib.rcParams["grid.linestyle"] == ":"
         assert matplotlib.rcParams["svg.fonttype"] == "path"
     assert drawn == render(picture, ("x",), ".svg")
     assert "matplotlib.pyplot" not in sys.modules

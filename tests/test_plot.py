@@ -170,8 +170,8 @@ def test_a_simulation_draws_only_what_is_predicted() -> None:
 
 def test_every_layer_has_its_own_charts() -> None:
     charts = list(scaling_charts([*ROWS, ROWS[0]._replace(of="local")]))
-    assert [(chart.name, chart.title.split(":")[0]) for chart in charts] == [
-        *(("time", "decoder"), ("peak", "decoder"), ("time", "local"), ("peak", "local"))
+    assert [chart.title for chart in charts] == [
+        *("Time, decoder", "Peak memory, decoder", "Time, local", "Peak memory, local")
     ]
 
 
@@ -206,6 +206,13 @@ def test_a_line_has_its_name_at_its_end_and_a_gap_where_there_is_no_value() -> N
     assert "".join(inside).count("o") == 3
     assert not any("·" in line[:40] for line in inside)
     assert lines[-4].split() == ["1K", "2K", "4K", "8K"]
+
+
+def test_each_line_has_a_mark_of_its_own() -> None:
+    high, low = Series("high", ((1, 9.0), (2, 9.0))), Series("low", ((1, 1.0), (2, 1.0)))
+    lines = drawn(Lines("x", "X", Axis("n", NO_UNIT), Axis("y", NO_UNIT), (high, low))).splitlines()
+    assert next(line for line in lines if line.endswith(" o high")).count("o") == 3
+    assert next(line for line in lines if line.endswith(" x low")).count("x") == 3
 
 
 def test_lines_may_be_missing_altogether() -> None:

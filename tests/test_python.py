@@ -100,6 +100,13 @@ options_of: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
+@st.composite
+def some_of(draw: st.DrawFn, options: Mapping[str, st.SearchStrategy[Any]]) -> dict[str, Any]:
+    """Return at most three of the options with values: most combinations of more exclude each other."""
+    names = draw(st.lists(st.sampled_from(sorted(options)), max_size=3, unique=True))
+    return {name: draw(options[name]) for name in names}
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), model=st.sampled_from([*preset_names(), "lama2", "qwen3-8B"]))
 @pytest.mark.parametrize("name", CALLS)
@@ -107,7 +114,7 @@ def test_a_call_gives_the_figures_or_the_error_of_its_command(
     ask: Ask, name: str, data: st.DataObject, model: str
 ) -> None:
     command, call = CALLS[name]
-    arguments = data.draw(st.fixed_dictionaries({}, optional=options_of[name]))
+    arguments = data.draw(some_of(options_of[name]))
     answer = ask(command, model, *as_options(arguments), "--json")
     if answer.code == 0:
         assert call(model, **arguments).to_dict() == results(answer)
@@ -120,10 +127,8 @@ fit_arguments = {
     "batch": st.sampled_from([1, "16"]),
     "kv_dtype": st.sampled_from(["fp8", "auto", "q8_0"]),
     "engine": st.sampled_from(["vllm", "sglang", "llamacpp", "transformers", "ideal", "vlm"]),
-    "gpu": st.sampled_from(["h100", "2xa100-40gb", "24GB", "h1000"]),
     "gpus": st.sampled_from([1, "4"]),
     "tp": st.sampled_from([2, 3]),
-    "kv_memory": st.sampled_from(["40GiB", 2**34]),
     "gpu_memory_utilization": st.sampled_from([0.8, "0.95", 2]),
     "weights_dtype": st.sampled_from(["fp8", "int4"]),
     "reserve": st.sampled_from([0, "2GiB"]),
@@ -132,18 +137,23 @@ fit_arguments = {
     "enable_expert_parallel": st.just(True),
     "n_gpu_layers": st.sampled_from([20, "auto", "all"]),
     "tensor_split": st.sampled_from([(3, 1), "1,1"]),
-    "prompt": st.sampled_from(["4K", 1000]),
-    "output": st.sampled_from([0, "1K"]),
     "shared_prefix": st.sampled_from([0, 500]),
 }
+places = [{"gpu": "h100"}, {"gpu": "2xa100-40gb"}, {"gpu": "24GB"}, {"kv_memory": "40GiB"}, {"kv_memory": 2**34}]
+traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 500, "output": "1K"}, {"prompt": "4K"}]
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    arguments=st.fixed_dictionaries({}, optional=fit_arguments),
+    place=st.sampled_from([*places, {}, {"gpu": "h1000"}]),
+    traffic=st.sampled_from(traffics),
+    options=some_of(fit_arguments),
     model=st.sampled_from(["qwen3-8b", "llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b", "gpt2", "t5-base"]),
 )
-def test_fit_gives_the_figures_or_the_error_of_its_command(ask: Ask, arguments: dict[str, Any], model: str) -> None:
+def test_fit_gives_the_figures_or_the_error_of_its_command(
+    ask: Ask, place: dict[str, Any], traffic: dict[str, Any], options: dict[str, Any], model: str
+) -> None:
+    arguments = {**place, **traffic, **options}
     answer = ask("fit", model, *as_options(arguments), "--json")
     if answer.code == 2:
         expected = answer.err.replace("; for a file of that name use -o", "")
@@ -211,6 +221,12 @@ def test_compare_gives_the_rows_or_the_error_of_its_command(
     assert len(comparison) == len(rows)
 
 
+def test_compare_gives_the_source_to_models_with_an_encoder_only() -> None:
+    rows = attncalc.compare("t5-base", "gpt2", context=512, source_context=300).rows
+    # t5-base: 12 layers cache K and V of 12 heads * 64, of 512 tokens and of a source of 300, in 4 bytes
+    assert rows[0]["kv_cache"] == 12 * 2 * 12 * 64 * (512 + 300) * 4
+
+
 def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
     numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     expected = attncalc.kv_cache("gpt2", batch=2, context=1024, dtype="bf16", lengths=None)
@@ -218,6 +234,17 @@ def test_a_call_takes_numbers_texts_and_the_types_of_other_libraries() -> None:
         assert attncalc.kv_cache("gpt2", batch=batch, context=context, dtype=dtype).to_dict() == expected.to_dict()
     in_fp16 = UNTYPED.fit("gpt2", gpu="l4", weights_dtype=torch.float16, kv_dtype=torch.float16)
     assert in_fp16.to_dict() == attncalc.fit("gpt2", gpu="l4", weights_dtype="fp16", kv_dtype="fp16").to_dict()
+
+
+def test_auto_is_the_dtype_of_the_cache_by_default() -> None:
+    as_given = attncalc.fit("qwen3-8b", gpu="h100", kv_dtype="auto", context=4096)
+    assert as_given.to_dict() == attncalc.fit("qwen3-8b", gpu="h100", context=4096).to_dict()
+
+
+def test_the_context_of_a_model_without_a_maximum_is_that_of_the_longest_request() -> None:
+    unlimited = {"model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 8, "vocab_size": 100}
+    assert load(unlimited).max_context is None
+    assert attncalc.fit(unlimited, gpu="l4", prompt=700, output=300).resolved.workload.context == 1000
 
 
 def test_a_gpu_may_be_an_object() -> None:

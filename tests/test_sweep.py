@@ -26,7 +26,8 @@ from attncalc.report.memory import largest_layer, memory_figures
 from attncalc.report.params import params_figures
 from attncalc.report.report import Figure
 from attncalc.report.roofline import roofline_figures
-from attncalc.sweeps.columns import BOUNDS, FIT, KV, MEMORY, OF_FIT, PARAMETERS, PASS, WEIGHTS
+from attncalc.report.users import user_figures
+from attncalc.sweeps.columns import BOUNDS, FIT, KV, MEMORY, OF_FIT, PARAMETERS, PASS, USERS, WEIGHTS
 
 Answer = TypeVar("Answer")
 K = 1024
@@ -114,6 +115,22 @@ def test_searched_figures_are_computed_if_they_are_asked_for() -> None:
     assert row == {"min_gpus": 4, "verdict": "does_not_fit", "error": None} or row["min_gpus"] in (2, 4)
     expected = attncalc.fit("llama3-70b", gpu="h100-80gb", tp=2, context=4096).to_dict()
     assert row["min_gpus"] == expected["min_gpus"]
+
+
+def test_users_are_axes_too() -> None:
+    cells = sweep(
+        "llama3-8b",
+        gpu="h100-80gb",
+        context=8192,
+        prompt="1K,4K",
+        output="100,1K",
+        columns="concurrent_average,concurrent_worst",
+    )
+    for row in cells:
+        users = attncalc.users("llama3-8b", gpu="h100-80gb", context=8192, prompt=row["prompt"], output=row["output"])
+        assert row["concurrent_average"] == users.average
+        assert row["concurrent_worst"] == users.worst
+    assert len(list(cells)) == 4
 
 
 MODELS = st.lists(
@@ -226,7 +243,10 @@ def test_a_sweep_is_lazy() -> None:
         ({"gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"engine": "all"}, "is not one engine"),
         ({"gpus": 8}, "--gpus needs --gpu or --kv-memory"),
+        ({"enforce_eager": True}, "--enforce-eager needs --gpu or --kv-memory"),
+        ({"prefix_caching": False, "enforce_eager": False, "gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"phase": "decode"}, "--phase changes no column"),
+        ({"gpu": "h100", "prompt": 5}, "--prompt changes no column"),
         ({"columns": "kv_cash"}, "there is no figure 'kv_cash'"),
         ({"columns": "concurrency"}, "--columns concurrency needs --gpu or --kv-memory"),
         ({"kontext": 5}, "a sweep has no axis 'kontext'"),
@@ -271,6 +291,7 @@ def reported(name: str) -> Iterator[tuple[dict[str, str], tuple[Figure, ...]]]:
     yield PASS, flops_figures(model, flops(model, workload))
     yield MEMORY, memory_figures(model, largest_layer(model, activations(model, workload)))
     yield BOUNDS, roofline_figures(None)
+    yield USERS, user_figures(None)
     result = attncalc.fit(name, gpu="h100-80gb", context=512)
     yield {**FIT, **WEIGHTS}, fit_figures(result, None, with_offload=False)
 
@@ -282,3 +303,10 @@ def test_columns_have_the_names_and_units_of_the_reports() -> None:
         assert {name: unit for name, unit in columns.items() if name not in replicas}.items() <= units.items()
     kv = next(reported("llama3-8b"))
     assert {figure.name for figure in kv[1]} == set(kv[0])
+
+
+def test_a_part_of_a_model_is_checked_again_after_its_attention_changed() -> None:
+    """12 query heads on 4 devices are fine with 12 KV heads, and not with 6."""
+    part = load("gpt2").shard(4)
+    with pytest.raises(AttncalcError, match="--tp 4 does not divide 6 KV heads"):
+        part.with_attention("gqa:6").shard(4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError, Workload, load, preset_names
@@ -34,6 +34,43 @@ def branches(b: int, t: int) -> list[int | str | None]:
     if not t % 7:
         return ["multiple of 7", t // 7]
     return [f"batch {b}" if b < 3 else None, int(b) + t]
+
+
+COMPARISONS: list[Callable[[int, int], bool]] = [
+    lambda b, t: b > 1,
+    lambda b, t: b >= 1,
+    lambda b, t: b < 1,
+    lambda b, t: b <= 1,
+    lambda b, t: b == 1,
+    lambda b, t: b != 1,
+    lambda b, t: b > 1,
+    lambda b, t: b <= 1,
+    lambda b, t: b - t >= 0,
+    lambda b, t: b < t,
+    lambda b, t: b - t == 0,
+    lambda b, t: 1 - b < 0,
+    lambda b, t: 1 - b <= 0,
+    lambda b, t: 1 - b >= 0,
+    lambda b, t: 2 - b > 0,
+    lambda b, t: 3 * b - 3 > 0,
+    lambda b, t: b * t <= 1,
+    lambda b, t: bool(b - 1),
+    lambda b, t: bool(1 - t),
+    lambda b, t: b % 2 > 0,
+    lambda b, t: b // 2 >= 1,
+]
+"""Comparisons at the bounds of what is known of numbers above 0: many answers change from 1 to 2."""
+CORNERS = st.one_of(NUMBERS, st.integers(1, 4))
+
+
+@given(st.lists(st.tuples(CORNERS, CORNERS), min_size=2, max_size=20))
+@example([(1, 1), (2, 1), (1, 2), (3, 3)])
+def test_a_comparison_is_answered_for_each_number(cells: list[tuple[int, int]]) -> None:
+    """Each in a function of its own: the questions of one would hide that another is not asked."""
+    for compare in COMPARISONS:
+        compiled = Compiled(lambda b, t, compare=compare: [compare(b, t)], ("B", "T"))
+        for b, t in cells:
+            assert compiled(b, t) == (compare(b, t),)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
@@ -115,10 +152,12 @@ def test_an_object_that_uses_a_number_too_late_is_an_error() -> None:
 
 
 def test_a_tree_forgets_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncalc.tracing.MAX_LEAVES", 10)
+    monkeypatch.setattr(Compiled, "MAX_LEAVES", 10)
     compiled = Compiled(lambda b, t: [str(b)], ("B", "T"))
     assert [compiled(n, 1) for n in range(1, 100)] == [(str(n),) for n in range(1, 100)]
     assert compiled.runs == 99
+    assert compiled(1, 1) == ("1",)
+    assert compiled.runs == 100
 
 
 @pytest.mark.parametrize("name", preset_names())

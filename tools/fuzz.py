@@ -39,7 +39,9 @@ SLOWEST = 20
 WEIGHTS = {
     "arguments": 3,
     "comparisons": 1,
-    "deployments": 2,
+    "deployments": 1,
+    "sweeps": 2,
+    "hub": 1,
     "lists": 3,
     "logs": 1,
     "gpu_files": 2,
@@ -97,18 +99,19 @@ def _guided(options: argparse.Namespace) -> int:
 
     with atheris.instrument_imports(include=["attncalc"]):
         from fuzz.inputs import KINDS
-    from hypothesis import given, settings
+    from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
     (kind,) = options.kind or ["configs"]
     watch = _Watch(options.seed)
 
-    @settings(deadline=None, database=None)
+    @settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.randoms(use_true_random=False))
     def check(random: Any) -> None:
         watch.try_case(kind, watch.counts.total(), KINDS[kind](random))
 
-    atheris.Setup([sys.argv[0], f"-max_total_time={int(options.seconds)}"], check.hypothesis.fuzz_one_input)
+    limits = [f"-max_total_time={int(options.seconds)}", "-len_control=0", "-max_len=4096"]
+    atheris.Setup([sys.argv[0], *limits], check.hypothesis.fuzz_one_input)
     atheris.Fuzz()
     return 0
 

@@ -79,7 +79,7 @@ class Matrix(NamedTuple):
     @property
     def multiplied(self) -> int:
         """Return the multiply-adds per token."""
-        return self.weights if self.times == 1 else self.times * self.weights
+        return self.times * self.weights
 
     @property
     def params(self) -> int:

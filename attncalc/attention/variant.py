@@ -50,9 +50,10 @@ class Variant(NamedTuple):
 
         Raises AttncalcError if the number of KV heads does not divide the query heads.
         """
+        if self.name == "mla" and _is_cross(kind):
+            return kind  # no released model caches a latent of a source
         if isinstance(kind, Cross):
-            # No released model caches a latent of a source, so "mla" does not change cross-attention.
-            return kind if self.name == "mla" else Cross(self._grouped(kind.heads))
+            return Cross(self._grouped(kind.heads))
         if isinstance(kind, Grouped) or _is_latent(kind):
             return self._latent(kind) if self.name == "mla" else self._grouped(kind)
         return kind
@@ -61,11 +62,11 @@ class Variant(NamedTuple):
         """Return what had to be assumed to make `kind` this variant, in words; '' for nothing."""
         if _is_latent(kind) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
+        if _is_cross(kind):
+            return "cross-attention as released" if self.name == "mla" else ""
         if isinstance(kind, Grouped) and self.name == "mla":
             rope = self._latent(kind).d_rope
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
-        if isinstance(kind, Cross):
-            return "cross-attention as released" if self.name == "mla" else ""
         return "" if self.applies_to(kind) or not kind.cache() else f"{kind.label} as released"
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
@@ -83,6 +84,11 @@ class Variant(NamedTuple):
         widths = kind.widths()
         rope = max(1, int(widths.d_qk) // 2)
         return Latent(kind.n_heads, self.number, widths.d_qk, rope, widths.d_v, span=kind.span)
+
+
+def _is_cross(kind: Attention) -> bool:
+    """Return whether `kind` is cross-attention: to an encoder's tokens, or to an image's, which text runs without."""
+    return isinstance(kind, Cross) or (isinstance(kind, Grouped) and not kind.widths().n_heads)
 
 
 def _is_latent(kind: Attention) -> TypeIs[Latent]:

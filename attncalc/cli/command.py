@@ -64,7 +64,8 @@ class Command(typer.core.TyperCommand):
     """A command in which an option that takes one value may be given once, and [VALUE] may be omitted."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        names = {name for option in self.params if (option.metavar or "").startswith("[") for name in option.opts}
+        options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
+        names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         return super().parse_args(ctx, with_omitted_values(args, names))
 
     def make_parser(self, ctx: Any) -> Any:

@@ -16,7 +16,10 @@ from .plot_options import PlotFileOptions, goes_to_file
 
 app = command_app()
 
-EPILOG = "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
+EPILOG = (
+    "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
+    "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
+)
 
 
 @app.command(help=COMMANDS["sweep"], epilog=EPILOG)
@@ -24,6 +27,7 @@ def sweep(
     models: s.ModelsOptions,
     workload: o.SizeOptions,
     forward: s.PassOptions,
+    users: s.UserOptions,
     dtypes: f.FitDtypeOptions,
     serving: f.DeploymentOptions,
     engine: f.EngineOptions,
@@ -42,8 +46,8 @@ def sweep(
     from ..sweeps.sweep import sweep as sweep_of
 
     options: dict[str, Any] = {}
-    for group in (workload, forward, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
-        options |= {name: value for name, value in group.given().items() if value is not False}
+    for group in (workload, forward, users, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
+        options |= group.given()
     form = output.form()
     rows = sweep_of(
         models.names(),

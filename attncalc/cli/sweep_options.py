@@ -53,6 +53,24 @@ class PassOptions(Options):
     mask: MaskOption = None
 
 
+class UserOptions(Options):
+    """The requests that users send, for the columns `concurrent_average` and `concurrent_worst`."""
+
+    prompt: Annotated[
+        Text, option("--prompt", "--input-len", metavar="N", help="For concurrent_average, ...: tokens of a prompt.")
+    ] = None
+    output_len: Annotated[
+        Text, option("--output-len", metavar="N", help="For concurrent_average, ...: tokens of an output.")
+    ] = None
+    shared_prefix: Annotated[
+        Text, option("--shared-prefix", metavar="N", help="Tokens with which all prompts start, stored once.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Return {axis: text} of the options that were given."""
+        return {"output" if name == "output_len" else name: value for name, value in super().given().items()}
+
+
 class ColumnOptions(Options):
     """Which figures."""
 

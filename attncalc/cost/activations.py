@@ -106,11 +106,12 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
     check_mask(Run(1, new, context), mask)
     span, padded = attention.span, bool(workload.lengths) and not encoder
     if new == context:
-        keys, all_visible = context, mask.kind == "bidirectional"
+        keys = context
     elif new == 1:
-        keys, all_visible = span.cached_tokens(context), True
+        keys = span.cached_tokens(context)
     else:
-        keys, all_visible = span.cached_tokens(context - new) + new, False
+        keys = span.cached_tokens(context - new) + new
+    all_visible = new == 1 or mask.kind == "bidirectional"  # which check_mask allows only without a past
     is_narrowed = padded or span.visible_keys(context) < keys
     is_causal_flag = new == context and mask.kind == "causal" and not is_narrowed and new > 1
     return _shape(
@@ -122,7 +123,7 @@ def _self_attention(model: ModelSpec, stack: Stack, attention: Attention, worklo
         keys=keys,
         live_keys=new if new == context else 0,
         new_keys=new,
-        mask="causal" if is_causal_flag else "none" if (all_visible or new == 1) and not is_narrowed else "matrix",
+        mask="causal" if is_causal_flag else "none" if all_visible and not is_narrowed else "matrix",
         masks=workload.batch if padded else 1,
     )
 

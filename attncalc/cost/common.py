@@ -43,8 +43,7 @@ def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
 
 def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:
     """Return the sum of named figures, {name: (value, meaning)}; zeros are left out."""
-    nonzero = [named(value, name, meaning) for name, (value, meaning) in parts.items() if value]
-    return nonzero[0] if len(nonzero) == 1 else total(nonzero)
+    return total(named(value, name, meaning) for name, (value, meaning) in parts.items() if value)
 
 
 def compute_dtype(model: ModelSpec, workload: Workload) -> DType:

@@ -95,7 +95,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "attention_scores": _sum_over_groups("scores", groups),
         "attention_scores_dense": _sum_over_groups("scores_dense", groups),
         "mlp": _sum_over_groups("mlp", groups),
-        "head": quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload))),
+        "head": head_flops(model, workload),
     }
     return Flops(
         total=_sum({name: q for name, q in parts.items() if name != "attention_scores_dense"}),
@@ -109,6 +109,12 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         groups=groups,
         rule=TRAIN_RULE if workload.phase == "train" else "",
     )
+
+
+def head_flops(model: ModelSpec, workload: Workload) -> Quantity:
+    """Return the FLOPs of the lm head or pooler, and of the matrices outside the layers."""
+    symbols, symbolic_workload = model.symbolic(), workload.symbolic()
+    return quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload)))
 
 
 def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, Quantity | None]:

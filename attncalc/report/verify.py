@@ -12,7 +12,7 @@ from ..quantity import Quantity
 from ..units import count
 from ..workload import Workload
 from .charts.picture import picture
-from .charts.scaling import DEFAULT, scaling_charts
+from .charts.scaling import DEFAULT, LEGEND, scaling_charts
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import Figure, Report, Table, heading, workload_facts
@@ -82,7 +82,7 @@ def _picture(verified: VerifiedModel, device: DeviceFacts) -> Picture | None:
     return picture(
         verified.model.title,
         f"measured {compared_with(device, result)}",
-        [", ".join(fact for fact in _conditions(verified, device) if fact)],
+        [LEGEND, ", ".join(fact for fact in _conditions(verified, device) if fact)],
         tuple(scaling_charts(result.scaling)),
         DEFAULT,
         engine="torch",

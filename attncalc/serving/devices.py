@@ -75,8 +75,13 @@ def devices_of(resolved: ResolvedRequest) -> list[Device]:
     return list(each_device(resolved))
 
 
-def each_device(resolved: ResolvedRequest) -> Iterator[Device]:
-    """Yield the devices, each of which is computed when it is asked for."""
+def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -> Iterator[Device]:
+    """Yield the devices, each of which is computed when it is asked for.
+
+    Args:
+        resolved: The complete request.
+        most_layers_first: Whether those with the most layers, which fill first, come before the others.
+    """
     model, pp = resolved.model, resolved.args.pp
     whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
@@ -91,7 +96,12 @@ def each_device(resolved: ResolvedRequest) -> Iterator[Device]:
     layouts = layout_per_device(whole, len(parts))
     start = _layout_to_start(resolved) if kind == "stage" else None
     budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
-    for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1):
+    numbered = [
+        (i, part, part_layout) for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1)
+    ]
+    if most_layers_first:
+        numbered.sort(key=lambda numbered_part: -numbered_part[1].main.n_layers)
+    for i, part, part_layout in numbered:
         first, last = i == 1, i == len(parts)
         budget = budgets.get((part, first, last)) or memory_budget(resolved, part, first=first, last=last)
         budgets[part, first, last] = budget

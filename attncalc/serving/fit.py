@@ -192,7 +192,8 @@ class Deployment:
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
         """Return the complete request with another batch and context."""
         workload = dataclasses.replace(self.resolved.workload, batch=batch, context=context)
-        return self.resolved._replace(workload=workload)
+        request = self.resolved.request.with_workload(batch=batch, context=context)
+        return self.resolved._replace(workload=workload, request=request)
 
     def max_context(self, batch: int, tightest: int) -> Quantity | None:
         """Return the longest context of `batch` sequences; `tightest` is the device whose symbols have short names."""
@@ -206,13 +207,15 @@ class Deployment:
 def possible_verdict(request: FitRequest) -> Verdict | None:
     """Return whether the request fits; None if it is not possible, or the engine refuses it.
 
-    A search asks this of many requests. Most fail on one of their first devices, and the others are not computed then.
+    A search asks this of many requests. Most fail on the device with the most layers, and the others are not computed
+    then.
     """
     try:
         resolved = resolve(request)
         if resolved.refusal:
             return None
-        return _verdict(each_device(resolved), resolved.workload.batch, resolved.workload.context)
+        devices = each_device(resolved, most_layers_first=True)
+        return _verdict(devices, resolved.workload.batch, resolved.workload.context)
     except AttncalcError:
         return None
 
@@ -370,12 +373,20 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
     request = resolved.request
     if resolved.whole_layers and request.kv_memory is None:
-        for gpus in range(1, request.model.main.n_layers + 1):
+        for gpus in range(_fewest_for_weights(resolved), request.model.main.n_layers + 1):
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
             tp = attention_tp * request.attn_dp
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
+
+
+def _fewest_for_weights(resolved: ResolvedRequest) -> int:
+    """Return a number of GPUs below which their memory is smaller than the weights that they share, at least 1."""
+    budgets = [device.budget for device in devices_of(resolved)]
+    weights = sum(int(budget.weights.total) for budget in budgets if budget.weights)
+    usable = max((int(budget.usable) for budget in budgets if budget.usable), default=0)
+    return max(1, weights // usable) if usable else 1
 
 
 def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:

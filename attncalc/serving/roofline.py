@@ -13,7 +13,7 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from ..cost.common import compute_dtype, sum_named
-from ..cost.flops import flops
+from ..cost.flops import flops, head_flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
@@ -156,7 +156,7 @@ def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
     counted = flops(model, prefill)
     head = counted.head
     if model.main.has_cache:  # a server needs the next token of each sequence, not those of the prompt
-        head = flops(model, dataclasses.replace(prefill, phase="decode", new=1)).head
+        head = head_flops(model, dataclasses.replace(prefill, phase="decode", new=1))
     parts: dict[str, tuple[int, str]] = {
         "flops_layers": (counted.projections + counted.scores + counted.mlp, "FLOP of the layers"),
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),

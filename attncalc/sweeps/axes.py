@@ -112,6 +112,9 @@ AXES: dict[str, Kind] = {
     **_kinds(EngineOptions),
     "engine": Kind(_engine),
     "gpu": Kind(_gpu),
+    "prompt": _COUNT,
+    "output": _COUNT_OR_ZERO,
+    "shared_prefix": _COUNT_OR_ZERO,
     "source_context": _COUNT,
     "phase": Kind(_phase),
     "past": _COUNT_OR_ZERO,
@@ -128,7 +131,9 @@ AXES: dict[str, Kind] = {
 """Every axis, the outermost first."""
 PASS_AXES = ("phase", "past", "mask")
 """The axes that change only the figures of a pass."""
-FIT_AXES = (DeploymentOptions.__annotations__.keys() | EngineOptions.__annotations__.keys()) - {"engine", "tp"}
+TRAFFIC_AXES = ("prompt", "output", "shared_prefix")
+"""The axes of the requests that users send."""
+FIT_AXES = {*DeploymentOptions.__annotations__, *EngineOptions.__annotations__, *TRAFFIC_AXES} - {"engine", "tp"}
 """The axes that only `fit` has."""
 INNER = ("batch", "context")
 """The axes over which a compiled formula runs; all others make a new `Setting`."""
@@ -180,7 +185,8 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
 
 def option(name: str) -> str:
     """Return the option of an axis: '--kv-dtype'; a model has none."""
-    return "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+    own = {"model": "MODEL", "output": "--output-len"}  # --output is a file
+    return own.get(name, f"--{name.replace('_', '-')}")
 
 
 def cell(value: Any, escape: Callable[[str], str]) -> Any:

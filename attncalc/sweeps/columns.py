@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import AttncalcError, did_you_mean
+from ..report.fit import WEIGHT_PARTS
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS, truncate
 from .axes import AXES
 
@@ -97,10 +98,16 @@ BOUNDS = {
     "prefill_flop_per_byte": NO_UNIT,
     "decode_flop_per_byte": NO_UNIT,
     "ridge_flop_per_byte": NO_UNIT,
+    "decode_compute_bound_batch": NO_UNIT,
+    "decode_flop_per_byte_limit": NO_UNIT,
 }
 """Figures of the roofline of `attncalc fit`."""
+LIMITS = ("decode_compute_bound_batch", "decode_flop_per_byte_limit")
+"""Those of them that are searched for, so that they take long."""
+USERS = {"concurrent_average": NO_UNIT, "concurrent_worst": NO_UNIT}
+"""Figures of the users of `attncalc fit`, with --prompt and --output-len."""
 COSTS = {**KV, **PARAMETERS, **STEPS, **PASS, **MEMORY}
-OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS}
+OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **dict.fromkeys(WEIGHT_PARTS, BYTES), **BOUNDS, **USERS}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
 FIT_DEFAULTS = (
     *COST_DEFAULTS,
@@ -143,7 +150,10 @@ def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
             known = [*COSTS, *WEIGHTS, *(OF_FIT if with_fit else ())]
             hint = did_you_mean(name, known)
-            raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+            tip = (
+                f"{hint}the names in the JSON of kv, params, flops, memory and fit are known, as {', '.join(known[:3])}"
+            )
+            raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
 
 

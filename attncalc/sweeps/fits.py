@@ -7,20 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from ..api.fit_request import check_offload, fit_request
+from ..api.fit_options import FitOptions
+from ..api.fit_request import check_offload, fit_request, read_traffic
 from ..engines.base import CacheLayout
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
 from ..report.fit import fit_figures, totals
 from ..report.roofline import roofline_figures
+from ..report.users import user_figures
 from ..serving.config import ServingConfig
 from ..serving.fit import Deployment, FitResult, min_gpus
 from ..serving.gpu_layers import AUTO
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.roofline import roofline
+from ..serving.users import Users, users
 from ..tracing import Compiled, LateQuestionError, Remembered
-from .columns import BOUNDS
+from .columns import BOUNDS, LIMITS, USERS
+from .costs import ANY
 
 MAX_RUNS = 32
 """Ways of a layout's decisions that are compiled."""
@@ -52,8 +56,12 @@ class _QuickLayout:
 class _Cells:
     """The cells of one Deployment; what depends on the batch alone or on the context alone is computed once."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        deployment.devices = [device._replace(layout=_quick(device.layout)) for device in deployment.devices]
+    def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
+        self.users = users_of
+        layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
+        quick = {id(layout): _quick(layout) for layout in layouts}
+        deployment.devices = [device._replace(layout=quick[id(device.layout)]) for device in deployment.devices]
+        deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 
@@ -105,7 +113,9 @@ class Fits:
         self._columns = columns
         self._names = [name for name in columns if name not in BOUNDS]
         self._bound_names = [name for name in columns if name in BOUNDS]
-        self._request = fit_request(model, {**options, "batch": 1, "context": 1})
+        self._with_users = any(name in USERS for name in columns)
+        size = {"batch": 1, "context": ANY}
+        self._request = fit_request(model, {**options, **size}, traffic=read_traffic(_as_fit_options(options)))
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         self._bounds = Compiled(self._compute_bounds, ("B", "T"))
@@ -120,17 +130,21 @@ class Fits:
         return self._row(self._cells(batch, context), batch, context)
 
     def _cells(self, batch: int, context: int) -> _Cells:
-        return _Cells(Deployment(resolve(self._request_at(batch, context))))
+        resolved = resolve(self._request_at(batch, context))
+        return _Cells(Deployment(resolved), users(resolved) if self._with_users else None)
 
     def _request_at(self, batch: int, context: int) -> FitRequest:
         if self._options.get("n_gpu_layers") == AUTO:
-            return fit_request(self._model, {**self._options, "batch": batch, "context": context})
+            size = {"batch": batch, "context": context}
+            return fit_request(self._model, {**self._options, **size}, traffic=self._request.traffic)
         return self._request.with_workload(batch=batch, context=context)
 
     def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:
         values: dict[str, Any] = {}
         if self._names:
             values = _values(cells.result(batch, context), self._names)
+        if self._with_users:
+            values |= {figure.name: figure.value for figure in user_figures(cells.users)}
         if self._bound_names:
             values |= zip(BOUNDS, self._bounds(batch, context), strict=True)
         return tuple([values.get(name) for name in self._columns])
@@ -152,12 +166,16 @@ class Fits:
                     resolved.gpu,
                     weights_dtype=resolved.weights_dtype,
                     config=ServingConfig.of(resolved),
-                    with_limits=False,
+                    with_limits=any(name in LIMITS for name in self._bound_names),
                 )
             except AttncalcError:
                 bounds = None
         figures = {figure.name: figure.quantity for figure in roofline_figures(bounds)}
         return [figures[name] for name in BOUNDS]
+
+
+def _as_fit_options(options: Mapping[str, Any]) -> FitOptions:
+    return cast("FitOptions", options)
 
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from ..api.workloads import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, Axis, cell, option, read_axes
-from .columns import COSTS, ERROR, MEMORY, PASS, read_columns, unit_of
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option, read_axes
+from .columns import COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
 
@@ -20,6 +20,7 @@ Row = tuple[Any, ...]
 """The values of a row, in the order of `Sweep.names`."""
 Figures = Callable[[int, int], tuple[Any, ...]]
 """Returns figures for a batch and a context."""
+_GIVE_GPU = "give one of them: --gpu h100-80gb"
 
 
 class LoadedModel(NamedTuple):
@@ -62,13 +63,20 @@ class Sweep:
         self._fits = [name for name in figures if is_fit[name]]
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
+        for name in [name for name, value in flags.items() if value is not False and not self.with_fit]:
+            raise AttncalcError(f"{option(name)} needs --gpu or --kv-memory", _GIVE_GPU)
         for axis in self.outer:
             if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
                 raise AttncalcError(
                     f"{option(axis.name)} changes no column", "add figures of a pass: --columns flops_total,peak_flash"
                 )
+            if axis.name in TRAFFIC_AXES and not any(name in USERS for name in columns):
+                raise AttncalcError(
+                    f"{option(axis.name)} changes no column",
+                    "add the figures of users: --columns concurrent_average,concurrent_worst",
+                )
             if axis.name in FIT_AXES and not self.with_fit:
-                raise AttncalcError(f"{option(axis.name)} needs --gpu or --kv-memory", "give one: --gpu h100-80gb")
+                raise AttncalcError(f"{option(axis.name)} needs --gpu or --kv-memory", _GIVE_GPU)
 
     def __len__(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)
@@ -137,10 +145,11 @@ class Sweep:
     def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
-        model = options.pop("model").spec
+        model: ModelSpec = options.pop("model").spec
         attention = options.pop("attention", None)
         if attention is not None:
-            model = model.with_attention(attention)
+            released = model
+            model = model.kept(("attention", attention), lambda: released.with_attention(attention))
         costs: Figures = _no_figures
         fits: Figures = _no_figures
         if self._costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import functools
@@ -17,12 +18,17 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import typer.main
+from local_hub import Handler, LocalHub, running_hub
 
 from attncalc.cli import run
 
 STREAM = "<stdin>"
 """The name of the file that is standard input."""
-WRITERS = ("-o", "--output")
+HUB = "hub:"
+"""The start of the name of a file on a hub, as 'hub:org/name/config.json'."""
+BROKEN = "hub!"
+"""The start of the end of a path on a hub, as 'hub!config.json'; its content is the number of the HTTP status."""
+WRITERS = ("-o", "--output", "--plot")
 """Options that name a file to write."""
 
 
@@ -32,6 +38,7 @@ class Case(NamedTuple):
     Attributes:
         arguments: What follows `attncalc`.
         files: {path in the working folder: its bytes}; STREAM is standard input, and a path that ends in / is a folder.
+            Names that start with HUB or BROKEN are on a hub.
         environment: Environment variables that are set. PYTHONIOENCODING is the encoding of the output.
         terminal: Whether the output is a terminal.
     """
@@ -85,7 +92,7 @@ def run_case(case: Case) -> Result:
     stdin = io.TextIOWrapper(io.BytesIO(case.files.get(STREAM, b"")))
     with (
         _working_folder(case) as written,
-        patch.dict(os.environ, case.environment),
+        patch.dict(os.environ, {**_on_hub(case), **case.environment}),
         _without_torch(),
         patch.object(typer.main, "get_command", _cached_command),
         contextlib.redirect_stdout(out),
@@ -98,6 +105,39 @@ def run_case(case: Case) -> Result:
         finally:
             sys.argv, sys.stdin = before
     return Result(code, out.text(), err.text(), written)
+
+
+def _on_hub(case: Case) -> dict[str, str]:
+    """Put the case's files on a hub on this machine, and return the variables that lead there; {} without any."""
+    if not any(name.startswith(HUB) for name in case.files):
+        return {}
+    hub = _hub()
+    hub.files, hub.behaviours = {}, {}
+    for name, content in case.files.items():
+        if name.startswith(HUB):
+            organisation, repository, file = name.removeprefix(HUB).split("/", 2)
+            hub.files.setdefault(f"{organisation}/{repository}", {})[file] = content
+        elif name.startswith(BROKEN):
+            hub.behaviours[name.removeprefix(BROKEN)] = functools.partial(_break_off, status=int(content))
+    return {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": "no-cache"}
+
+
+def _break_off(handler: Handler, status: int) -> None:
+    handler.end(status, headers={"Location": "/elsewhere", "Retry-After": "5"})
+
+
+@functools.cache
+def _hub() -> LocalHub:
+    """Return a hub that runs until this process ends."""
+    running = running_hub()
+    hub = running.__enter__()
+    atexit.register(running.__exit__, None, None, None)
+    return hub
+
+
+def _is_local(name: str) -> bool:
+    """Whether a file of a case is in its folder."""
+    return name != STREAM and not name.startswith((HUB, BROKEN))
 
 
 @contextlib.contextmanager
@@ -147,7 +187,7 @@ def _working_folder(case: Case) -> Iterator[dict[str, bytes]]:
     try:
         os.mkdir(folder)
         for name, content in case.files.items():
-            if name != STREAM:
+            if _is_local(name):
                 path = os.path.join(folder, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 if not name.endswith("/"):
@@ -167,7 +207,7 @@ def _working_folder(case: Case) -> Iterator[dict[str, bytes]]:
 
 def _compare_files(case: Case, folder: str, outer: str, written: dict[str, bytes]) -> None:
     """Raise AssertionError if a file differs that the command line does not name; put those that it names in a dict."""
-    known = {os.path.normpath(name): content for name, content in case.files.items()}
+    known = {os.path.normpath(name): content for name, content in case.files.items() if _is_local(name)}
     found = set()
     for path in Path(outer).rglob("*"):
         if path.is_file():
@@ -178,5 +218,5 @@ def _compare_files(case: Case, folder: str, outer: str, written: dict[str, bytes
                 written[name] = content
             else:
                 assert content == known.get(name), f"{name} was changed"
-    missing = {os.path.normpath(name) for name in case.files if name != STREAM and not name.endswith("/")} - found
+    missing = {os.path.normpath(name) for name in case.files if _is_local(name) and not name.endswith("/")} - found
     assert not missing, missing

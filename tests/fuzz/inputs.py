@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from .case import STREAM, Case
+from .case import BROKEN, HUB, STREAM, Case
 from .command_lines import MODEL_COMMANDS, ODD, command_line, engine_options, gpu_word, models, options, output_words
 from .damage import damaged, damaged_bytes, text, value
 from .gguf_bytes import architectures, gguf_bytes, small_model
@@ -117,6 +117,42 @@ def deployments(random: Random) -> Case:
         if option.metavar not in ("FILE", "N|FILE", "FORMAT", "REVISION"):
             words += option.words(random)
     return Case((*words, *random.choice(((), ("--full",), ("--json",), ("--json",), ("--roofline",)))))
+
+
+COLUMNS = (
+    *("kv_cache", "params_total", "flops_total", "flops_prefill", "kv_cache_per_token", "concurrency", "max_context"),
+    *("peak_flash", "fits", "model", "kv_cache,params_total", "x", "kv_cache,kv_cache", ",", "min_gpus,max_batch"),
+)
+SWEPT: dict[str, tuple[str, ...]] = {
+    "-c": ("1K,2K", "1024", "1K..8K", "1K:8K:1K", "512,512", "8K,1K,x", ",", "1..1000000"),
+    "-b": ("1,2,4", "1..8", "0,1", "1"),
+    "--tp": ("1,2", "2,3", "1,2,4,8"),
+    "--kv-dtype": ("bf16,fp8", "fp8,x", "auto"),
+    "--dtype": ("fp32,bf16",),
+    "--attention": ("mha,mqa,gqa:2,mla:512", "gqa:0,mqa"),
+    "--gpu": ("h100,l4", "24GB", "x,h100", "2xh100"),
+    "--gpus": ("1,2,4",),
+    "--engine": ("vllm,sglang", "all", "ideal"),
+    "--phase": ("prefill,decode", "train"),
+    "--columns": COLUMNS,
+    "--show": COLUMNS,
+}
+ROWS = ("csv", "json", "jsonl", "markdown", "latex", "html", "tsv", "table", "x")
+
+
+def sweeps(random: Random) -> Case:
+    """Return `sweep` over a few values of a few options."""
+    names = [random.choice((*models(), "model")) for _ in range(random.choice((1, 1, 2)))]
+    files = {"model/config.json": dump(damaged(random, configs(), most=1))} if "model" in names else {}
+    words = ["sweep", *names]
+    for option in random.sample(sorted(SWEPT), random.choice((0, 1, 2, 2, 3))):
+        words += (option, random.choice(SWEPT[option]) if random.randrange(12) else random.choice(ODD))
+    if random.randrange(3) == 0:
+        known = random.choice(options("sweep"))
+        if known.metavar not in ("FILE", "FORMAT") and "--jobs" not in known.names and not {*known.names} & {*words}:
+            words += known.words(random)
+    words += random.choice(((), ("--json",), ("--json",), ("--format", random.choice(ROWS)), ("-o", "rows.jsonl")))
+    return Case(tuple(words), files)
 
 
 def comparisons(random: Random) -> Case:
@@ -392,6 +428,22 @@ def cached_repositories(random: Random) -> Case:
     return Case(command_line(random, name, READERS), files, environment)
 
 
+def hub_repositories(random: Random) -> Case:
+    """Return a command on a repository of a hub, which may answer a request with an error."""
+    case = random.choice((config_files, params_files, quantized_files, safetensors_files, gguf_files))(random)
+    model = next((word for word in ("model", "m.gguf") if word in case.arguments), "")
+    if not model:
+        return case
+    files = {f"{HUB}org/name/{name.removeprefix('model/')}": content for name, content in case.files.items()}
+    if random.randrange(5) == 0:
+        end = random.choice(("revision/main", "config.json", ".safetensors", ".index.json", ".gguf"))
+        files[f"{BROKEN}{end}"] = random.choice((b"401", b"403", b"404", b"429", b"500", b"302", b"204", b"416"))
+    name = random.choice(
+        ("org/name", "org/name", "org/name@main", "org/name@v2", "hf://org/name", "org/name:config.json")
+    )
+    return Case(tuple(name if word == model else word for word in case.arguments), files)
+
+
 def folders(random: Random) -> Case:
     """Return a command on a folder with several or odd files, or on an odd path."""
     names = (
@@ -449,6 +501,7 @@ KINDS: dict[str, Generator] = {
     "arguments": arguments,
     "comparisons": comparisons,
     "deployments": deployments,
+    "sweeps": sweeps,
     "lists": lists,
     "model_files": model_files,
     "configs": config_files,
@@ -459,6 +512,7 @@ KINDS: dict[str, Generator] = {
     "gpu_files": gpu_files,
     "gguf": gguf_files,
     "cached": cached_repositories,
+    "hub": hub_repositories,
     "folders": folders,
     "surroundings": surroundings,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,7 @@ def check_relations(case: Case, result: Result, which: int | None = None) -> Non
         which: The number of the relation to check, modulo their number; None for all of them.
     """
     case = case._replace(environment=_quiet(case), terminal=False)
-    if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ()) or result.code > 1:
+    if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ("sweep",), ()) or result.code > 1:
         return
     as_json = case._replace(arguments=(*_without_output(case.arguments), "--json"))
     answer = run_case(as_json)
@@ -285,6 +286,20 @@ def added_preset_equals_its_config(case: Case, result: Result, data: Data) -> No
     assert _values(changed) == _values(data), (case.arguments, _values(changed), _values(data))
 
 
+def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
+    """A row of `sweep` has the figure of the command that it stands for."""
+    figure = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total", "memory": "peak_flash"}
+    command = case.arguments[0]
+    if command not in figure or _has(case, "--engine", "--lengths", "--revision") or data["model"]["tp"] > 1:
+        return
+    name = figure[command]
+    words = ("sweep", *case.arguments[1:-1], "--columns", name, "--json")
+    answer = run_case(case._replace(arguments=words))
+    assert answer.code == 0, (words, answer.err)
+    (row,) = json.loads(answer.out)["rows"]
+    assert row[name] == _values(data)[name], (words, row, _values(data)[name])
+
+
 RELATIONS: tuple[Relation, ...] = (
     same_twice,
     csv_equals_json,
@@ -299,4 +314,5 @@ RELATIONS: tuple[Relation, ...] = (
     shards_sum_to_the_whole,
     batch_is_linear,
     added_preset_equals_its_config,
+    sweep_equals_command,
 )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from pathlib import Path
 
 from forks import Work
-from reach import Reach
+from mutations import Mutant
+from reach import Reach, file_of
+
+FILES = 8
+"""Test files per mutant: each has to be collected anew, which takes longer than its tests."""
 
 
 class ImportTime:
     """The lines that run at import, and the tests of a mutant there.
 
-    No test reaches such a line itself. A mutant of a constant, a field or a decorator is run against the tests that
-    reach a line with its name.
+    No test reaches such a line itself. A mutant of a field or a decorator is run against the tests that reach its
+    class or function, one of a constant against those that reach a line with its name.
     """
 
     def __init__(self, root: Path, reach: Reach) -> None:
@@ -22,15 +27,30 @@ class ImportTime:
         self.reach = reach
 
     def with_uses(self, work: Work) -> Work:
-        """Return the work with the tests that reach a use of what the changed statement defines."""
+        """Return the work with the tests that reach what the changed statement defines, in at most FILES files."""
         mutant = work.mutant
-        names = mutant.names or tuple(mutant.within.split(".")[-1:])
-        tests = set(work.tests)
-        for name in names:
-            tests |= self._tests_of(name)
+        tests = set(work.tests) | self._tests_of_definition(mutant, work.source)
         if not tests:
-            tests = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
-        return work._replace(tests=sorted(tests))
+            for name in mutant.names or tuple(mutant.within.split(".")[-1:]):
+                tests |= self._tests_of(name)
+        module = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
+        tests = tests or module
+        files = sorted({file_of(test) for test in tests}, key=lambda file: -self._share(file, module))[:FILES]
+        return work._replace(tests=sorted(test for test in tests if file_of(test) in files))
+
+    def _tests_of_definition(self, mutant: Mutant, source: str) -> set[str]:
+        """Return the tests that reach the body of the function or class whose decorator, default or field it is."""
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        for node in sorted((n for n in ast.walk(ast.parse(source)) if isinstance(n, kinds)), key=lambda n: -n.lineno):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= mutant.line <= (node.end_lineno or first):
+                return self.reach.tests(mutant.path, first, node.end_lineno or first)
+        return set()
+
+    def _share(self, file: str, module: set[str]) -> float:
+        """Return which share of a test file's time is of tests that reach the module: high if it is about it."""
+        own = sum(seconds for test, seconds in self.reach.seconds.items() if file_of(test) == file)
+        return sum(self.reach.seconds[test] for test in module if file_of(test) == file) / (own + 1)
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019 (one object per run)
     def _tests_of(self, name: str) -> set[str]:

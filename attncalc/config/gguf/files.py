@@ -48,7 +48,7 @@ def local_gguf(model: str) -> Path | None:
             with path.open("rb") as file:
                 return path if file.read(4) == b"GGUF" or model.lower().endswith(".gguf") else None
         names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
-    except (OSError, ValueError):  # the caller's own error says more
+    except OSError:  # the caller's own error says more
         return None
     if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):
         return None

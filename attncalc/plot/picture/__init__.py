@@ -32,7 +32,8 @@ def need_matplotlib() -> None:
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns if it has no folder for a cache
     try:
-        with _default_environment():
+        with _default_environment(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             import matplotlib.figure  # noqa: F401
     except ImportError as error:
         missing = (error.name or "").split(".")[0] == "matplotlib"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from ..chart import Stack
@@ -81,35 +83,41 @@ def _across(chart: Stack) -> Scale:
     return scale(chart.axis, ends, most=9, bar=True)
 
 
-def _rows(labels: list[_Label]) -> int:
+def _rows(labels: Sequence[_Label]) -> int:
     return max((label.level + 1 for label in labels), default=0)
 
 
 def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
-    """Return the names of the pieces: above the middle of a wide piece, else at the right of a line from a narrow one.
+    """Return the names of the pieces, on the fewest lines of text on which no name and no line crosses another.
 
-    A name that would be too far to the right is above its line. Names of narrow pieces are placed from the right to the
-    left, each on the lowest line of text where neither it nor its line crosses another.
+    The name of a wide piece is above its middle, that of a narrow one at either side of a line, or above the line at
+    the end of the bar.
     """
     across = _across(chart)
-    above: list[_Label] = []
-    beside: list[_Label] = []
-    for piece in reversed([piece for piece in chart.pieces if piece.label]):
+    choices: list[list[_Label]] = []
+    for piece in chart.pieces:
+        if not piece.label:
+            continue
         text = f"{piece.label} {piece.text}"
         wide = (ruler.width(text) + 2 * _SPACE) / width
         start, end = across.at(piece.start), across.at(piece.end)
         middle = (start + end) / 2
         if wide <= end - start:
-            above.append(_Label(text, middle, middle - wide / 2, middle + wide / 2, True, 0))
-        elif middle + wide <= 1:
-            beside.append(_Label(text, middle, middle, middle + wide, False, 0))
-        else:
-            beside.append(_Label(text, middle, 1 - wide, 1, True, 0))
-    placed = above
-    for label in beside:
-        tried = [label._replace(level=i) for i in range(len(chart.pieces) + 1)]
-        placed.append(next((one for one in tried if not any(_touch(one, other) for other in placed)), tried[-1]))
-    return placed
+            choices.append([_Label(text, middle, middle - wide / 2, middle + wide / 2, True, 0)])
+            continue
+        places = [
+            _Label(text, middle, middle, middle + wide, False, 0),
+            _Label(text, middle, middle - wide, middle, False, 0),
+            _Label(text, middle, 1 - wide, 1, True, 0),
+        ]
+        inside = [place for place in places if place.left >= 0 and place.left <= middle <= place.right <= 1]
+        choices.append([place._replace(level=level) for level in range(len(chart.pieces)) for place in inside])
+    fewest_rows = sorted(product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)])
+    return list(next((one for one in fewest_rows if not _any_touch(one)), fewest_rows[0]))
+
+
+def _any_touch(labels: Sequence[_Label]) -> bool:
+    return any(_touch(label, other) for label, other in combinations(labels, 2))
 
 
 def _touch(label: _Label, other: _Label) -> bool:

@@ -21,10 +21,10 @@ def memory_chart(bar: Bar) -> Stack:
         pieces.append(Piece("" if estimated else "runtime", text, bar.weights, after_weights, "runtime"))
     if estimated:
         pieces.append(Piece("runtime", f"{_gib(low)} to {_gib(high)} GiB", after_weights, after_runtime, "range"))
-    if bar.cache[1] > 0:
+    if bar.usable > after_runtime:
         least, most = (_gib(max(0, size)) for size in bar.cache)
         text = f"{most} GiB" if least == most else f"{least} to {most} GiB"
-        pieces.append(Piece("KV cache", text, min(after_runtime, bar.usable), bar.usable, "cache"))
+        pieces.append(Piece("KV cache", text, after_runtime, bar.usable, "cache"))
     marks = [Mark(bar.usable, f"{_gib(bar.usable)} GiB for the engine, {bar.share} of the memory")]
     if bar.usable < bar.memory:
         marks.append(Mark(bar.memory, f"{_gib(bar.memory)} GiB on the GPU"))

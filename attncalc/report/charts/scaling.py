@@ -10,6 +10,7 @@ from ...plot.scale import Axis
 from ...units import BYTES, SECONDS, TOKENS
 
 DEFAULT = ("time", "peak")
+LEGEND = "points are measured, lines predicted: a time as FLOPs grow, through the last measured one"
 _X = Axis("context", TOKENS, "context")
 
 
@@ -20,16 +21,16 @@ def scaling_charts(rows: Sequence[ScalingRow]) -> Iterator[Chart]:
     """
     groups = tuple(dict.fromkeys(row.of for row in rows))
     for group in groups:
-        of = f"{group}: " if len(groups) > 1 else ""
+        of = f", {group}" if len(groups) > 1 else ""
         kernels: dict[str, list[ScalingRow]] = {}
         for row in rows:
             if row.of == group:
                 kernels.setdefault(row.kernel, []).append(row)
         times = [_time(kernel, own) for kernel, own in kernels.items() if any(row.ms for row in own)]
         if times:
-            axis = Axis(f"{of}Time: points measured, lines as FLOPs grow", SECONDS, "time")
+            axis = Axis(f"Time{of}", SECONDS, "time")
             yield Lines("time", axis.label, _X, axis, tuple(times))
-        axis = Axis(f"{of}Peak memory: points measured, lines predicted", BYTES, "peak")
+        axis = Axis(f"Peak memory{of}", BYTES, "peak")
         yield Lines("peak", axis.label, _X, axis, tuple(_peak(kernel, own) for kernel, own in kernels.items()))
 
 

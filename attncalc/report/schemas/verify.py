@@ -26,7 +26,7 @@ from .parts import (
 UNITS = (PARAMS, BYTES, FLOP, NO_UNIT)
 _MODEL_FIGURES = {
     "^params_[A-Za-z0-9_.]+$": size(PARAMS, "parameters of a matrix, of a layer, of a rank or of the model"),
-    "^(kv_cache|cache|recurrent_state)(_[a-z0-9_]+)?$": size(BYTES, "the cache of a layer, of a rank or of the model"),
+    "^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$": size(BYTES, "the cache of a layer, of a rank or of the model"),
 }
 _LAYER_FIGURES = {
     **_MODEL_FIGURES,

@@ -82,7 +82,7 @@ def released(config: Config, text_config: Config) -> Released | None:
     cache = kv_dtype(method, found)
     read = _METHODS.get(method)
     if read is None:
-        name = truncate(method or "a quantization_config without quant_method")
+        name = truncate(method) or "a quantization_config without quant_method"
         return Released(Quantization(name, ()) if method else None, kv_dtype=cache, unread=name)
     names = truncate(text_config.get("model_type") or config.get("model_type") or "")
     try:

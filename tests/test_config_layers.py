@@ -1,0 +1,341 @@
+"""The layers of a config.json as a pattern, the fields of its class, and the formulas of its rules."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncalc import AttncalcError
+from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, check_values, written
+from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
+from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
+from attncalc.config.keys import MAX_LAYERS
+
+
+def layers(text: str, **names: tuple[tuple[str, ...], dict[str, Any]]) -> list[Layer]:
+    """Return one layer per letter of the text."""
+    return [names[letter] for letter in text]
+
+
+SLIDING: Layer = (("sliding", "dense"), {"n_heads": 8, "window": 512})
+FULL: Layer = (("full", "dense"), {"n_heads": 8})
+SPARSE: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 4})
+WIDER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 9})
+OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
+NUMBERED: Layer = (("sparse_2",), {"n_heads": 8})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f", {"n_heads": 8}),
+        ("fff", {"n_heads": 8}),
+        (
+            "ssfssf",
+            {"n_heads": 8, "pattern": ["2 sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
+        ),
+        ("sf", {"n_heads": 8, "pattern": ["sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}}),
+        # the pattern may end in the middle of its period
+        (
+            "sfs",
+            {"n_heads": 8, "pattern": ["sliding", "full"], "layer_kinds": {"sliding": {"window": 512}, "full": {}}},
+        ),
+        (
+            "sffs",
+            {
+                "n_heads": 8,
+                "pattern": ["sliding", "2 full"],
+                "layer_kinds": {"sliding": {"window": 512}, "full": {}},
+            },
+        ),
+        (
+            "fp",
+            {"n_heads": 8, "pattern": ["dense", "sparse"], "layer_kinds": {"dense": {}, "sparse": {"n_experts": 4}}},
+        ),
+        (
+            "sp",
+            {
+                "n_heads": 8,
+                "pattern": ["sliding_dense", "full_sparse"],
+                "layer_kinds": {"sliding_dense": {"window": 512}, "full_sparse": {"n_experts": 4}},
+            },
+        ),
+        # one name with three sets of keys
+        (
+            "pwowp",
+            {
+                "n_heads": 8,
+                "pattern": ["layers", "layers_2", "layers_3", "layers_2"],
+                "layer_kinds": {
+                    "layers": {"n_experts": 4},
+                    "layers_2": {"n_experts": 9},
+                    "layers_3": {"n_experts": 7},
+                },
+            },
+        ),
+    ],
+)
+def test_layers_are_the_shortest_pattern(text: str, expected: dict[str, Any]) -> None:
+    assert shortest_pattern(layers(text, s=SLIDING, f=FULL, p=SPARSE, w=WIDER, o=OTHER)) == expected
+
+
+def expanded(pattern: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    """Return the keys of n layers that a pattern describes."""
+    if "pattern" not in pattern:
+        return [pattern] * n
+    common = {key: value for key, value in pattern.items() if key not in ("pattern", "layer_kinds")}
+    names: list[str] = []
+    for item in pattern["pattern"]:
+        number, _, name = item.rpartition(" ")
+        names += [name] * int(number or 1)
+    return [{**common, **pattern["layer_kinds"][name]} for name in itertools.islice(itertools.cycle(names), n)]
+
+
+@given(st.lists(st.sampled_from([SLIDING, FULL, SPARSE, WIDER, OTHER]), min_size=1, max_size=12))
+def test_a_pattern_describes_every_layer(given_layers: list[Layer]) -> None:
+    pattern = shortest_pattern(given_layers)
+    assert expanded(pattern, len(given_layers)) == [keys for _, keys in given_layers]
+
+
+def test_a_name_with_a_number_of_its_own_is_not_given_twice() -> None:
+    pattern = shortest_pattern([(("sparse",), {"d": 1}), (("sparse",), {"d": 2}), (("sparse_2",), {"d": 3})])
+    assert len(pattern["layer_kinds"]) == 3
+    assert expanded(pattern, 3) == [{"d": 1}, {"d": 2}, {"d": 3}]
+
+
+RULES: dict[str, Any] = {
+    "attention": "grouped",
+    "mlp": "gated",
+    "n_heads": "=heads",
+    "d_head": 16,
+    "d_ff": "=width",
+    "kind": "=layer_types[i]",
+    "kinds": {
+        "sliding_attention": {"window": "=sliding_window"},
+        "chunked_attention": {"chunk": "=size"},
+        "none": {"mlp": "none"},
+        "full_attention": None,
+    },
+    "n_layers": "=num_hidden_layers",
+}
+
+
+def of_rules(n: Any, **fields: Any) -> dict[str, Any]:
+    types = ["full_attention"] * (n if type(n) is int and n < 10**6 else 1)
+    base = {"heads": 4, "width": 32, "layer_types": types, "num_hidden_layers": n}
+    return pattern_of_layers(RULES, Fields({**base, **fields}, UNKNOWN_CLASS), n)
+
+
+@pytest.mark.parametrize("n", [1, 2, MAX_LAYERS])
+def test_a_model_has_1_to_2000_layers(n: int) -> None:
+    assert of_rules(n) == {"attention": "grouped", "n_heads": 4, "d_head": 16, "mlp": "gated", "d_ff": 32}
+
+
+@pytest.mark.parametrize("n", [0, -1, MAX_LAYERS + 1, 2.0, True, "2", [1]])
+def test_another_number_of_layers_is_an_error(n: Any) -> None:
+    with pytest.raises(AttncalcError, match="the number of layers is") as raised:
+        of_rules(n)
+    assert raised.value.tip == "it must be a whole number from 1 to 2,000"
+
+
+def test_a_missing_number_of_layers_names_the_field() -> None:
+    with pytest.raises(AttncalcError, match=r"^num_hidden_layers is missing"):
+        of_rules(None)
+    with pytest.raises(AttncalcError, match=r"^the number of layers is missing"):
+        pattern_of_layers({}, Fields({}, UNKNOWN_CLASS), None)
+
+
+def test_kinds_of_layers_change_the_rules() -> None:
+    types = ["sliding_attention", "full_attention", "none"]
+    assert of_rules(3, layer_types=types, sliding_window=9) == {
+        "attention": "grouped",
+        "n_heads": 4,
+        "d_head": 16,
+        "pattern": ["sliding", "full", "none"],
+        "layer_kinds": {
+            "sliding": {"mlp": "gated", "d_ff": 32, "window": 9},
+            "full": {"mlp": "gated", "d_ff": 32},
+            "none": {"mlp": "none"},
+        },
+    }
+
+
+@pytest.mark.parametrize(("kind", "key"), [("sliding_attention", "window"), ("chunked_attention", "chunk")])
+def test_a_window_without_a_size_is_an_error_of_its_layer(kind: str, key: str) -> None:
+    with pytest.raises(AttncalcError, match=rf"^layer 1: {kind} needs a {key}"):
+        of_rules(2, layer_types=["full_attention", kind])
+
+
+def test_an_unknown_kind_is_an_error_of_its_layer() -> None:
+    with pytest.raises(AttncalcError, match=r"^layer 1: 'x' is not a kind of layer that is supported") as raised:
+        of_rules(2, layer_types=["full_attention", "x"])
+    assert raised.value.tip == "known: sliding_attention, chunked_attention, none, full_attention"
+
+
+def test_fields_of_one_layer_change_that_layer() -> None:
+    changed = of_rules(3, per_layer_config={"1": {"heads": 8}, "02": {}})
+    assert [keys["n_heads"] for keys in expanded(changed, 3)] == [4, 8, 4]
+
+
+# Fields
+
+CLASS = ConfigClass(
+    {"hidden_size": 64, "tie": True, "kind": "a", "listed": [1], "theta": 1.0, "none": None},
+    {"n_embd": "hidden_size", "dim": "hidden_size"},
+    {},
+    True,
+)
+
+
+def test_a_field_has_any_of_its_names_and_its_classs_default() -> None:
+    fields = Fields({"n_embd": 32, "x": 1}, CLASS)
+    assert (fields["hidden_size"], fields["n_embd"], fields["dim"], fields["x"]) == (32, 32, 32, 1)
+    assert (fields["tie"], fields["unknown"], fields.default("tie"), fields.default("x")) == (True, None, True, None)
+    assert set(fields) == {*CLASS.defaults, "x"}
+    assert len(fields) == 7
+    assert fields.is_known_class
+    assert (fields.is_of_class("tie"), fields.is_of_class("x")) == (True, False)
+    assert fields.outer_or_self is fields
+    assert Fields({}, UNKNOWN_CLASS, fields).outer_or_self is fields
+    assert not Fields({}, UNKNOWN_CLASS).is_known_class
+
+
+def test_the_last_other_name_of_a_field_counts() -> None:
+    fields = Fields({"n_embd": 32, "hidden_size": 16, "dim": 8}, CLASS)
+    assert fields["hidden_size"] == 8
+    assert fields.remarks == [
+        "n_embd 32 is used, not hidden_size 16, which is another name of the field.",
+        "dim 8 is used, not n_embd 32, which is another name of the field.",
+    ]
+    assert Fields({"n_embd": 32, "hidden_size": 32}, CLASS).remarks == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(64, True), (32, False), (None, False), (0, False)],
+)
+def test_a_value_is_compared_with_its_default(value: Any, expected: bool) -> None:
+    assert Fields({"hidden_size": value}, CLASS).is_default("hidden_size") is expected
+    assert Fields({"none": None if value == 64 else value}, CLASS).is_default("none") is (value != 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("hidden_size", (1, 0, -1, 10**12, [64, 32], None), ""),
+        ("hidden_size", (1.5, "64", True, {}), "is not a whole number"),
+        ("hidden_size", (-2,), "is not a whole number"),
+        ("tie", (True, False, None), ""),
+        ("tie", (1, 0, "true"), "is not true or false"),
+        ("kind", ("b", 1, 1.5, ["a"]), ""),
+        ("kind", (-2, {}, float("inf")), "is not a word"),
+        ("listed", ([2], 1, 1.5), ""),
+        ("listed", ("a", {}, -2), "is not a list"),
+        ("theta", (2.0, 1, "x", [1], -1), ""),
+        ("theta", (float("nan"), float("inf"), -2), "is not a size"),
+        ("none", ("x", {}, 1), ""),
+        ("x", ("x", {}, 1), ""),
+    ],
+)
+def test_a_value_has_the_type_of_its_classs_default(name: str, values: tuple[Any, ...], problem: str) -> None:
+    for value in values:
+        if problem:
+            with pytest.raises(AttncalcError) as raised:
+                check_values(Fields({name: value}, CLASS), [name])
+            assert raised.value.message == f"{name} {written(value)} {problem}"
+        else:
+            check_values(Fields({name: value}, CLASS), [name])
+    check_values(Fields({name: float("nan")}, CLASS), [])  # a field that no rule uses
+
+
+def lists(n: int, mtp: int | None, **others: Any) -> Fields:
+    given = {"num_hidden_layers": 3, "num_nextn_predict_layers": mtp, "layer_types": ["a"] * n, **others}
+    return Fields(given, UNKNOWN_CLASS)
+
+
+@pytest.mark.parametrize(("n", "mtp", "is_valid"), [(3, None, True), (3, 1, True), (4, 1, True), (4, None, False)])
+def test_a_list_has_one_entry_per_layer(n: int, mtp: int | None, is_valid: bool) -> None:
+    if is_valid:
+        check_values(lists(n, mtp), ["layer_types"])
+        return
+    with pytest.raises(AttncalcError, match=r"^layer_types has 4 entries for 3 layers"):
+        check_values(lists(n, mtp), ["layer_types"])
+    check_values(lists(n, mtp), [])
+    check_values(lists(n, mtp, num_hidden_layers="3"), ["layer_types"])
+    check_values(lists(n, mtp, layer_types="aaaa"), ["layer_types"])
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_a_list_with_too_few_or_too_many_entries_is_an_error(n: int) -> None:
+    with pytest.raises(AttncalcError, match=rf"^layer_types has {n} entries for 3 layers"):
+        check_values(lists(n, 1), ["layer_types"])
+
+
+@pytest.mark.parametrize("table", [{"5": {"x": 1}}, {"005": {}}, {}, {"9" * 9: {}}])
+def test_fields_of_layers_are_under_their_numbers(table: Any) -> None:
+    check_values(Fields({"per_layer_config": table}, UNKNOWN_CLASS), [])
+
+
+@pytest.mark.parametrize("table", [{"x": {}}, {"5": 1}, {"9" * 10: {}}, {"-1": {}}, [1], 5])
+def test_another_table_of_layers_is_an_error(table: Any) -> None:
+    with pytest.raises(AttncalcError, match="has no fields of layers under their numbers"):
+        check_values(Fields({"per_layer_config": table}, UNKNOWN_CLASS), [])
+
+
+def test_old_kinds_of_layers_have_new_names() -> None:
+    types = ["deepseek_sparse_attention", "x", 5, "qwen_sparse_attention"]
+    assert Fields({"layer_types": types}, UNKNOWN_CLASS)["layer_types"] == [
+        *("indexed_attention", "x", 5, "indexed_attention")
+    ]
+    assert Fields({"layer_types": "x"}, UNKNOWN_CLASS)["layer_types"] == "x"
+
+
+# Formulas
+
+
+def test_rules_are_values_or_formulas() -> None:
+    fields = Fields({"a": 6, "b": None}, UNKNOWN_CLASS, Fields({"a": 7}, UNKNOWN_CLASS))
+    assert value_of({"x": ["=a // 2", "a", 5], "y": '=top["a"]', "z": "=i + a"}, fields, i=1) == {
+        "x": [3, "a", 5],
+        "y": 7,
+        "z": 7,
+    }
+    assert fields.looked_up == {"a"}
+    assert value_of("=len([n for n in range(a)])", fields) == 6
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("=b + 1", "b is missing"),
+        ("=b + c", "one of b, c is missing"),
+        ("=(c or 0) + b", "one of c, b is missing"),
+        ("=a // 0", "the model cannot be computed from a 6"),
+        ("=s + 1", "the model cannot be computed from s 'x'"),
+        ("=1 // 0", "the model cannot be computed from =1 // 0"),
+        ("=[a][5]", "the model cannot be computed from a 6"),
+    ],
+)
+def test_a_formula_that_has_no_value_names_its_fields(formula: str, message: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        value_of(formula, Fields({"a": 6, "s": "x"}, UNKNOWN_CLASS))
+    assert raised.value.message == message
+
+
+def test_the_fields_of_formulas_are_known_without_their_values() -> None:
+    assert names_in({"x": ["=a or b", "c"], "y": {"z": "=[n for n in d]"}, "w": 5}) == {"a", "b", "d"}
+    assert names_in("=i + len(top) + (lambda q: q + e)(1)") == {"e"}
+    assert uses_layer_number({"x": "=layer_types[i]"})
+    assert not uses_layer_number({"x": "=min(a, width)"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("=x", ["None"]), ("a", ["a"]), (["a", "=i"], ["a", "3"]), ("=[i, 'b']", ["3", "b"])]
+)
+def test_a_layer_has_one_kind_or_several(kind: Any, expected: list[str]) -> None:
+    assert kinds_of_layer({"kind": kind}, Fields({}, UNKNOWN_CLASS), 3) == expected
+    assert kinds_of_layer({}, Fields({}, UNKNOWN_CLASS), 3) == []

@@ -1,0 +1,564 @@
+"""The limits of files and answers, at each limit and one beyond, and the names of files that errors list."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_hub import LocalHub, running_hub
+
+from attncalc import AttncalcError, load
+from attncalc.config import download, gpus, safetensors
+from attncalc.config import remote as hub_folder
+from attncalc.config.download import MAX_BYTES, PARALLEL, Answer, DownloadError, Downloads, Request
+from attncalc.config.folder import POINTER, LocalFile, LocalFolder
+from attncalc.config.gpus import gpu
+from attncalc.config.hub import Repository, cached_folder, token
+from attncalc.config.layouts import reject_list, reject_other_layout
+from attncalc.config.remote import RemoteFile
+from attncalc.config.safetensors import INDEX, stored_weights
+from attncalc.config.source import LIMIT
+
+CONFIG: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}
+YAML = "d_model: 64\nn_layers: 2\nn_heads: 4\nd_ff: 9\nnorm: rmsnorm\n"
+
+
+def padded(content: bytes, size: int, end: bytes = b"") -> bytes:
+    return content + b" " * (size - len(content) - len(end)) + end
+
+
+# Model files and those beside them
+
+
+def test_a_config_has_at_most_4_mebibytes(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    body = json.dumps(CONFIG).encode()
+    file.write_bytes(padded(body, LIMIT))
+    assert load(file).main.n_layers == 2
+    file.write_bytes(padded(body, LIMIT + 1))
+    with pytest.raises(AttncalcError, match=r"config\.json: longer than 4,194,304 bytes"):
+        load(file)
+
+
+def test_a_quantization_beside_a_config_has_at_most_4_mebibytes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    beside = tmp_path / "quant_config.json"
+    beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT))
+    assert load(tmp_path).weights_dtype == "int4"
+    beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT + 1))
+    with pytest.raises(AttncalcError, match=r"quant_config\.json: longer than 4,194,304 bytes"):
+        load(tmp_path)
+
+
+def test_a_gpu_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"title: A GPU\nmemory: 80 GiB\nbandwidth: 1e12\nflops: {fp16: 1000000000000000}\n"
+    file = tmp_path / "g.yaml"
+    monkeypatch.setattr(gpus, "LIMIT", 200)
+    for size in (200, 201):
+        file.write_bytes(text + b"#" * (size - len(text)))
+        with pytest.raises(AttncalcError) as raised:
+            gpu(file)
+        assert ("longer than 200 bytes" in raised.value.message) is (size == 201)
+
+
+# safetensors
+
+
+class Folder:
+    """A folder in memory; a file's size may be unknown."""
+
+    is_complete = True
+
+    def __init__(self, files: dict[str, bytes], *, max_headers: int | None = None, size: bool = True) -> None:
+        self.files, self.has_sizes = files, size
+        self.max_headers: int | None = max_headers
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self.files)
+
+    def label(self, name: str = "") -> str:
+        return name
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        content = self.files.get(name)
+        return None if content is None else content[: limit + 1]
+
+    def open(self, name: str) -> Any:
+        return Source(name, self.files[name], self.has_sizes) if name in self.files else None
+
+    def prepare(self, names: Any) -> None:
+        pass
+
+
+class Source:
+    def __init__(self, name: str, content: bytes, has_size: bool) -> None:
+        self.name, self.content = name, content
+        self.size: int | None = len(content) if has_size else None
+
+    def read(self, start: int, end: int) -> bytes:
+        return self.content[start:end]
+
+
+def file_of(tensors: dict[str, tuple[str, list[int], list[int]]], size: int, *, header: int = 0) -> bytes:
+    """Return a file with tensors of (dtype, shape, offsets), and a header of at least so many bytes."""
+    entries = {name: {"dtype": t, "shape": shape, "data_offsets": place} for name, (t, shape, place) in tensors.items()}
+    content = padded(json.dumps(entries).encode(), header) if header else json.dumps(entries).encode()
+    return struct.pack("<Q", len(content)) + content + bytes(size)
+
+
+ONE = {"a": ("F16", [2, 3], [0, 12])}
+
+
+@pytest.mark.parametrize("length", [100, 101])
+def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(safetensors, "LIMIT", 100)
+    folder = Folder({"model.safetensors": file_of(ONE, 12, header=length)})
+    if length == 100:
+        stored = stored_weights(folder)
+        assert stored
+        assert (stored.size, stored.tensors, stored.files) == (12, 1, 1)
+    else:
+        with pytest.raises(AttncalcError, match="a header of 101 bytes, more than the format allows"):
+            stored_weights(folder)
+
+
+@pytest.mark.parametrize("length", [100, 101])
+def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(safetensors, "LIMIT", 100)
+    index = padded(b'{"weight_map": {}, "metadata": {"total_size": 7}}', length)
+    if length == 100:
+        stored = stored_weights(Folder({INDEX: index}))
+        assert stored
+        assert stored.size == 7
+    else:
+        with pytest.raises(AttncalcError, match="longer than 100 bytes"):
+            stored_weights(Folder({INDEX: index}))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "size", "message"),
+    [
+        ({"a": ("F16", [], [0, 2])}, 2, ""),
+        ({"a": ("F16", [0], [0, 0])}, 0, ""),
+        ({"a": ("F4", [2], [0, 1])}, 1, ""),
+        ({"a": ("U8", [1] * 64, [0, 1])}, 1, ""),
+        ({"a": ("U8", [1] * 65, [0, 1])}, 1, "no valid dtype, shape and data_offsets"),
+        ({"a": ("U8", [2**64 - 1, 0], [0, 0])}, 0, ""),
+        ({"a": ("U8", [2**64, 0], [0, 0])}, 0, "no valid dtype, shape and data_offsets"),
+        ({"a": ("U8", [1], [0])}, 1, "no valid dtype, shape and data_offsets"),
+        ({"b": ("U8", [1], [1, 2]), "a": ("U8", [1], [0, 1])}, 2, ""),
+        ({"b": ("U8", [1], [2, 3]), "a": ("U8", [1], [0, 1])}, 3, "'b' does not start where the one before it ends"),
+        ({"a": ("F32", [1], [0, 3])}, 3, "[1] in F32 does not fill the 3 bytes it has"),
+        (ONE, 13, "1 bytes longer than its header describes"),
+        (ONE, 10, "2 bytes shorter than its header describes"),
+    ],
+)
+def test_tensors_fill_a_safetensors_file(tensors: Any, size: int, message: str) -> None:
+    folder = Folder({"model.safetensors": file_of(tensors, size)})
+    if message:
+        with pytest.raises(AttncalcError) as raised:
+            stored_weights(folder)
+        assert message in raised.value.message
+    else:
+        stored = stored_weights(folder)
+        assert stored
+        assert (stored.size, stored.tensors) == (size, len(tensors))
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_header_ends_with_the_file_or_before(has_size: bool, missing: int) -> None:
+    content = struct.pack("<Q", 2 + missing) + b"{}"
+    folder = Folder({"model.safetensors": content}, size=has_size)
+    if missing:
+        with pytest.raises(AttncalcError, match="shorter than its header, or not a safetensors file"):
+            stored_weights(folder)
+    else:
+        assert stored_weights(folder) is not None
+
+
+@pytest.mark.parametrize(("files", "dtypes"), [(2, 1), (3, 0)])
+def test_more_files_than_may_be_opened_are_known_by_their_index(files: int, dtypes: int) -> None:
+    names = [f"model-{i}.safetensors" for i in range(files)]
+    content = {name: file_of({f"t{i}": ("U8", [1], [0, 1])}, 1) for i, name in enumerate(names)}
+    index = {"weight_map": {f"t{i}": name for i, name in enumerate(names)}, "metadata": {"total_size": files}}
+    stored = stored_weights(Folder({**content, INDEX: json.dumps(index).encode()}, max_headers=2))
+    assert stored
+    assert (stored.files, stored.tensors, stored.size, len(stored.by_dtype)) == (files, files, files, dtypes)
+
+
+@pytest.mark.parametrize("total", [0, 2**63 - 1, 5.0])
+def test_an_index_has_a_total_of_up_to_63_bits(total: float) -> None:
+    stored = stored_weights(Folder({INDEX: json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()}))
+    assert stored
+    assert stored.size == total
+    assert type(stored.size) is int
+
+
+@pytest.mark.parametrize(("files", "missing"), [(2, 1), (100_000, 99_999), (100_001, 0)])
+def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
+    width = max(5, len(str(files)))
+    folder = Folder({f"m-{1:0{width}}-of-{files:0{width}}.safetensors": file_of(ONE, 12)})
+    if missing:
+        with pytest.raises(AttncalcError, match=f"{missing:,} of the {files:,} files that are numbered are missing"):
+            stored_weights(folder)
+    else:
+        assert stored_weights(folder) is not None
+
+
+# Folders on disk
+
+
+def test_a_pointer_of_git_lfs_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(POINTER + b".github.com/spec/v1")
+    (tmp_path / "b").write_bytes(POINTER[:-1])
+    (tmp_path / "c").symlink_to(tmp_path / "none")
+    folder = LocalFolder(tmp_path)
+    assert [folder.open(name) is not None for name in "abcd"] == [False, True, False, False]
+    assert folder.names() == {"a", "b", "c"}
+    assert folder.read("b", 3) == POINTER[:4]
+    assert folder.read("b", 10**6) == POINTER[:-1]
+    assert folder.read("d", 3) is None
+
+
+def test_ranges_of_a_file_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    file = LocalFile(tmp_path / "a")
+    assert (file.size, file.read(2, 5), file.read(8, 99), file.read(3, 3)) == (10, b"234", b"89", b"")
+
+
+# The cache and the token
+
+
+def cache(home: Path, files: dict[str, str], commit: str = "c0ffee") -> None:
+    folder = home / "hub" / "models--org--name"
+    for name, content in files.items():
+        path = folder / "snapshots" / commit / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (folder / "refs").mkdir(parents=True, exist_ok=True)
+    (folder / "refs" / "main").write_text(commit)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["config.json", "params.json"])
+def test_a_cached_repository_has_a_model_file(home: Path, name: str) -> None:
+    cache(home, {"README.md": "x"})
+    assert cached_folder(Repository("org/name")) is None
+    cache(home, {name: "{}"})
+    folder = cached_folder(Repository("org/name"))
+    assert folder
+    assert not folder.is_complete
+    assert cached_folder(Repository("org/name", "c0ffee")) == folder
+    assert cached_folder(Repository("org/name", "v2")) is None
+    assert cached_folder(Repository("org/other")) is None
+
+
+def test_a_cached_repository_has_the_file_that_is_named(home: Path) -> None:
+    cache(home, {"x/a-Q8_0.gguf": "GGUF", "b.json": "{}"})
+    wanted = {"b.json": True, "Q8_0": True, "x/a-Q8_0.gguf": True, "Q4_0": False, "c.json": False}
+    for file, is_there in wanted.items():
+        folder = cached_folder(Repository("org/name", "main", file))
+        assert (folder is not None) is is_there
+        assert folder is None or not folder.is_complete
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(1, True), (64, True), (65, False)])
+def test_a_commit_has_up_to_64_characters(home: Path, length: int, is_read: bool) -> None:
+    cache(home, {"config.json": "{}"}, commit="c" * length)
+    assert (cached_folder(Repository("org/name")) is not None) is is_read
+
+
+@pytest.mark.parametrize(("text", "is_valid"), [("x" * 500, True), (" x \n", True), ("x" * 501, False), ("a b", False)])
+def test_a_token_has_up_to_500_characters(
+    home: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_valid: bool
+) -> None:
+    assert token() == ""
+    (home / "token").write_text(text)
+    for place in (str(home / "token"), "HF_TOKEN"):
+        if place == "HF_TOKEN":
+            monkeypatch.setenv(place, text)
+        if is_valid:
+            assert token() == text.strip()
+        else:
+            with pytest.raises(AttncalcError) as raised:
+                token()
+            assert raised.value.message == f"the token in {place} is not valid"
+
+
+# Other layouts
+
+
+BASE: dict[str, Any] = {"model_type": "llama", "hidden_size": 64}
+LAYOUTS: list[tuple[dict[str, Any], str]] = [
+    (BASE, ""),
+    ({}, ""),
+    ({**BASE, "peft_type": "LORA"}, "LoRA"),
+    ({"base_model_name_or_path": "x"}, "LoRA"),
+    ({**BASE, "base_model_name_or_path": "x"}, ""),
+    ({"pretrained_config": {}, "version": "1"}, "TensorRT-LLM"),
+    ({"pretrained_config": {}, "build_config": {}}, "TensorRT-LLM"),
+    ({"pretrained_config": {}}, ""),
+    ({"build_config": {}, "version": "1"}, ""),
+    ({**BASE, "builder_config": {}}, "TensorRT-LLM"),
+    *(({"architecture": "X", key: 1}, "TensorRT-LLM") for key in ("mapping", "quantization", "producer")),
+    ({"architecture": "X"}, ""),
+    ({**BASE, "architecture": "X", "mapping": {}}, ""),
+    *(
+        ({**BASE, "model_config": {}, key: 1}, "MLC LLM")
+        for key in ("quantization", "conv_template", "local_id", "context_window_size", "model_lib")
+    ),
+    ({**BASE, "model_config": {}}, ""),
+    ({**BASE, "model_config": 5, "quantization": 1}, ""),
+    ({**BASE, "_diffusers_version": "1"}, "diffusers"),
+    ({"_class_name": "X"}, "diffusers"),
+    ({**BASE, "_class_name": "X"}, ""),
+    ({"weight_map": {}}, "the index of safetensors files"),
+    ({"general.architecture": "llama"}, "the metadata of a GGUF file"),
+    ({"metadata": {"general.architecture": "llama"}}, "the metadata of a GGUF file"),
+    ({"metadata": {}}, ""),
+    ({"metadata": 5}, ""),
+    ({"model": {"decoder": {}}, "search": {}}, "ONNX"),
+    ({"model": {"decoder": {}}}, ""),
+    ({"model": {}, "search": {}}, ""),
+    ({"model": "decoder", "search": {}}, ""),
+    ({"eos_token_id": 1, "transformers_version": "1"}, "a generation_config.json"),
+    ({"eos_token_id": 1}, ""),
+    ({"transformers_version": "1"}, ""),
+    ({**BASE, "eos_token_id": 1, "transformers_version": "1"}, ""),
+    ({"dim": 5, "eos_token_id": 1, "transformers_version": "1"}, ""),
+    ({"tokenizer_class": "X"}, "a tokenizer's file"),
+    ({**BASE, "tokenizer_class": "X"}, ""),
+    ({"architectures": ["X"], "tokenizer_class": "X"}, ""),
+    ({"added_tokens": [], "model": {}, "normalizer": None}, "a tokenizer's file"),
+    ({"added_tokens": [], "model": {}}, ""),
+    ({"added_tokens": [], "normalizer": None}, ""),
+    ({"model": {}, "normalizer": None}, ""),
+]
+
+
+@pytest.mark.parametrize(("data", "layout"), LAYOUTS)
+def test_another_layout_is_known_by_its_keys(data: dict[str, Any], layout: str) -> None:
+    if not layout:
+        reject_other_layout(data, "f.json")
+        return
+    with pytest.raises(AttncalcError) as raised:
+        reject_other_layout(data, "f.json")
+    assert raised.value.message.startswith("f.json: ")
+    assert layout in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "tip"),
+    [
+        ({"peft_type": "X", "base_model_name_or_path": "org/x"}, "give the base model: org/x"),
+        ({"peft_type": "X", "base_model_name_or_path": " "}, "give the base model's config.json, or its name"),
+        ({"peft_type": "X", "base_model_name_or_path": 5}, "give the base model's config.json, or its name"),
+        ({"_class_name": "X", "text_encoder": ["diffusers", "Y"]}, "give the config.json of one of its models"),
+        ({"_class_name": "X", "text_encoder": ["transformers"]}, "give the config.json of one of its models"),
+        ({"_class_name": "X", "vae": ["transformers", "Y"]}, "give the config.json of one of its models"),
+        ({"_class_name": "X", "text_encoder": "transformers"}, "give the config.json of one of its models"),
+        (
+            {"_class_name": "X", **{f"encoder_{i}": ["transformers", "Y"] for i in range(4)}},
+            "as encoder_0/config.json or encoder_1/config.json or encoder_2/config.json",
+        ),
+    ],
+)
+def test_another_layout_has_a_tip(data: dict[str, Any], tip: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        reject_other_layout(data, "f.json")
+    assert tip in raised.value.tip
+    assert "encoder_3" not in raised.value.tip
+
+
+MODULE = {"path": "0_T", "type": "sentence_transformers.models.Transformer"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "tip"),
+    [
+        ([MODULE], "the modules of sentence-transformers", "give 0_T/config.json"),
+        ([5, {**MODULE, "path": ""}], "the modules of sentence-transformers", "give the config.json beside it"),
+        ([{**MODULE, "path": 5}], "the modules of sentence-transformers", "give the config.json beside it"),
+        ([{"type": "x"}, MODULE], "the modules of sentence-transformers", "give the config.json beside it"),
+        ([{"type": 5}], "not a JSON object", "a config.json is one JSON object"),
+        ([], "not a JSON object", "a config.json is one JSON object"),
+    ],
+)
+def test_a_list_is_named(data: list[Any], message: str, tip: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        reject_list(b"\xef\xbb\xbf \n" + json.dumps(data).encode() if message else b"", "f.json")
+    assert message in raised.value.message
+    assert tip in raised.value.tip
+
+
+@pytest.mark.parametrize(
+    ("content", "is_rejected"),
+    [
+        (b"[1]", True),
+        (b"\t\r\n [1]", True),
+        (b"[1", False),
+        (b"a: [1]", False),
+        (padded(b"[1", 1 << 20, b"]"), True),
+        (padded(b"[1", (1 << 20) + 1, b"]"), False),
+        (b"[" * 10**5, False),
+    ],
+)
+def test_only_a_list_of_json_up_to_a_mebibyte_is_named(content: bytes, is_rejected: bool) -> None:
+    if is_rejected:
+        with pytest.raises(AttncalcError, match="not a JSON object"):
+            reject_list(content, "f.json")
+    else:
+        reject_list(content, "f.json")
+
+
+# Answers of a server
+
+
+@pytest.fixture
+def hub() -> Iterator[LocalHub]:
+    with running_hub() as hub:
+        hub.add("org/name", f=b"0123456789")
+        yield hub
+
+
+def request(hub: LocalHub, limit: int, first: int | None = None) -> Request:
+    return Request(f"{hub.url}/org/name/resolve/main/f", {}, "", limit, first)
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+@pytest.mark.parametrize("limit", [9, 10, 11])
+def test_an_answer_has_as_many_bytes_as_its_limit(hub: LocalHub, limit: int, has_length: bool) -> None:
+    if not has_length:
+        hub.behaviours["/f"] = lambda handler: handler.send(b"0123456789", length=None)
+    if limit < 10:
+        with pytest.raises(DownloadError) as raised:
+            Downloads().get(request(hub, limit))
+        assert raised.value.problem == "127.0.0.1 answers with more than 9 bytes"
+    else:
+        assert Downloads().get(request(hub, limit)).content == b"0123456789"
+
+
+@pytest.mark.parametrize(("first", "limit", "expected"), [(0, 3, b"012"), (2, 1, b"2"), (8, 9, b"89")])
+def test_a_part_starts_at_its_first_byte(hub: LocalHub, first: int, limit: int, expected: bytes) -> None:
+    answer = Downloads().get(request(hub, limit, first))
+    assert (answer.status, answer.content) == (206, expected)
+    assert hub.requests[-1].range == f"bytes={first}-{first + limit - 1}"
+
+
+@pytest.mark.parametrize("budget", [19, 20])
+def test_the_answers_of_one_model_share_a_budget(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", budget)
+    hub.behaviours["/f"] = lambda handler: handler.send(b"0123456789", length=None)
+    downloads = Downloads()
+    assert downloads.get(request(hub, 10)).content == b"0123456789"
+    if budget == 20:
+        assert downloads.get(request(hub, 10)).content == b"0123456789"
+    else:
+        with pytest.raises(DownloadError, match="has sent more than 0 MiB"):
+            downloads.get(request(hub, 10))
+
+
+def test_a_length_above_the_budget_is_not_read(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", 9)
+    with pytest.raises(DownloadError, match="answers with more than 9 bytes"):
+        Downloads().get(request(hub, 100))
+    monkeypatch.setattr(download, "MAX_BYTES", 10)
+    assert Downloads().get(request(hub, 100)).content == b"0123456789"
+
+
+def test_several_requests_have_their_answers_in_order(hub: LocalHub) -> None:
+    requests = [request(hub, 1, first) for first in range(10)]
+    assert len(requests) > PARALLEL
+    assert [answer.content for answer in Downloads().get_all(requests)] == [b"%d" % i for i in range(10)]
+
+
+class Parts:
+    """Records which parts of a file were asked for, and answers with them; `whole` for a server without ranges."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.whole = whole
+
+    def label(self, name: str) -> str:
+        return name
+
+    def request_part(self, _name: str, start: int, end: int) -> Answer:
+        self.asked.append((start, end))
+        content = bytes(range(end))
+        return Answer(200, {}, content) if self.whole else Answer(206, {}, content[start:])
+
+
+def remote(parts: Parts, head: int, size: int | None) -> RemoteFile:
+    headers = {} if size is None else {"content-range": f"bytes 0-{head - 1}/{size}"}
+    folder: Any = parts
+    return RemoteFile(folder, "f", Answer(206, headers, bytes(range(head))))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("size", [50, None])
+def test_no_byte_of_a_remote_file_is_fetched_twice(size: int | None, whole: bool) -> None:
+    parts = Parts(whole=whole)
+    file = remote(parts, 10, size)
+    assert file.size == size
+    assert (file.read(2, 5), file.read(0, 10), file.read(5, 5)) == (bytes(range(2, 5)), bytes(range(10)), b"")
+    assert parts.asked == []
+    assert file.read(8, 20) == bytes(range(8, 20))
+    assert file.read(15, 20) == bytes(range(15, 20))
+    assert parts.asked == [(10, 20)]
+    assert file.read(20, 22) == bytes([20, 21])
+    assert file.read(40, 45) == bytes(range(40, 45))
+    assert parts.asked == [(10, 20), (20, 22), (40, 45)]
+
+
+def test_a_remote_file_ends_with_its_size() -> None:
+    parts = Parts()
+    file = remote(parts, 10, 12)
+    assert (file.read(5, 99), file.read(12, 99)) == (bytes(range(5, 12)), b"")
+    assert parts.asked == [(10, 12)]
+
+
+@pytest.mark.parametrize("end", [30, 31])
+def test_the_beginning_of_a_remote_file_is_bounded(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    monkeypatch.setattr(hub_folder, "MAX_BYTES", 30)
+    file = remote(Parts(), 10, None)
+    if end == 30:
+        assert len(file.read(0, end)) == end
+    else:
+        with pytest.raises(AttncalcError, match="f: needs more than 0 MiB"):
+            file.read(0, end)
+
+
+def test_an_answer_that_ends_early_is_an_error() -> None:
+    parts = Parts()
+    file = remote(parts, 10, 300)
+    parts.request_part = lambda *_: Answer(206, {}, b"x")  # type: ignore[method-assign]
+    with pytest.raises(AttncalcError, match="f: the answer ended early"):
+        file.read(0, 12)
+    unknown = remote(parts, 10, None)
+    assert unknown.read(9, 12) == b"\tx"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_every_redirect_is_followed(hub: LocalHub, status: int) -> None:
+    hub.behaviours["/g"] = lambda handler: handler.redirect("/org/name/resolve/main/f", status)
+    url = f"{hub.url}/g"
+    assert Downloads().get(Request(url, {}, "", MAX_BYTES)).content == b"0123456789"
+
+
+def test_of_a_failure_at_most_64_kibibytes_are_read(hub: LocalHub) -> None:
+    hub.behaviours["/f"] = lambda handler: handler.send(bytes(1 << 17), status=404)
+    answer = Downloads().get(request(hub, 10))
+    assert (answer.status, len(answer.content)) == (404, 1 << 16)

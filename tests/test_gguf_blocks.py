@@ -1,0 +1,823 @@
+"""A block of a GGUF file becomes the keys of a layer, which contain every element of the block once.
+
+The shapes of tensors are those of create_tensor in llama.cpp's src/models/*.cpp; the fastest dimension is first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from attncalc import AttncalcError
+from attncalc.config.gguf.architectures import ARCHITECTURES
+from attncalc.config.gguf.block import Block, BlockFacts
+from attncalc.config.gguf.header import GgufHeader, GgufTensor
+from attncalc.config.gguf.keys import LARGEST, Keys
+from attncalc.config.gguf.layers import read_block
+from attncalc.config.gguf.model import gguf_document
+from attncalc.config.keys import MAX_LAYERS
+from attncalc.ggml import TYPES_BY_NAME
+
+Tensors = dict[str, tuple[int, ...]]
+"""{name of a tensor without 'blk.N.', and without '.weight': its dimensions}."""
+D = 64
+"""Width of the model; attention has 4 heads of 16 and 2 KV heads."""
+QKV: Tensors = {"attn_q": (D, 64), "attn_k": (D, 32), "attn_v": (D, 32), "attn_output": (64, D)}
+MLP: Tensors = {"ffn_gate": (D, 100), "ffn_up": (D, 100), "ffn_down": (100, D)}
+EXPERTS: Tensors = {
+    "ffn_gate_exps": (D, 20, 6),
+    "ffn_up_exps": (D, 20, 6),
+    "ffn_down_exps": (20, D, 6),
+    "ffn_gate_inp": (D, 6),
+}
+LATENT: Tensors = {
+    "attn_kv_a_mqa": (D, 30),
+    "attn_kv_a_norm": (24,),
+    "attn_k_b": (10, 24, 4),
+    "attn_v_b": (24, 12, 4),
+    "attn_q": (D, 4 * (10 + 6)),
+    "attn_output": (4 * 12, D),
+}
+INDEXER: Tensors = {
+    "indexer.attn_k": (D, 20),
+    "indexer.proj": (D, 3),
+    "indexer.attn_q_b": (D, 60),
+    "indexer.k_norm": (20,),
+    "indexer.k_norm.bias": (20,),
+}
+MAMBA: Tensors = {
+    "ssm_in": (D, 2 * 48),
+    "ssm_conv1d": (4, 48),
+    "ssm_x": (48, 5 + 2 * 8),
+    "ssm_dt": (5, 48),
+    "ssm_dt.bias": (48,),
+    "ssm_a": (8, 48),
+    "ssm_d": (48,),
+    "ssm_out": (48, D),
+}
+# 2 groups of states of 8: 48 + 2 * 2 * 8 channels
+MAMBA_2: Tensors = {
+    "ssm_in": (D, 48 + 80 + 6),
+    "ssm_conv1d": (4, 80),
+    "ssm_dt.bias": (6,),
+    "ssm_a": (1, 6),
+    "ssm_d": (1, 6),
+    "ssm_out": (48, D),
+}
+# 2 key heads and 4 value heads of 8
+DELTA: Tensors = {
+    "ssm_conv1d": (4, 2 * 16 + 32),
+    "attn_qkv": (D, 2 * 16 + 32),
+    "attn_gate": (D, 32),
+    "ssm_alpha": (D, 4),
+    "ssm_beta": (D, 4),
+    "ssm_dt.bias": (4,),
+    "ssm_a": (4,),
+    "ssm_norm": (8,),
+    "ssm_out": (32, D),
+}
+# 4 heads of 8; the gates have a rank of 7
+KIMI: Tensors = {
+    **{f"ssm_conv1d_{letter}": (3, 1, 32) for letter in "qkv"},
+    **{f"attn_{letter}": (D, 32) for letter in "qkv"},
+    "ssm_f_a": (D, 7),
+    "ssm_f_b": (7, 32),
+    "ssm_g_a": (D, 7),
+    "ssm_g_b": (7, 32),
+    "ssm_beta": (D, 4),
+    "ssm_a": (1, 4),
+    "ssm_dt.bias": (32,),
+    "ssm_norm": (8,),
+    "attn_output": (32, D),
+}
+CONVOLUTION: Tensors = {"shortconv.conv": (3, 48), "shortconv.in_proj": (D, 3 * 48), "shortconv.out_proj": (48, D)}
+FACTS = BlockFacts(n_heads=4, n_kv_heads=2, window=None, chunked=False, shares_kv=False, experts_used=2)
+F16 = TYPES_BY_NAME["F16"]
+HEADS = {"n_heads": 4, "n_kv_heads": 2}
+DENSE = {"mlp": "gated", "d_ff": 100}
+SPARSE = {"mlp": "gated", "d_ff": 20, "n_experts": 6, "n_experts_per_token": 2}
+OF_LATENT = {"attention": "latent", "n_heads": 4, "kv_lora_rank": 24, "d_nope": 10, "d_rope": 6, "d_v": 12}
+OF_MAMBA = {"attention": "mamba", "d_inner": 48, "d_state": 8, "d_conv": 4, "dt_rank": 5}
+OF_MAMBA_2 = {"attention": "mamba2", "n_heads": 6, "d_head": 8, "d_state": 8, "d_conv": 4, "n_groups": 2}
+OF_DELTA = {"attention": "delta", "n_heads": 4, "n_k_heads": 2, "d_head": 8, "d_v": 8, "d_conv": 4}
+OF_KIMI = {"attention": "delta", "n_heads": 4, "d_head": 8, "d_v": 8, "d_conv": 3, "channel_decay": True}
+
+
+def named(name: str) -> str:
+    """Return the name of a tensor in a file; "!" marks one whose name does not end with '.weight'."""
+    if name.endswith("!"):
+        return name[:-1]
+    return name if name.endswith((".bias", ".scale", "ssm_a", "ssm_d")) else f"{name}.weight"
+
+
+def keys_with(**metadata: Any) -> Keys:
+    given = {f"llama.{key}": value for key, value in metadata.items()}
+    return Keys(GgufHeader("m.gguf", 3, {"general.architecture": "llama", **given}, (), 0))
+
+
+def block(tensors: Tensors, metadata: dict[str, Any] | None = None, **facts: Any) -> Block:
+    stored = {named(name): GgufTensor(named(name), shape, F16, 0) for name, shape in tensors.items()}
+    return Block(3, stored, keys_with(**(metadata or {})), D, FACTS._replace(**facts))
+
+
+def without(tensors: Tensors, *names: str) -> Tensors:
+    return {name: shape for name, shape in tensors.items() if name not in names}
+
+
+Case = tuple[Tensors, dict[str, Any], dict[str, Any], dict[str, Any]]
+READ: dict[str, Case] = {
+    # grouped attention
+    "grouped": ({**QKV, **MLP}, {}, {}, {**HEADS, "d_head": 16, **DENSE}),
+    "an output projection of linear layers": (
+        {"attn_output": (64, D), **MLP},
+        {},
+        {"n_kv_heads": 0},
+        {"attention": "none", **DENSE, "extra_matrices": {"attn_output": [64, D]}},
+    ),
+    "one matrix": (
+        {"attn_qkv": (D, 64 + 2 * 32), "attn_output": (64, D), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "fused": True, **DENSE},
+    ),
+    "one matrix with wide keys": (  # 6 heads of 20, and V of 2 heads of 16
+        {"attn_qkv": (D, 6 * 20 + 32), "attn_qkv.bias": (152,), "attn_output": (64, D), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 20, "d_v": 16, "fused": True, "bias": ["q", "k", "v"], **DENSE},
+    ),
+    "wide keys": (
+        {**QKV, "attn_q": (D, 80), "attn_k": (D, 40), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 20, "d_v": 16, **DENSE},
+    ),
+    "V is K": ({**without(QKV, "attn_v"), **MLP}, {}, {}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
+    "a gate in the matrix of queries": (
+        {**QKV, "attn_q": (D, 128), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "gate": True, **DENSE},
+    ),
+    "a gate per element": (
+        {**QKV, "attn_gate": (D, 64), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "gate": True, **DENSE},
+    ),
+    "a gate per head": (
+        {**QKV, "attn_gate": (D, 4), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "gate": "head", **DENSE},
+    ),
+    "biases": (
+        {**QKV, "attn_q.bias": (64,), "attn_v.bias": (32,), "attn_output.bias": (D,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "bias": ["q", "v", "o"], **DENSE},
+    ),
+    "sinks": ({**QKV, "attn_sinks": (4,), **MLP}, {}, {}, {**HEADS, "d_head": 16, "sinks": True, **DENSE}),
+    "norms per head": (
+        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "qk_norm": "head", **DENSE},
+    ),
+    "norms per head with biases": (
+        {**QKV, **{f"attn_{a}_norm{b}": (16,) for a in "qk" for b in ("", ".bias")}, **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "qk_norm": "head", "extra_vectors": 32, **DENSE},
+    ),
+    "norms of all heads": (
+        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "qk_norm": "full", **DENSE},
+    ),
+    "norms of all heads with a bias": (
+        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), "attn_k_norm.bias": (32,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "qk_norm": "full", "extra_vectors": 32, **DENSE},
+    ),
+    "norms of another kind": (
+        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "extra_vectors": 85, **DENSE},
+    ),
+    "only keys with a norm": (
+        {**QKV, "attn_k_norm": (32,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "extra_vectors": 32, **DENSE},
+    ),
+    "a window": ({**QKV, **MLP}, {}, {"window": 9}, {**HEADS, "d_head": 16, "window": 9, **DENSE}),
+    "a chunk": ({**QKV, **MLP}, {}, {"window": 9, "chunked": True}, {**HEADS, "d_head": 16, "chunk": 9, **DENSE}),
+    "widths of windows of their own": (
+        {**QKV, **MLP},
+        {"attention.key_length": 99, "attention.key_length_swa": 16, "attention.value_length_swa": 16},
+        {"window": 9},
+        {**HEADS, "d_head": 16, "window": 9, **DENSE},
+    ),
+    "widths of windows in a layer without": (
+        {**QKV, **MLP},
+        {"attention.key_length_swa": 99, "attention.key_length": 16},
+        {},
+        {**HEADS, "d_head": 16, **DENSE},
+    ),
+    "the cache of an earlier layer": (
+        {"attn_q": (D, 64), "attn_q.bias": (64,), "attn_q_norm": (16,), "attn_output": (64, D), **MLP},
+        {"attention.key_length": 99},
+        {"shares_kv": True},
+        {**HEADS, "d_head": 16, "shares_kv": True, "bias": ["q"], "qk_norm": "head", **DENSE},
+    ),
+    "the cache of an earlier layer, and matrices that nothing uses": (  # 2 * 64 * 32 + 16
+        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP},
+        {},
+        {"shares_kv": True},
+        {**HEADS, "d_head": 16, "shares_kv": True, "qk_norm": "head", "extra_vectors": 4112, **DENSE},
+    ),
+    "the cache of an earlier layer, norms of all heads": (
+        {"attn_q": (D, 64), "attn_q_norm": (64,), "attn_output": (64, D), **MLP},
+        {},
+        {"shares_kv": True},
+        {**HEADS, "d_head": 16, "shares_kv": True, "qk_norm": "full", **DENSE},
+    ),
+    # latent attention
+    "latent": ({**LATENT, **MLP}, {}, {}, {**OF_LATENT, **DENSE}),
+    "latent queries": (
+        {
+            **without(LATENT, "attn_q"),
+            "attn_q_a": (D, 28),
+            "attn_q_a_norm": (28,),
+            "attn_q_b": (28, 64),
+            **MLP,
+        },
+        {"attention.q_lora_rank": 28, "attention.kv_lora_rank": 24, "attention.key_length_mla": 16},
+        {},
+        {**OF_LATENT, "q_lora_rank": 28, **DENSE},
+    ),
+    "no rotary part": (
+        {**LATENT, "attn_kv_a_mqa": (D, 24), "attn_q": (D, 40), **MLP},
+        {},
+        {},
+        {**OF_LATENT, "d_rope": 0, **DENSE},
+    ),
+    "a latent in both forms": (
+        {**LATENT, "attn_kv_b": (24, 88), **MLP},
+        {},
+        {},
+        {**OF_LATENT, "extra_vectors": 2112, **DENSE},
+    ),
+    "an indexer": (
+        {**LATENT, **INDEXER, **MLP},
+        {"attention.indexer.top_k": 5, "attention.indexer.head_count": 3, "attention.indexer.key_length": 20},
+        {},
+        {**OF_LATENT, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
+    ),
+    "an earlier layer's indexer": (
+        {**LATENT, **MLP},
+        {"attention.indexer.top_k": 5},
+        {},
+        {**OF_LATENT, "index_topk": 5, **DENSE},
+    ),
+    # recurrent layers
+    "Mamba": (MAMBA, {}, {}, {**OF_MAMBA, "mlp": "none"}),
+    "Mamba with norms and a bias": (
+        {**MAMBA, "ssm_conv1d.bias": (48,), "ssm_dt_norm": (5,), "ssm_b_norm": (8,), "ssm_c_norm": (8,), **MLP},
+        {"ssm.inner_size": 48, "ssm.state_size": 8, "ssm.conv_kernel": 4},
+        {},
+        {**OF_MAMBA, "conv_bias": True, "dt_norms": True, **DENSE},
+    ),
+    "Mamba-2": (MAMBA_2, {"ssm.state_size": 8}, {}, {**OF_MAMBA_2, "mlp": "none"}),
+    "Mamba-2 with a norm and a bias": (
+        {**MAMBA_2, "ssm_conv1d.bias": (80,), "ssm_norm": (24, 2)},
+        {"ssm.state_size": 8, "ssm.inner_size": 48, "ssm.group_count": 2, "ssm.time_step_rank": 6},
+        {},
+        {**OF_MAMBA_2, "conv_bias": True, "inner_norm": True, "mlp": "none"},
+    ),
+    "a delta net": ({**DELTA, **MLP}, {"ssm.group_count": 2}, {}, {**OF_DELTA, **DENSE}),
+    "a delta net in two matrices": (  # all projections, and beta with alpha
+        {
+            **without(DELTA, "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_dt.bias"),
+            "ssm_in": (D, 2 * 16 + 2 * 32),
+            "ssm_ba": (D, 8),
+            "ssm_dt!": (4,),
+            **MLP,
+        },
+        {"ssm.group_count": 2, "ssm.inner_size": 32, "ssm.state_size": 8, "ssm.time_step_rank": 4},
+        {},
+        {**OF_DELTA, **DENSE},
+    ),
+    "Kimi's delta attention": ({**KIMI, **MLP}, {"kda.head_dim": 8}, {}, {**OF_KIMI, "gate_rank": 7, **DENSE}),
+    "a short convolution": (
+        {**CONVOLUTION, **MLP},
+        {"shortconv.l_cache": 3},
+        {},
+        {"attention": "short_convolution", "d_inner": 48, "d_conv": 3, **DENSE},
+    ),
+    # MLPs
+    "only an MLP": (MLP, {}, {}, {"attention": "none", **DENSE}),
+    "neither": ({}, {}, {"n_kv_heads": 0}, {"attention": "none", "mlp": "none"}),
+    "a plain MLP": (
+        {"ffn_up": (D, 100), "ffn_down": (100, D)},
+        {},
+        {},
+        {"attention": "none", "mlp": "plain", "d_ff": 100},
+    ),
+    "gate and up in one matrix": ({"ffn_up": (D, 200), "ffn_down": (100, D)}, {}, {}, {"attention": "none", **DENSE}),
+    "a plain MLP with biases": (
+        {"ffn_up": (D, 100), "ffn_down": (100, D), "ffn_up.bias": (100,), "ffn_down.bias": (D,)},
+        {},
+        {},
+        {"attention": "none", "mlp": "plain", "d_ff": 100, "mlp_bias": True},
+    ),
+    "an MLP with biases": (
+        {**MLP, "ffn_up.bias": (100,), "ffn_gate.bias": (100,), "ffn_down.bias": (D,)},
+        {},
+        {},
+        {"attention": "none", **DENSE, "mlp_bias": True},
+    ),
+    "an MLP with one bias": (
+        {**MLP, "ffn_down.bias": (D,)},
+        {},
+        {},
+        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_down_bias": [D]}},
+    ),
+    "experts": (EXPERTS, {}, {}, {"attention": "none", **SPARSE}),
+    "experts in one matrix": (
+        {**without(EXPERTS, "ffn_gate_exps", "ffn_up_exps"), "ffn_gate_up_exps": (D, 40, 6)},
+        {},
+        {"experts_used": 6},
+        {"attention": "none", **SPARSE, "n_experts_per_token": 6},
+    ),
+    "plain experts": (
+        without(EXPERTS, "ffn_gate_exps"),
+        {"expert_count": 6},
+        {"experts_used": 1},
+        {"attention": "none", **SPARSE, "mlp": "plain", "n_experts_per_token": 1},
+    ),
+    **{
+        f"experts with {name}": (
+            {**EXPERTS, name: (6,)},
+            {},
+            {},
+            {"attention": "none", **SPARSE, "router_bias": True},
+        )
+        for name in ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b")
+    },
+    "experts with biases": (
+        {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (D, 6)},
+        {},
+        {},
+        {"attention": "none", **SPARSE, "mlp_bias": True},
+    ),
+    "shared experts": (
+        {**EXPERTS, "ffn_gate_shexp": (D, 30), "ffn_up_shexp": (D, 30), "ffn_down_shexp": (30, D)},
+        {},
+        {},
+        {"attention": "none", **SPARSE, "d_ff_shared": 30},
+    ),
+    "shared experts with biases": (
+        {
+            **EXPERTS,
+            "ffn_up_shexp": (D, 60),
+            "ffn_down_shexp": (30, D),
+            "ffn_up_shexp.bias": (60,),
+            "ffn_down_shexp.bias": (D,),
+        },
+        {},
+        {},
+        {
+            "attention": "none",
+            **SPARSE,
+            "d_ff_shared": 30,
+            "extra_vectors_per_layer": {"ffn_up_shexp_bias": [60], "ffn_down_shexp_bias": [D]},
+        },
+    ),
+    "an MLP beside the experts": ({**EXPERTS, **MLP}, {}, {}, {"attention": "none", **SPARSE, "d_ff_shared": 100}),
+    "experts of a latent": (
+        {
+            **{f"ffn_{name}_exps": (16, 20, 6) for name in ("gate", "up")},
+            "ffn_down_exps": (20, 16, 6),
+            "ffn_gate_inp": (D, 6),
+            "ffn_latent_down": (D, 16),
+            "ffn_latent_up": (16, D),
+        },
+        {},
+        {},
+        {
+            "attention": "none",
+            **SPARSE,
+            "d_latent": 16,
+            "extra_matrices": {"ffn_latent_down": [D, 16], "ffn_latent_up": [16, D]},
+        },
+    ),
+    # other tensors
+    "a norm of another width": (
+        {**MLP, "post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
+        {},
+        {},
+        {"attention": "none", **DENSE, "norms_per_layer": 1, "extra_vectors_per_layer": {"norms": [15]}},
+    ),
+    "Gemma 3n's matrices": (
+        {**MLP, "laurel_l": (D, 18), "laurel_r": (18, D), "altup_correct_scale": (D,)},
+        {},
+        {},
+        {
+            "attention": "none",
+            **DENSE,
+            "extra_matrices": {"laurel_l": [D, 18], "laurel_r": [18, D]},
+            "extra_vectors_per_layer": {"altup_correct_scale": [D]},
+        },
+    ),
+    "a scale": (
+        {**MLP, "ffn_up.scale": (1,)},
+        {},
+        {},
+        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_up_scale": [1]}},
+    ),
+}
+"""{case: (tensors, keys of the file, facts that differ, keys of the layer)}."""
+
+
+@pytest.mark.parametrize("case", READ)
+def test_tensors_of_a_block_become_its_keys(case: str) -> None:
+    tensors, metadata, facts, keys = READ[case]
+    assert [read for _, read in read_block(block(tensors, metadata, **facts))] == [{"norms_per_layer": 0, **keys}]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "facts", "names"),
+    [
+        ({**QKV, **MLP}, {}, ("full", "dense")),
+        ({**QKV, **EXPERTS}, {"window": 9}, ("sliding", "sparse")),
+        (QKV, {"window": 9, "chunked": True}, ("chunked", "none")),
+        ({**QKV, **MLP}, {"shares_kv": True}, ("full_shared", "dense")),
+        ({**QKV, **MLP}, {"shares_kv": True, "window": 9}, ("sliding_shared", "dense")),
+        ({**LATENT, **MLP}, {}, ("full", "dense")),
+        ({**MAMBA, **MLP}, {}, ("mamba", "dense")),
+        (MLP, {}, ("none", "dense")),
+    ],
+)
+def test_a_layer_is_called_by_its_attention_and_mlp(
+    tensors: Tensors, facts: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    assert [named for named, _ in read_block(block(tensors, **facts))] == [names]
+
+
+@pytest.mark.parametrize("norms", [0, 1, 2, 3])
+def test_attention_and_mamba_in_one_block_are_two_layers(norms: int) -> None:
+    """Falcon-H1: the MLP, and all norms but the first, belong to the second one."""
+    tensors = {**QKV, **MAMBA_2, **MLP, **{f"{i}_norm": (D,) for i in range(norms)}}
+    first, second = read_block(block(tensors, {"ssm.state_size": 8}))
+    assert first == (
+        ("full", "dense"),
+        {**HEADS, "d_head": 16, "mlp": "none", "norms_per_layer": min(1, norms)},
+    )
+    assert second == (("mamba", "dense"), {**OF_MAMBA_2, **DENSE, "norms_per_layer": max(0, norms - 1)})
+
+
+def test_norms_and_their_biases_are_counted_apart() -> None:
+    whole = block({"a_norm": (D,), "a_norm.bias": (D,), "b_norm": (D,), "c_norm.bias": (5,)})
+    assert whole.take_norms() == 5
+    assert (whole.norms, whole.norm_biases) == (2, 1)
+    assert not whole.has("a_norm.weight")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions", "expected"),
+    [
+        ((4, 5), (4, 5), (4, 5)),
+        ((4, 5, 1, 1), (4, None), (4, 5)),
+        ((4,), (4, 1, 1), (4, 1, 1)),
+        ((1, 1), (1,), (1,)),
+        ((4, 5), (5, 4), None),
+        ((4, 5), (4,), None),
+        ((4, 5, 2), (4, 5), None),
+        ((4, 1, 5), (4, None), None),
+        ((4,), (4, 2), None),
+    ],
+)
+def test_dimensions_of_1_at_the_end_may_be_left_out(
+    shape: tuple[int, ...], dimensions: tuple[int | None, ...], expected: tuple[int, ...] | None
+) -> None:
+    tensors = block({"x": shape})
+    if expected is None:
+        with pytest.raises(AttncalcError, match=f"block 3 has x.weight of {' x '.join(map(str, shape))}, and not of"):
+            tensors.take("x.weight", *dimensions)
+        return
+    assert tensors.take("x.weight", *dimensions) == expected
+    with pytest.raises(AttncalcError, match=r"block 3 has no tensor x\.weight"):
+        tensors.take("x.weight", *dimensions)
+
+
+CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
+    "no heads": (QKV, {}, {"n_heads": 0}, "its keys give it no heads"),
+    "no KV heads": (QKV, {}, {"n_kv_heads": 0}, "its keys give it no heads"),
+    "queries": ({**QKV, "attn_q": (D, 65)}, {}, {}, "has attn_q.weight of width 65, and not of 64"),
+    "queries of a half": ({**QKV, "attn_q": (D, 32)}, {}, {}, "has attn_q.weight of width 32, and not of 64"),
+    "a gate of queries with wide keys": (
+        {**QKV, "attn_q": (D, 160), "attn_k": (D, 40)},
+        {},
+        {},
+        "has attn_q.weight of width 160, and not of 80",
+    ),
+    "a gate": ({**QKV, "attn_gate": (D, 5)}, {}, {}, "has attn_gate.weight of width 5, and not of 64 or 4"),
+    "sinks": ({**QKV, "attn_sinks": (5,)}, {}, {}, "has attn_sinks.weight of 5, and not of 4"),
+    "the width of keys": (QKV, {"attention.key_length": 17}, {}, "attention.key_length 16, but the key says 17"),
+    "the width of values": (QKV, {"attention.value_length": 17}, {}, "attention.value_length 16, but the key says 17"),
+    "the width of windows": (
+        QKV,
+        {"attention.value_length_swa": 17},
+        {"window": 9},
+        "attention.value_length_swa 16, but the key says 17",
+    ),
+    "a latent wider than its matrix": (
+        {**LATENT, "attn_kv_a_mqa": (D, 23), "attn_q": (D, 36)},
+        {},
+        {},
+        "has a latent of 24, wider than its matrix",
+    ),
+    **{
+        f"the key {key}": (LATENT, {key: 99}, {}, f"has tensors for {key} {width}, but the key says 99")
+        for key, width in (
+            ("attention.kv_lora_rank", 24),
+            ("attention.key_length_mla", 16),
+            ("attention.value_length_mla", 12),
+        )
+    },
+    **{
+        f"the indexer's {key}": (
+            {**LATENT, **INDEXER},
+            {"attention.indexer.top_k": 5, f"attention.indexer.{key}": 99},
+            {},
+            f"attention.indexer.{key} {width}, but the key says 99",
+        )
+        for key, width in (("head_count", 3), ("key_length", 20))
+    },
+    **{
+        f"Mamba's {key}": (MAMBA, {key: 99}, {}, f"has tensors for {key} {width}, but the key says 99")
+        for key, width in (("ssm.inner_size", 48), ("ssm.state_size", 8), ("ssm.conv_kernel", 4))
+    },
+    **{
+        f"Mamba-2's {key}": (
+            MAMBA_2,
+            {"ssm.state_size": 8, key: 99},
+            {},
+            f"has tensors for {key} {width}, but the key says 99",
+        )
+        for key, width in (
+            ("ssm.inner_size", 48),
+            ("ssm.conv_kernel", 4),
+            ("ssm.group_count", 2),
+            ("ssm.time_step_rank", 6),
+        )
+    },
+    **{
+        f"a delta net's {key}": (
+            DELTA,
+            {"ssm.group_count": 2, key: 99},
+            {},
+            f"has tensors for {key} {width}, but the key says 99",
+        )
+        for key, width in (
+            ("ssm.inner_size", 32),
+            ("ssm.conv_kernel", 4),
+            ("ssm.state_size", 8),
+            ("ssm.time_step_rank", 4),
+        )
+    },
+    "groups of Mamba-2": (MAMBA_2, {"ssm.state_size": 7}, {}, "of width 32, which 14 heads do not divide"),
+    "no groups of a delta net": (DELTA, {}, {}, "llama.ssm.group_count is missing"),
+    "key heads of a delta net": (DELTA, {"ssm.group_count": 3}, {}, "of width 16, which 3 heads do not divide"),
+    "Kimi's heads": (KIMI, {"kda.head_dim": 9}, {}, "kda.head_dim 8, but the key says 9"),
+    "a convolution": (CONVOLUTION, {"shortconv.l_cache": 4}, {}, "shortconv.l_cache 3, but the key says 4"),
+    "an up projection": (
+        {"ffn_up": (D, 150), "ffn_down": (100, D)},
+        {},
+        {},
+        "has ffn_up.weight of width 150, and not of 100",
+    ),
+    "no experts used": (EXPERTS, {}, {"experts_used": 0}, "has 6 experts, of which the keys use 0 per token"),
+    "one expert too many": (EXPERTS, {}, {"experts_used": 7}, "has 6 experts, of which the keys use 7 per token"),
+    "the number of experts": (EXPERTS, {"expert_count": 7}, {}, "expert_count 6, but the key says 7"),
+    "values of experts": (
+        {**EXPERTS, "exp_probs_b.bias": (6,), "exp_probs_b": (6,)},
+        {},
+        {},
+        "has 12 values for the scores of 6 experts",
+    ),
+    "experts of another width": (
+        {**EXPERTS, "ffn_down_exps": (20, 16, 6)},
+        {},
+        {},
+        "has experts with outputs of width 16, and not of 64",
+    ),
+    "biases of experts": (
+        {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (20, 6)},
+        {},
+        {},
+        "has ffn_down_exps.bias of 20 x 6, and not of 64 x 6",
+    ),
+    "one bias of experts": ({**EXPERTS, "ffn_up_exps.bias": (20, 6)}, {}, {}, "has the tensor ffn_up_exps.bias"),
+    "no tensors": ({}, {}, {}, "has no tensors of attention and of an MLP"),
+    "a matrix of one dimension": ({**MLP, "laurel_l": (D,)}, {}, {}, "has the tensor laurel_l.weight, which is not"),
+    "a matrix of three": ({**MLP, "laurel_l": (D, 2, 2)}, {}, {}, "has the tensor laurel_l.weight, which is not"),
+}
+"""{case: (tensors, keys of the file, facts that differ, what the error says)}."""
+
+
+@pytest.mark.parametrize("case", CONTRADICT)
+def test_tensors_that_contradict_are_an_error_of_the_block(case: str) -> None:
+    tensors, metadata, facts, message = CONTRADICT[case]
+    with pytest.raises(AttncalcError) as raised:
+        read_block(block(tensors, metadata, **facts))
+    assert message in raised.value.message
+    assert raised.value.message.startswith("m.gguf: ")
+
+
+# Keys of a file
+
+
+def test_keys_are_numbers_from_0_to_their_limit() -> None:
+    keys = keys_with(zero=0, largest=LARGEST, true=True, listed=[1, 2, 3], flags=[True, 0])
+    assert (keys.number("zero"), keys.number("largest"), keys.number("true")) == (0, LARGEST, 1)
+    assert (keys.number("none"), keys.number("none", 7)) == (None, 7)
+    assert (keys.per_layer("largest", 2), keys.per_layer("none", 2)) == ([LARGEST] * 2, None)
+    assert (keys.per_layer("listed", 2), keys.per_layer("listed", 3)) == ([1, 2], [1, 2, 3])
+    assert (keys.flags_per_layer("flags", 2), keys.flags_per_layer("zero", 2)) == ([True, False], None)
+    assert (keys.flag("true"), keys.flag("zero"), keys.flag("none")) == (True, False, None)
+
+
+@pytest.mark.parametrize("value", [-1, LARGEST + 1, 1.0, "1", [1]])
+def test_another_value_of_a_key_is_an_error(value: Any) -> None:
+    with pytest.raises(AttncalcError, match=r"m\.gguf: the key llama\.x is .*, and not a number from 0 on"):
+        keys_with(x=value).number("x")
+
+
+def test_a_list_shorter_than_the_layers_is_an_error() -> None:
+    with pytest.raises(AttncalcError, match=r"the key llama\.x has 2 values for 3 layers"):
+        keys_with(x=[1, 2]).per_layer("x", 3)
+
+
+# Windows
+
+
+def test_architectures_have_the_windows_of_llama_cpp() -> None:
+    """set_swa_pattern(period, dense_first) and n_swa in llama.cpp's src/models/*.cpp, load_arch_hparams.
+
+    {architecture: (period, whether the first layer of a period is full, tokens without a key)}.
+    """
+    expected = {
+        "gemma2": (2, False, 4096),
+        "gemma3": (6, False, None),
+        "gemma3n": (5, False, None),
+        "gemma-embedding": (6, False, None),
+        "modern-bert": (3, True, None),
+        "cohere2": (4, False, None),
+        "gpt-oss": (2, False, None),
+        "olmo2": (4, False, None),
+        "exaone4": (4, False, 4096),
+        "exaone-moe": (4, False, 128),
+        "llama4": (4, False, 8192),
+        "smallthinker": (4, True, 4096),
+        "afmoe": (4, False, None),
+        "plamo3": (8, False, None),
+        "lfm2": (0, False, None),
+        **dict.fromkeys(("gemma4", "mimo2", "step35"), (None, False, None)),
+    }
+    found = {name: known.windows for name, known in ARCHITECTURES.items() if known.windows}
+    assert {name: (w.period, w.dense_first, w.default) for name, w in found.items()} == expected
+    assert [name for name, windows in found.items() if windows.fixed] == ["llama4", "smallthinker"]
+    assert [name for name, windows in found.items() if windows.chunked] == ["llama4"]
+    assert {name: w.layers for name, w in found.items() if w.layers} == {"exaone4": 64}
+    assert {name: known.own_kv_layers for name, known in ARCHITECTURES.items() if known.own_kv_layers} == {
+        "gemma3n": 20
+    }
+
+
+# Tensors outside the blocks
+
+
+OUTER: Tensors = {"token_embd": (D, 40), "output_norm": (D,)}
+KEYS = {"block_count": 2, "embedding_length": D, "attention.head_count": 4, "attention.head_count_kv": 2}
+
+
+def whole(outer: Tensors, of_blocks: Tensors, keys: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the keys of a model of two equal blocks."""
+    tensors = {**outer, **{f"blk.{i}.{name}": shape for i in range(2) for name, shape in of_blocks.items()}}
+    stored = tuple(GgufTensor(named(name), shape, F16, 0) for name, shape in tensors.items())
+    metadata = {f"llama.{key}": value for key, value in {**KEYS, **(keys or {})}.items() if value is not None}
+    header = GgufHeader("m.gguf", 3, {"general.architecture": "llama", **metadata}, stored, 0)
+    return gguf_document([header], "m")[0].data
+
+
+BLOCK: Tensors = {**QKV, **MLP, "attn_norm": (D,), "ffn_norm": (D,)}
+BIASES: Tensors = {"attn_norm.bias": (D,), "ffn_norm.bias": (D,)}
+OUTSIDE: dict[str, tuple[Tensors, Tensors, dict[str, Any], dict[str, Any]]] = {
+    "norms": (OUTER, BLOCK, {}, {"norm": "rmsnorm", "norms_per_layer": 2, "final_norm": None, "extra_params": None}),
+    "no final norm": ({"token_embd": (D, 40)}, BLOCK, {}, {"final_norm": False, "embedding_norm": None}),
+    "a norm of the embedding": ({**OUTER, "token_embd_norm": (D,)}, BLOCK, {}, {"embedding_norm": True}),
+    "all norms with biases": (
+        {**OUTER, "output_norm.bias": (D,)},
+        {**BLOCK, **BIASES},
+        {},
+        {"norm": "layernorm", "extra_params": None},
+    ),
+    "biases of the blocks alone": (  # 2 blocks of 2 biases of 64
+        OUTER,
+        {**BLOCK, **BIASES},
+        {},
+        {"norm": "rmsnorm", "extra_params": {"norm_biases": [256]}},
+    ),
+    "a bias of the final norm alone": (
+        {**OUTER, "output_norm.bias": (D,)},
+        BLOCK,
+        {},
+        {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D]}},
+    ),
+    "biases of one norm of each block, and of the final one": (
+        {**OUTER, "output_norm.bias": (D,)},
+        {**BLOCK, "attn_norm.bias": (D,)},
+        {},
+        {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D], "norm_biases": [128]}},
+    ),
+    "no norms": ({"token_embd": (D, 40)}, {**QKV, **MLP}, {}, {"norm": "rmsnorm", "norms_per_layer": 0}),
+    "a narrow embedding": ({**OUTER, "token_embd": (48, 40)}, BLOCK, {}, {"d_embedding": 48, "vocab_size": 40}),
+    "an embedding": (OUTER, BLOCK, {}, {"d_embedding": None, "vocab_size": 40, "tied_embeddings": True}),
+    "a head": ({**OUTER, "output": (D, 40)}, BLOCK, {}, {"tied_embeddings": False, "head_bias": False}),
+    "a head's bias": ({**OUTER, "output": (D, 40), "output.bias": (40,)}, BLOCK, {}, {"head_bias": True}),
+    "types of tokens": ({**OUTER, "token_types": (D, 2)}, BLOCK, {}, {"token_types": 2}),
+    "positions": ({**OUTER, "position_embd": (D, 9)}, BLOCK, {}, {"learned_positions": 9}),
+    "a context": (OUTER, BLOCK, {"context_length": 9}, {"max_context": 9}),
+    "no context": (OUTER, BLOCK, {"context_length": 0}, {"max_context": None}),
+    "no causal mask": (OUTER, BLOCK, {"attention.causal": False}, {"mask": "bidirectional", "head": "none"}),
+    "a causal mask": (OUTER, BLOCK, {"attention.causal": True}, {"mask": None, "head": None}),
+    "a matrix outside": (
+        {**OUTER, "altup_proj": (D, D, 3)},
+        BLOCK,
+        {},
+        {"outside_matrices": {"altup_in": [D, 3 * D]}},
+    ),
+    "vectors outside": (
+        {**OUTER, "rope_freqs": (8,), "per_layer_token_embd": (24, 40), "cls.output": (D, 2)},
+        BLOCK,
+        {},
+        {"extra_params": {"rope_freqs": [8], "layers_embedding": [960], "cls_output": [128]}},
+    ),
+    "no heads": (  # Mamba's files have no such key
+        OUTER,
+        {**MAMBA, "attn_norm": (D,)},
+        {"attention.head_count": None, "attention.head_count_kv": None},
+        {"attention": "mamba", "n_heads": None, "n_layers": 2},
+    ),
+    "one KV head for each query head": (
+        OUTER,
+        {**BLOCK, "attn_k": (D, 64), "attn_v": (D, 64)},
+        {"attention.head_count_kv": None},
+        {"n_heads": 4, "n_kv_heads": 4, "n_layers": 2},
+    ),
+}
+"""{case: (tensors outside the blocks, those of each block, keys of the file, keys of the model; None for none)}."""
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_tensors_outside_the_blocks_become_keys(case: str) -> None:
+    outer, of_blocks, metadata, expected = OUTSIDE[case]
+    data = whole(outer, of_blocks, metadata)
+    assert {key: data.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("outer", "keys", "message"),
+    [
+        ({**OUTER, "output": (D, 41)}, {}, "output.weight is 64 x 41"),
+        ({**OUTER, "output_norm": (D + 1,)}, {}, "output_norm.weight has 65 elements"),
+        ({**OUTER, "token_embd": (D,)}, {}, "has no matrix token_embd.weight"),
+        ({**OUTER, "token_embd": (D, 20, 2)}, {}, "has no matrix token_embd.weight"),
+        (OUTER, {"block_count": 0}, "has 0 layers, and not 1 to"),
+        (OUTER, {"block_count": MAX_LAYERS + 1}, "has 2,001 layers, and not 1 to 2,000"),
+        (OUTER, {"nextn_predict_layers": 2}, "has layers for multi-token prediction only"),
+        ({**OUTER, "blk.7.attn_norm": (D,)}, {}, "has a block 7, but 2 layers"),
+    ],
+)
+def test_tensors_outside_that_contradict_are_an_error(outer: Tensors, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        whole(outer, BLOCK, keys)
+    assert message in raised.value.message
+
+
+def test_every_layer_for_multi_token_prediction_is_counted() -> None:
+    data = whole(OUTER, BLOCK, {"nextn_predict_layers": 1})
+    elements = sum(math.prod(shape) for shape in BLOCK.values())
+    assert (data["n_layers"], data["extra_params"]) == (1, {"nextn_1": [elements]})
+    assert data["notes"] == [
+        "Multi-token prediction has 1 layer, which llama.cpp loads only for speculation. Their parameters are counted, "
+        "their cache is not."
+    ]

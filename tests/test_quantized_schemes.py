@@ -1,0 +1,778 @@
+"""The schemes that each quantization_config describes: bits, groups, scales, zero points, modules and limits.
+
+The bytes that follow from a scheme are in test_quantization.py; released checkpoints in test_quantized_releases.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attncalc.config.huggingface.quantized import Released, released
+from attncalc.config.huggingface.quantized.fields import MAX_MODULES, MAX_NAME, MAX_SCHEMES
+from attncalc.quantization import Scheme
+
+
+def read(config: Any, **others: Any) -> Released:
+    found = released({"model_type": "llama", "quantization_config": config, **others}, {})
+    assert found
+    return found
+
+
+def schemes(config: dict[str, Any], **others: Any) -> list[Scheme]:
+    found = read(config, **others)
+    assert (found.unread, found.quantization is None) == ("", False)
+    assert found.quantization
+    return list(found.quantization.schemes)
+
+
+def ignored(config: dict[str, Any]) -> list[str]:
+    quantization = read(config).quantization
+    assert quantization
+    return list(quantization.ignored)
+
+
+def compressed(weights: Any, inputs: Any = None, **others: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, **others}
+
+
+def quark(weight: Any) -> dict[str, Any]:
+    return {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+
+
+def hqq(**params: Any) -> dict[str, Any]:
+    return {"quant_method": "hqq", "quant_config": {"weight_quant_params": params}}
+
+
+def torchao(kind: Any, **kwargs: Any) -> dict[str, Any]:
+    return {"quant_method": "torchao", "quant_type": kind, "quant_type_kwargs": kwargs}
+
+
+def gptq(**fields: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", **fields}
+
+
+def auto_round(**fields: Any) -> dict[str, Any]:
+    return {"quant_method": "auto-round", **fields}
+
+
+def mlx(**fields: Any) -> dict[str, Any]:
+    return {"quant_method": "mlx", **fields}
+
+
+def exl(version: int, **fields: Any) -> dict[str, Any]:
+    return {"quant_method": f"exl{version}", **fields}
+
+
+NO_LISTS: list[Any] = [[], "a", None]
+NO_BLOCKS: list[Any] = [[0, 1], [1, 0], [65537, 1], [1, 65537], [1], [1, 2, 3], [1.0, 2], 128, {}]
+INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
+FP4 = {"num_bits": 4, "type": "float"}
+HEAD = ("Linear", "lm_head")
+MLX = ("Linear", "embed_tokens", "lm_head", "mlp.gate")
+
+SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
+    # compressed-tensors: integers of 2 to 8 bits, called int4 up to 4 bits
+    **{
+        f"{bits}-bit integers": (
+            compressed({**INT4, "num_bits": bits}),
+            [Scheme("int4" if bits <= 4 else "int8", bits, 32, targets=HEAD, weight_only=True)],
+        )
+        for bits in range(2, 9)
+    },
+    "a type left out": (
+        compressed({"num_bits": 8, "strategy": "channel"}),
+        [Scheme("int8", 8, targets=HEAD, weight_only=True)],
+    ),
+    "fp8 with dynamic inputs": (compressed(FP8, {"dynamic": True}), [Scheme("fp8", 8, targets=HEAD)]),
+    "fp8 with static inputs": (
+        compressed(FP8, {"dynamic": False}),
+        [Scheme("fp8", 8, targets=HEAD, fixed=2)],
+    ),
+    "static inputs with zero points": (
+        compressed({**FP8, "type": "int"}, {"dynamic": False, "symmetric": False}),
+        [Scheme("int8", 8, targets=HEAD, fixed=3)],
+    ),
+    "dynamic inputs with zero points": (
+        compressed({**FP8, "type": "int"}, {"dynamic": True, "symmetric": False}),
+        [Scheme("int8", 8, targets=HEAD)],
+    ),
+    "packed": (
+        compressed(INT4, format="pack-quantized"),
+        [Scheme("int4", 4, 32, targets=HEAD, weight_only=True, fixed=16)],
+    ),
+    "packed, by the group's own format": (
+        {
+            "quant_method": "compressed-tensors",
+            "format": "dense",
+            "config_groups": {"a": {"weights": INT4, "format": "pack-quantized"}},
+        },
+        [Scheme("int4", 4, 32, targets=HEAD, weight_only=True, fixed=16)],
+    ),
+    "packed with static inputs": (
+        compressed(INT4, {"dynamic": False}, format="pack-quantized"),
+        [Scheme("int4", 4, 32, targets=HEAD, fixed=18)],
+    ),
+    "zero points": (
+        compressed({**INT4, "symmetric": False}),
+        [Scheme("int4", 4, 32, zero_bits=4, targets=HEAD, weight_only=True)],
+    ),
+    **{
+        f"the order {order}": (
+            compressed({**INT4, "actorder": order}),
+            [Scheme("int4", 4, 32, row_bits=bits, targets=HEAD, weight_only=True)],
+        )
+        for order, bits in ((None, 0), (False, 0), ("weight", 0), ("static", 0), ("group", 32), (True, 32))
+    },
+    "one scale per matrix": (
+        compressed({**FP8, "strategy": "tensor"}),
+        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
+    ),
+    "no strategy": (
+        compressed({"num_bits": 8, "type": "float"}),
+        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
+    ),
+    "no strategy, and a group": (
+        compressed({"num_bits": 8, "type": "float", "group_size": 1}),
+        [Scheme("fp8", 8, 1, targets=HEAD, weight_only=True)],
+    ),
+    "no strategy, and no group": (
+        compressed({"num_bits": 8, "type": "float", "group_size": -1}),
+        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
+    ),
+    "a group of all": (
+        compressed({**INT4, "group_size": -1}),
+        [Scheme("int4", 4, 0, targets=HEAD, weight_only=True)],
+    ),
+    "tensor groups": (
+        compressed({**INT4, "strategy": "tensor_group", "group_size": 16}),
+        [Scheme("int4", 4, 16, targets=HEAD, weight_only=True)],
+    ),
+    "blocks": (
+        compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}),
+        [Scheme("fp8", 8, 32, 64, targets=HEAD, weight_only=True)],
+    ),
+    "blocks without a strategy": (
+        compressed({**FP8, "block_structure": [64, 32]}),
+        [Scheme("fp8", 8, 32, 64, targets=HEAD, weight_only=True)],
+    ),
+    "NVFP4": (
+        compressed(FP4, {"dynamic": "local"}),
+        [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)],
+    ),
+    "NVFP4 of weights": (
+        compressed({**FP4, "group_size": 16}),
+        [Scheme("fp4", 4, 16, scale_bits=8, fixed=4, targets=HEAD, weight_only=True)],
+    ),
+    **{
+        f"MXFP4 by {name}": (
+            compressed({**FP4, **weights}, {"dynamic": True}, **others),
+            [Scheme("mxfp4", 4, 32, scale_bits=8, targets=HEAD)],
+        )
+        for name, weights, others in (
+            ("its group", {"group_size": 32}, {}),
+            ("its scales", {"scale_dtype": "torch.uint8"}, {}),
+            ("its format", {}, {"format": "mxfp4-pack-quantized"}),
+        )
+    },
+    "MXFP8": (
+        compressed({**FP8, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}, {"dynamic": True}),
+        [Scheme("fp8", 8, 32, scale_bits=8, targets=HEAD)],
+    ),
+    "activations alone": (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"weights": None}, "b": {"weights": FP8, "targets": None}},
+        },
+        [Scheme("fp8", 8, targets=HEAD, weight_only=True)],
+    ),
+    "a group of single modules goes first": (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"weights": FP8}, "b": {"weights": INT4, "targets": ["Embedding", "re:.*down"]}},
+        },
+        [
+            Scheme("int4", 4, 32, targets=("embed_tokens", "re:.*down"), weight_only=True),
+            Scheme("fp8", 8, targets=HEAD, weight_only=True),
+        ],
+    ),
+    # GPTQ
+    **{
+        f"GPTQ of {bits} bits": (
+            gptq(bits=bits, group_size=64),
+            [Scheme("int4" if bits <= 4 else "int8", bits, 64, zero_bits=bits, row_bits=32, weight_only=True)],
+        )
+        for bits in range(2, 9)
+    },
+    "GPTQ's defaults": (gptq(), [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)]),
+    "GPTQ with one group": (gptq(group_size=-1), [Scheme("int4", 4, 0, zero_bits=4, row_bits=32, weight_only=True)]),
+    "GPTQ, version 2": (
+        gptq(checkpoint_format="gptq_v2"),
+        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)],
+    ),
+    "Marlin by a flag": (gptq(is_marlin_format=True, bits=8), [Scheme("int8", 8, 128, weight_only=True)]),
+    "Marlin by its format": (gptq(format="marlin"), [Scheme("int4", 4, 128, weight_only=True)]),
+    "GPTQ of the head": (
+        gptq(lm_head=True),
+        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=HEAD)],
+    ),
+    "GPTQ of some modules": (
+        gptq(modules_in_block_to_quantize=[["a", "b"], "c"]),
+        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=("a", "b", "c"))],
+    ),
+    **{
+        f"GPTQ of the modules {given!r}": (
+            gptq(modules_in_block_to_quantize=given),
+            [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)],
+        )
+        for given in NO_LISTS
+    },
+    "GPTQModel's rules": (
+        gptq(lm_head=True, dynamic={"+:.*up": {"bits": 8}, ".*down": {"group_size": 32}, "-:.*q": {}, ".*k": 5}),
+        [
+            Scheme("int4", 4, 32, zero_bits=4, row_bits=32, weight_only=True, targets=("re:.*down",)),
+            Scheme("int8", 8, 128, zero_bits=8, row_bits=32, weight_only=True, targets=("re:.*up",)),
+            Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=HEAD),
+        ],
+    ),
+    # AWQ
+    "AWQ's defaults": ({"quant_method": "awq"}, [Scheme("int4", 4, 128, zero_bits=4, weight_only=True)]),
+    "AWQ of 8 bits": (
+        {"quant_method": "awq", "bits": 8, "group_size": 64},
+        [Scheme("int8", 8, 64, zero_bits=8, weight_only=True)],
+    ),
+    "AWQ by its older names": (
+        {"quant_method": "awq", "w_bit": 8, "q_group_size": 64},
+        [Scheme("int8", 8, 64, zero_bits=8, weight_only=True)],
+    ),
+    # AutoRound
+    "AutoRound's defaults": (auto_round(), [Scheme("int4", 4, 128, zero_bits=4, weight_only=True)]),
+    **{
+        f"AutoRound of {bits} bits": (
+            auto_round(bits=bits, packing_format="auto_round:auto_awq"),
+            [Scheme("int4" if bits <= 4 else "int8", bits, 128, zero_bits=bits, weight_only=True)],
+        )
+        for bits in range(2, 9)
+    },
+    "AutoRound's MXFP4": (auto_round(data_type="mx_fp"), [Scheme("mxfp4", 4, 32, scale_bits=8)]),
+    "AutoRound's MXFP8": (auto_round(data_type="mx_fp_rceil", bits=8), [Scheme("fp8", 8, 32, scale_bits=8)]),
+    "AutoRound's NVFP4": (auto_round(data_type="nv_fp4"), [Scheme("fp4", 4, 16, scale_bits=8, fixed=8)]),
+    "AutoRound's other bits": (
+        auto_round(
+            group_size=64,
+            extra_config={
+                "a": {"bits": 8},
+                "b": {"bits": 16},
+                "c": {"group_size": 32, "bits": None},
+                "d": {"bits": 8, "sym": True},
+                "e": {"sym": True},
+                "f": 8,
+            },
+        ),
+        [
+            Scheme("int8", 8, 64, zero_bits=8, weight_only=True, targets=("a", "d")),
+            Scheme("int4", 4, 32, zero_bits=4, weight_only=True, targets=("c",)),
+            Scheme("int4", 4, 64, zero_bits=4, weight_only=True),
+        ],
+    ),
+    # bitsandbytes
+    "LLM.int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, [Scheme("int8", 8, scale_bits=32, fixed=1)]),
+    "LLM.int8 by its older name": (
+        {"quant_method": "bitsandbytes", "_load_in_8bit": True, "load_in_4bit": True},
+        [Scheme("int8", 8, scale_bits=32, fixed=1)],
+    ),
+    "NF4": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        [Scheme("int4", 4, 64, scale_bits=32, fixed=144)],
+    ),
+    "NF4 by its older name": (
+        {"quant_method": "bitsandbytes", "_load_in_4bit": True},
+        [Scheme("int4", 4, 64, scale_bits=32, fixed=144)],
+    ),
+    "NF4 with skipped modules": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["x"]},
+        [Scheme("int4", 4, 64, scale_bits=32, fixed=144, targets=HEAD)],
+    ),
+    # HQQ
+    **{
+        f"HQQ of {bits} bits": (
+            hqq(nbits=bits, group_size=32),
+            [Scheme("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, fixed=68, weight_only=True)],
+        )
+        for bits in (1, 2, 4, 8)
+    },
+    "HQQ of 3 bits": (hqq(nbits=3), [Scheme("int4", 32, 64, zero_bits=16, fixed=68, per=10, weight_only=True)]),
+    "HQQ without a group": (
+        hqq(nbits=4, group_size=None),
+        [Scheme("int4", 4, 128, zero_bits=16, fixed=68, weight_only=True)],
+    ),
+    "HQQ's bits at the top": (
+        {"quant_method": "hqq", "nbits": 8},
+        [Scheme("int8", 8, 64, zero_bits=16, fixed=68, weight_only=True)],
+    ),
+    "HQQ of each name": (
+        {
+            "quant_method": "hqq",
+            "quant_config": {
+                "a": {"weight_quant_params": {"nbits": 8}},
+                "b": {"weight_quant_params": {"nbits": 8}},
+                "c": {"weight_quant_params": None},
+                "d": 4,
+            },
+        },
+        [Scheme("int8", 8, 64, zero_bits=16, fixed=68, weight_only=True, targets=("a", "b"))],
+    ),
+    "EETQ": ({"quant_method": "eetq"}, [Scheme("int8", 8, weight_only=True)]),
+    "BitNet": (
+        {"quant_method": "bitnet"},
+        [Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix")],
+    ),
+    "BitNet with offline weights": (
+        {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"},
+        [Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix")],
+    ),
+    # torchao
+    "torchao's int4": (torchao("int4_weight_only"), [Scheme("int4", 4, 128, zero_bits=16, weight_only=True)]),
+    "torchao's int4 in groups": (
+        torchao("Int4WeightOnlyConfig", group_size=32),
+        [Scheme("int4", 4, 32, zero_bits=16, weight_only=True)],
+    ),
+    "torchao's int8 has no groups": (
+        torchao("int8_weight_only", group_size=32),
+        [Scheme("int8", 8, scale_bits=32, zero_bits=8, weight_only=True)],
+    ),
+    "torchao's int8 with inputs": (
+        torchao("int8_dynamic_activation_int8_weight"),
+        [Scheme("int8", 8, scale_bits=32, zero_bits=8)],
+    ),
+    "torchao's fp8": (torchao("float8_weight_only"), [Scheme("fp8", 8, scale_bits=32, weight_only=True)]),
+    "torchao's fp8 with inputs": (
+        torchao("float8_dynamic_activation_float8_weight"),
+        [Scheme("fp8", 8, scale_bits=32)],
+    ),
+    "torchao's intx": (
+        torchao("IntxWeightOnlyConfig", granularity={"_data": {"group_size": 16}}),
+        [Scheme("int8", 8, 16, zero_bits=8, weight_only=True)],
+    ),
+    "torchao's intx with inputs": (
+        torchao("Int8DynamicActivationIntxWeightConfig", weight_granularity={"_data": {"group_size": 16}}),
+        [Scheme("int8", 8, 16, zero_bits=8)],
+    ),
+    "torchao's intx without a group": (
+        torchao("IntxWeightOnlyConfig"),
+        [Scheme("int8", 8, 32, zero_bits=8, weight_only=True)],
+    ),
+    "torchao's intx with inputs and without a group": (
+        torchao("Int8DynamicActivationIntxWeightConfig"),
+        [Scheme("int8", 8, 32, zero_bits=8)],
+    ),
+    "torchao's objects": (
+        torchao({"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}}),
+        [Scheme("int4", 4, 64, zero_bits=16, weight_only=True)],
+    ),
+    **{
+        f"torchao's {field}": (
+            torchao(
+                {
+                    "default": {
+                        "_type": "X",
+                        "_data": {
+                            field: {
+                                "_default": {"_type": "Float8WeightOnlyConfig"},
+                                "a": {"_type": "Int4WeightOnlyConfig"},
+                                "b": None,
+                            }
+                        },
+                    }
+                }
+            ),
+            [
+                Scheme("int4", 4, 128, zero_bits=16, weight_only=True, targets=("a",)),
+                Scheme("fp8", 8, scale_bits=32, weight_only=True),
+            ],
+        )
+        for field in ("fqn_to_config", "module_fqn_to_config")
+    },
+    # floating point
+    "fp8 with dynamic scales": ({"quant_method": "fp8"}, [Scheme("fp8", 8, block=0, scale_bits=32)]),
+    "fp8 with static scales": (
+        {"quant_method": "fp8", "activation_scheme": "static"},
+        [Scheme("fp8", 8, block=0, scale_bits=32, fixed=4)],
+    ),
+    "fp8 in blocks": (
+        {"quant_method": "fp8", "weight_block_size": [64, 32]},
+        [Scheme("fp8", 8, 32, 64, scale_bits=32)],
+    ),
+    "the largest blocks": (
+        {"quant_method": "fp8", "weight_block_size": [65536, 1]},
+        [Scheme("fp8", 8, 1, 65536, scale_bits=32)],
+    ),
+    "fp8 and experts in NVFP4": (
+        {"quant_method": "fp8", "moe_quant_algo": "nvfp4"},
+        [
+            Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=("experts",)),
+            Scheme("fp8", 8, block=0, scale_bits=32),
+        ],
+    ),
+    "MXFP8's method": ({"quant_method": "mxfp8"}, [Scheme("fp8", 8, 32, scale_bits=8)]),
+    "FBGEMM": ({"quant_method": "fbgemm_fp8"}, [Scheme("fp8", 8, scale_bits=32)]),
+    **{
+        f"modelopt's {name}": ({"quant_method": "modelopt", "quant_algo": name}, [scheme])
+        for name, scheme in {
+            "FP8": Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
+            "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 8, scale_bits=32),
+            "FP8_PB_WO": Scheme("fp8", 8, 128, 128, scale_bits=32),
+            "W8A16": Scheme("int8", 8, scale_bits=32, weight_only=True),
+            "W8A8_SQ_PER_CHANNEL": Scheme("int8", 8, scale_bits=32, row_bits=16),
+            "nvfp4": Scheme("fp4", 4, 16, scale_bits=8, fixed=8),
+            "NVFP4_AWQ": Scheme("fp4", 4, 16, scale_bits=8, fixed=8, row_bits=16),
+            "W4A16_NVFP4": Scheme("fp4", 4, 16, scale_bits=8, fixed=4, weight_only=True),
+            "MXFP4": Scheme("mxfp4", 4, 32, scale_bits=8),
+            "W4A16_MXFP4": Scheme("mxfp4", 4, 32, scale_bits=8, weight_only=True),
+            "MXFP8": Scheme("fp8", 8, 32, scale_bits=8),
+        }.items()
+    },
+    "transformers' NVFP4": ({"quant_method": "nvfp4"}, [Scheme("fp4", 4, 16, scale_bits=8, fixed=8)]),
+    "modelopt without a method": (
+        {"quant_algo": "MXFP8"},
+        [Scheme("fp8", 8, 32, scale_bits=8)],
+    ),
+    "modelopt's mixed precision": (
+        {
+            "quant_method": "modelopt",
+            "quant_algo": "MIXED_PRECISION",
+            "quantized_layers": {"a": {"quant_algo": "MXFP8"}, "b": {"quant_algo": "mxfp4"}},
+        },
+        [
+            Scheme("fp8", 8, 32, scale_bits=8, targets=("a",)),
+            Scheme("mxfp4", 4, 32, scale_bits=8, targets=("b",)),
+        ],
+    ),
+    "modelopt's groups": (  # with fp32 scales, and without the lm head
+        {
+            "quant_method": "modelopt",
+            "quant_algo": "MIXED_PRECISION",
+            "config_groups": {
+                "a": {"weights": {**FP8, "strategy": "tensor"}, "input_activations": {"dynamic": False}},
+                "b": {"weights": {**FP8, "strategy": "group", "group_size": 32}, "targets": ["x"]},
+                "c": {"weights": {**FP8, "type": "int"}, "targets": ["y"]},
+            },
+        },
+        [
+            Scheme("fp8", 8, 32, weight_only=True, targets=("x",)),
+            Scheme("int8", 8, weight_only=True, targets=("y",)),
+            Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
+        ],
+    ),
+    **{
+        f"Quark's {stored} {scheme}": (quark({"dtype": stored, "qscheme": scheme}), [expected])
+        for stored, scheme, expected in (
+            ("fp8_e4m3", "per_tensor", Scheme("fp8", 8, block=0, scale_bits=32)),
+            ("fp8_e4m3", "per_channel", Scheme("fp8", 8, scale_bits=32)),
+            ("int8", "per_tensor", Scheme("int8", 8, block=0, scale_bits=32)),
+            ("int8", "per_channel", Scheme("int8", 8, scale_bits=32)),
+        )
+    },
+    "Quark's MXFP4": (
+        quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 32}),
+        [Scheme("mxfp4", 4, 32, scale_bits=8)],
+    ),
+    "Quark's modules alone": (
+        {"quant_method": "quark", "layer_quant_config": {"a": {"weight": {"dtype": "int8", "qscheme": "per_channel"}}}},
+        [Scheme("int8", 8, scale_bits=32, targets=("a",))],
+    ),
+    # MLX
+    **{
+        f"MLX of {bits} bits": (
+            mlx(bits=bits, group_size=32),
+            [Scheme("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, weight_only=True, targets=MLX)],
+        )
+        for bits in (2, 3, 4, 5, 6, 8)
+    },
+    "MLX's defaults": (mlx(), [Scheme("int4", 4, 64, zero_bits=16, weight_only=True, targets=MLX)]),
+    **{
+        f"MLX's {mode}": (
+            mlx(mode=mode),
+            [Scheme(dtype, bits, group, scale_bits=8, weight_only=True, targets=MLX)],
+        )
+        for mode, dtype, bits, group in (("mxfp4", "mxfp4", 4, 32), ("mxfp8", "fp8", 8, 32), ("nvfp4", "fp4", 4, 16))
+    },
+    "MLX's own entries": (
+        mlx(bits=4, a={"bits": 8}, b=False, c=True),
+        [
+            Scheme("int8", 8, 64, zero_bits=16, weight_only=True, targets=("a",)),
+            Scheme("int4", 4, 64, zero_bits=16, weight_only=True, targets=MLX),
+        ],
+    ),
+    # EXL2 and EXL3: average bits per 10,000 elements; below 6 they are called int4
+    **{
+        f"EXL2 of {bits} bits": (
+            exl(2, bits=bits),
+            [
+                Scheme(
+                    *(dtype, round(bits * 10_000)),
+                    scale_bits=0,
+                    per=10_000,
+                    words=f"{bits:g} bits per weight on average",
+                    weight_only=True,
+                )
+            ],
+        )
+        for bits, dtype in ((0.5, "int4"), (4.65, "int4"), (5.99, "int4"), (6, "int8"), (8.5, "int8"), (16, "int8"))
+    },
+    "EXL3 with a head": (
+        exl(3, bits=3.0, head_bits=6),
+        [
+            Scheme(
+                *(dtype, bits * 10_000),
+                scale_bits=16,
+                row_bits=16,
+                per=10_000,
+                words=f"{bits} bits per weight on average",
+                weight_only=True,
+                targets=(target,),
+            )
+            for dtype, bits, target in (("int8", 6, "lm_head"), ("int4", 3, "Linear"))
+        ],
+    ),
+}
+"""{case: (quantization_config, its schemes)}."""
+
+
+@pytest.mark.parametrize("case", SCHEMES)
+def test_a_config_has_its_methods_schemes(case: str) -> None:
+    config, expected = SCHEMES[case]
+    assert schemes(config) == expected
+
+
+def test_experts_may_have_a_dtype_of_their_own() -> None:
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}
+    blocks = Scheme("fp8", 8, 128, 128, scale_bits=32)
+    assert schemes(fp8) == [blocks]
+    experts = Scheme("mxfp4", 4, 32, scale_bits=8, targets=("experts",))
+    assert schemes(fp8, expert_dtype="fp4") == [experts, blocks._replace(scale_bits=8)]
+    assert schemes(fp8, expert_dtype="fp8") == [blocks._replace(scale_bits=8)]
+    assert schemes({**fp8, "scale_fmt": None}, expert_dtype="fp4") == [experts, blocks]
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "kimi_k2", "glm4_moe", "mistral4", "bailing_moe", "longcat_flash"])
+def test_mlx_leaves_out_a_router_that_is_no_linear_layer(family: str) -> None:
+    found = released({"quantization": {"bits": 4}}, {"model_type": family})
+    assert found
+    assert found.quantization
+    assert found.quantization.method == "mlx"
+    assert found.quantization.schemes[-1].targets == MLX[:3]
+
+
+IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "compressed-tensors": (compressed(FP8, ignore=["a", "a", "b"]), ["a", "b"]),
+    "nothing": (compressed(FP8), []),
+    "one name": (compressed(FP8, ignore="a"), ["a"]),
+    "GPTQModel's rules": (gptq(modules_to_not_convert=["b"], dynamic={"-:.*q": {}, "+:.*k": {}}), ["b", "re:.*q"]),
+    "AWQ": ({"quant_method": "awq", "modules_to_not_convert": ["a"]}, ["a"]),
+    "AutoRound": (auto_round(extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}), ["a", "b"]),
+    "bitsandbytes": (
+        {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": ["a"]},
+        ["a"],
+    ),
+    "HQQ": (hqq(nbits=4), ["lm_head"]),
+    "HQQ's own": ({**hqq(nbits=4), "skip_modules": ["a"]}, ["a"]),
+    "EETQ": ({"quant_method": "eetq", "modules_to_not_convert": ["a"]}, ["a"]),
+    "BitNet": ({"quant_method": "bitnet", "modules_to_not_convert": ["a"]}, ["a"]),
+    "torchao": ({**torchao("int8_weight_only"), "modules_to_not_convert": ["a"]}, ["a"]),
+    "fp8": ({"quant_method": "fp8", "modules_to_not_convert": ["a"], "ignored_layers": ["b"]}, ["a"]),
+    "fp8 by another name": ({"quant_method": "fp8", "ignored_layers": ["b"]}, ["b"]),
+    "NVFP4 experts": (
+        {"quant_method": "fp8", "moe_quant_algo": "NVFP4", "ignore": ["mtp.0", "head", "x", "lm_head"]},
+        ["mtp.0", "head"],
+    ),
+    "MXFP8": ({"quant_method": "mxfp8", "ignored_layers": ["b"]}, ["b"]),
+    "modelopt": ({"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["a"], "ignore": ["b"]}, ["a"]),
+    "modelopt by another name": ({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["b"]}, ["b"]),
+    "modelopt by a third": ({"quant_method": "modelopt", "quant_algo": "FP8", "modules_to_not_convert": ["c"]}, ["c"]),
+    "FBGEMM": ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["a"]}, ["a"]),
+    "Quark": (
+        {
+            **quark({"dtype": "int8", "qscheme": "per_channel"}),
+            "exclude": ["a"],
+            "layer_quant_config": {"b": {}, "c": 1},
+        },
+        ["a", "b", "c"],
+    ),
+    "MLX": (mlx(bits=4, a=False, b=True, c={"bits": 8}), ["a"]),
+    "as many names as are read": (compressed(FP8, ignore=[str(i) for i in range(1000)]), [str(i) for i in range(1000)]),
+    "the longest name": (compressed(FP8, ignore=["a" * MAX_NAME]), ["a" * MAX_NAME]),
+}
+"""{case: (quantization_config, the modules that are not quantized)}."""
+
+
+@pytest.mark.parametrize("case", IGNORED)
+def test_a_config_names_what_is_not_quantized(case: str) -> None:
+    config, expected = IGNORED[case]
+    assert ignored(config) == expected
+
+
+UNREAD: dict[str, tuple[Any, str]] = {
+    **{
+        f"compressed-tensors of {bits} bits": (compressed({**INT4, "num_bits": bits}), f"{bits}-bit int")
+        for bits in (-1, 0, 1, 9)
+    },
+    **{
+        f"compressed-tensors' floats of {bits} bits": (compressed({**FP8, "num_bits": bits}), f"{bits}-bit float")
+        for bits in (3, 5, 7, 9)
+    },
+    **{
+        f"the size {size}": (compressed({**INT4, "group_size": size}), f"group_size {size}")
+        for size in (-2, 10**6 + 1, 32.0, True)
+    },
+    **{
+        f"the format {form}": (compressed(INT4, format=form), f"format {form}")
+        for form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
+    },
+    "a group that is no object": ({**compressed(FP8), "config_groups": {"a": 1}}, "a group that is not an object"),
+    "groups that are no object": ({**compressed(FP8), "config_groups": [1]}, "config_groups is missing"),
+    "targets that are no list": (
+        {**compressed(FP8), "config_groups": {"a": {"weights": FP8, "targets": "Linear"}}},
+        "targets that are not a list",
+    ),
+    "weights that are no object": (compressed([1]), "weights that are not an object"),
+    "no weights": (compressed(None), "no scheme, or too many"),
+    **{f"GPTQ of {bits} bits": (gptq(bits=bits), f"{bits} bits") for bits in (1, 9)},
+    **{f"AWQ of {bits} bits": ({"quant_method": "awq", "bits": bits}, f"{bits} bits") for bits in (3, 5, 7, 9)},
+    **{f"AutoRound of {bits} bits": (auto_round(bits=bits), f"{bits} bits") for bits in (1, 9)},
+    "AutoRound's floats": (auto_round(data_type="fp"), "data_type fp"),
+    "AutoRound's MXFP of 5 bits": (auto_round(data_type="mx_fp", bits=5), "data_type mx_fp"),
+    "AutoRound for llm-compressor": (
+        auto_round(packing_format="auto_round:llm_compressor"),
+        "packing_format auto_round:llm_compressor",
+    ),
+    "AutoRound's other packing": (auto_round(packing_format="gguf"), "packing_format gguf"),
+    "bitsandbytes without bits": ({"quant_method": "bitsandbytes"}, "neither 4 nor 8 bits"),
+    **{f"HQQ of {bits} bits": (hqq(nbits=bits), f"{bits} bits") for bits in (0, 5, 7, 9)},
+    "BitNet's online weights": (
+        {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online"},
+        "weights that are quantized when they ",
+    ),
+    "torchao without a type": (torchao({"default": 1}), "quant_type"),
+    "torchao's unknown type": (torchao({"default": {"_type": "Uintx"}}), "Uintx"),
+    "torchao without any": (
+        torchao({"default": {"_type": "X", "_data": {"fqn_to_config": {"a": None}}}}),
+        "no scheme, or too many",
+    ),
+    **{
+        f"the block {block}": ({"quant_method": "fp8", "weight_block_size": block}, "a block of ")
+        for block in NO_BLOCKS
+    },
+    "modelopt without an algorithm": ({"quant_method": "modelopt"}, "quant_algo missing"),
+    "modelopt's int4 groups": (
+        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "config_groups": {"a": {"weights": INT4}}},
+        "4-bit integers",
+    ),
+    "Quark without a scheme": ({"quant_method": "quark"}, "no scheme"),
+    "Quark's weights": (quark(8), "weights that are not an object"),
+    "Quark's groups of 16": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 16}), "fp4 per_group"),
+    "Quark's fp4 per tensor": (quark({"dtype": "fp4", "qscheme": "per_tensor", "group_size": 32}), "fp4 per_tensor"),
+    "Quark's int8 per group": (quark({"dtype": "int8", "qscheme": "per_group"}), "int8 per_group"),
+    **{f"MLX of {bits} bits": (mlx(bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
+    "MLX's mode": (mlx(mode="fp"), "mode fp"),
+    **{f"{bits} average bits": (exl(2, bits=bits), f"bits {bits}") for bits in (0.49, 16.01, True, float("nan"))},
+    "no average bits": (exl(3, head_bits=6), "bits None"),
+    "one name too many": (compressed(FP8, ignore=["a"] * (MAX_MODULES + 1)), "its list of modules"),
+    "a name that is too long": (compressed(FP8, ignore=["a" * (MAX_NAME + 1)]), "a module's name that is too long"),
+    "one scheme too many": (
+        mlx(bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES)}),
+        "no scheme, or too many",
+    ),
+}
+"""{case: (quantization_config, what is not read)}."""
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_a_value_outside_its_limits_is_named_and_not_read(case: str) -> None:
+    config, problem = UNREAD[case]
+    found = read(config)
+    assert problem in found.unread
+    assert found.quantization
+    assert (found.quantization.schemes, found.weights_dtype, found.experts_dtype) == ((), None, None)
+
+
+def test_as_many_schemes_and_names_as_are_allowed_are_read() -> None:
+    config = mlx(bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES - 1)})
+    assert len(schemes(config)) == MAX_SCHEMES
+    assert ignored(compressed(FP8, ignore=["a"] * MAX_MODULES)) == ["a"]
+
+
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
+CACHES: list[tuple[dict[str, Any], str | None]] = [
+    (compressed(FP8), None),
+    (compressed(FP8, kv_cache_scheme={}), "fp8"),
+    (compressed(FP8, kv_cache_scheme={"num_bits": 8}), "fp8"),
+    (compressed(FP8, kv_cache_scheme={"num_bits": 4}), None),
+    (compressed(FP8, kv_cache_scheme="fp8"), None),
+    (MODELOPT, None),
+    ({**MODELOPT, "kv_cache_quant_algo": "FP8"}, "fp8"),
+    ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, "fp4"),
+    ({**MODELOPT, "kv_cache_quant_algo": "INT8"}, None),
+    ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 8}}, "fp8"),
+    ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 8, "dynamic": True}}, None),
+    ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 4}}, "fp4"),
+    ({**MODELOPT, "kv_cache_scheme": {"type": "int", "num_bits": 8}}, None),
+    ({**MODELOPT, "kv_cache_scheme": {"type": "float", "num_bits": 9}}, None),
+    ({**MODELOPT, "kv_cache_quant_algo": "NVFP4", "quantization": {**MODELOPT, "kv_cache_quant_algo": "FP8"}}, "fp8"),
+    ({"quant_method": "fp8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+    ({"quant_method": "nvfp4", "kv_cache_quant_algo": "FP8"}, "fp8"),
+    ({"quant_method": "awq", "kv_cache_quant_algo": "FP8"}, None),
+]
+
+
+@pytest.mark.parametrize(("config", "expected"), CACHES)
+def test_a_scheme_of_the_cache_is_its_dtype(config: dict[str, Any], expected: str | None) -> None:
+    assert read(config).kv_dtype == expected
+
+
+def test_the_config_or_its_language_model_has_the_quantization() -> None:
+    eetq = {"quant_method": "EETQ"}
+    assert released({}, {}) is None
+    assert released({"quantization_config": {}}, {}) is None
+    places: list[tuple[dict[str, Any], dict[str, Any]]]
+    places = [({"quantization_config": eetq}, {}), ({}, {"compression_config": eetq})]
+    for config, text in places:
+        found = released(config, text)
+        assert found
+        assert (found.weights_dtype, found.unread) == ("int8", "")
+    both: list[dict[str, Any]] = [
+        {"quantization": {"bits": 8}},
+        {"quantization": {"x": 1}, "quantization_config": eetq},
+    ]
+    for given in both:
+        found = released(given, {"quantization_config": {"quant_method": "awq"}})
+        assert found
+        assert found.weights_dtype == "int8"
+
+
+def test_what_has_no_method_has_no_schemes() -> None:
+    assert read("int4") == Released(unread="a quantization_config that is not an object")
+    assert read({"bits": 4}) == Released(unread="a quantization_config without quant_method")
+    assert read({"quant_method": "mxfp4"}) == Released(experts_dtype="mxfp4")
+    unknown = read({"quant_method": "aqlm"})
+    assert unknown.quantization
+    assert (unknown.quantization.method, unknown.unread) == ("aqlm", "aqlm")
+
+
+@pytest.mark.parametrize("field", ["num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"])
+def test_the_dtype_is_that_of_experts_or_of_all(field: str) -> None:
+    """The attention in fp8, and the experts in NVFP4; or only the experts."""
+    config = {"quant_method": "fp8", "moe_quant_algo": "NVFP4"}
+    found = read(config, **{field: 8})
+    assert (found.weights_dtype, found.experts_dtype) == ("fp4", None)
+    dense = read(config)
+    assert (dense.weights_dtype, dense.experts_dtype) == ("fp8", None)
+    only = read(compressed(INT4, ignore=["re:.*self_attn.*"]), **{field: 8})
+    assert (only.weights_dtype, only.experts_dtype) == (None, "int4")
+    whole = read(compressed(INT4, ignore=["re:.*self_attn.*"]))
+    assert (whole.weights_dtype, whole.experts_dtype) == ("int4", None)
+    attention = read(compressed(INT4, ignore=["re:.*mlp.*"]))
+    assert (attention.weights_dtype, attention.experts_dtype) == ("int4", None)
