@@ -383,3 +383,18 @@ def test_groups_have_equal_numbers_of_layers(
     pool = layout("vllm", layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
     assert next(detail.quantity for detail in pool.details if detail.name == "kv_groups") == groups
     assert [line for line in pool.log_lines if "padding" in line] == lines
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "tokens"),
+    [
+        ("0.10.2", None, 16),  # before 0.11 the requested block size, if there is one group
+        ("0.10.2", 32, 32),
+        ("0.11.0", None, 500),  # a block of states is a whole request
+        ("0.20.0", 32, 500),
+    ],
+)
+def test_blocks_of_states_alone_are_counted_as_the_version_does(version: str, given: int | None, tokens: int) -> None:
+    pool = in_vllm(DELTA, engine_version=version, block_size=given, prefix_caching=False).pool(2**24, 500)
+    assert pool.blocks
+    assert pool.tokens == pool.blocks * tokens

@@ -139,7 +139,7 @@ def _group_by_stage(
 ) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
     """Return the groups of the whole model, the groups of each pipeline stage, and the padding."""
     promote = args.disable_hybrid_kv_cache_manager
-    if version.groups_by_worker and args.pp > 1:
+    if version.groups_by_worker:
         return _group_each_stage(staged, args.pp, version, promote=promote)
     groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
