@@ -679,7 +679,7 @@ UNREAD: dict[str, tuple[Any, str]] = {
     **{f"MLX of {bits} bits": (mlx(bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
     "MLX's mode": (mlx(mode="fp"), "mode fp"),
     **{f"{bits} average bits": (exl(2, bits=bits), f"bits {bits}") for bits in (0.49, 16.01, True, float("nan"))},
-    "no average bits": (exl(3, head_bits=6), "bits None"),
+    "no average bits": (exl(3, head_bits=6), "no bits"),
     "one name too many": (compressed(FP8, ignore=["a"] * (MAX_MODULES + 1)), "its list of modules"),
     "a name that is too long": (compressed(FP8, ignore=["a" * (MAX_NAME + 1)]), "a module's name that is too long"),
     "one scheme too many": (

@@ -36,7 +36,7 @@ def size(found: Config, key: str, default: int | None = None) -> int:
     if value is None and default is not None:
         value = default
     if type(value) is not int or not -1 <= value <= 10**6:
-        raise UnreadError(f"{key} {value!r}")
+        raise UnreadError(f"no {key}" if value is None else f"{key} {value!r}")
     return value
 
 
@@ -52,7 +52,7 @@ def average_bits(found: Config, key: str) -> tuple[int, int]:
     """Return average bits as (bits, elements) in whole numbers: (465, 100) for 4.65. Raises UnreadError for others."""
     value = found.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value <= 16:
-        raise UnreadError(f"{key} {value!r}")
+        raise UnreadError(f"no {key}" if value is None else f"{key} {value!r}")
     return round(value * 10_000), 10_000
 
 
