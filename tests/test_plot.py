@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from asking import Ask, shell
@@ -255,6 +256,11 @@ def test_plot_without_a_file_draws_in_place_of_the_report(ask: Ask) -> None:
     assert ask("compare", "--plot", "-b", "1", "gpt2") == answer
     assert ask("compare", "gpt2", "--plot", "-") == answer
     assert ask("compare", "--plot", "--", "gpt2") == answer
+
+
+def test_a_report_that_cannot_be_written_leaves_no_picture_on_the_screen(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("compare", "gpt2", "--plot", "-o", tmp_path / "missing" / "a.md")
+    assert (answer.code, answer.out) == (2, "")
 
 
 def test_plot_before_a_model_asks_for_a_file(ask: Ask) -> None:

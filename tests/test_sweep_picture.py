@@ -144,3 +144,10 @@ def test_characters_replace_the_rows(ask: Ask, tmp_path: Path) -> None:
     both = ask("sweep", "gpt2", "-c", "256,512", "-o", str(tmp_path / "x.csv"), "--plot")
     assert "context (tokens)" in both.out
     assert (tmp_path / "x.csv").exists()
+
+
+def test_rows_that_cannot_be_written_leave_no_picture_on_the_screen(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("sweep", "gpt2", "-c", "1K,2K", "--plot", "-o", tmp_path / "missing" / "a.csv")
+    assert (answer.code, answer.out) == (2, "")
+    assert ask("sweep", "gpt2", "-c", "1K,2K", "--plot", "-o", tmp_path / "a.csv").out.startswith("GPT-2")
+    assert (tmp_path / "a.csv").read_text().count("\n") == 3

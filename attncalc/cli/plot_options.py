@@ -136,6 +136,9 @@ class PlotOptions(PlotFileOptions):
         if report.picture is None:
             raise AttncalcError(f"--plot needs {needs[0]}", needs[1])
         names = None if self.show is None else tuple(name.strip() for name in self.show.split(","))
-        self.draw(report.picture, chosen(report.picture, names), force=output.force)
-        if self.into_file or goes_to_file(output.output):
+        charts = chosen(report.picture, names)
+        if goes_to_file(output.output):  # before the picture: if the file cannot be written, nothing is printed
+            output.show(report, picture_too=True)
+        self.draw(report.picture, charts, force=output.force)
+        if self.into_file and not goes_to_file(output.output):
             output.show(report, picture_too=True)

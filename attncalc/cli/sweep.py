@@ -56,14 +56,19 @@ def sweep(
         assume_grouped=models.assume_grouped,
         **options,
     )
-    if plot.plot is not None:
+    draws = plot.plot is not None
+    if draws:
         from ..sweeps.picture import for_picture, sweep_picture
 
         picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
-        plot.draw(picture, picture.default, force=output.force)
-        if not plot.into_file and not goes_to_file(output.output):
-            raise typer.Exit(0)
+        if not goes_to_file(output.output):
+            plot.draw(picture, picture.default, force=output.force)
+            if not plot.into_file:
+                raise typer.Exit(0)
     if form is None and columns.names() is None:
         rows = for_screen(rows)
-    force = output.force and (plot.plot is None or goes_to_file(output.output))
-    raise typer.Exit(write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes()))
+    force = output.force and (not draws or goes_to_file(output.output))
+    code = write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes())
+    if draws and goes_to_file(output.output):  # after the file: if it cannot be written, nothing is printed
+        plot.draw(picture, picture.default, force=output.force)
+    raise typer.Exit(code)
