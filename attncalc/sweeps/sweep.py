@@ -106,7 +106,7 @@ class Sweep:
     @property
     def beyond_maximum(self) -> dict[str, int]:
         """{name of a model: its maximum context}, of the models that the sweep takes beyond it."""
-        longest = max(self.values_of("context"), key=lambda context: context or 0) or 0
+        longest = max(context or 0 for context in self.values_of("context"))
         models = next(axis.values for axis in self.outer if axis.name == "model")
         return {name: spec.max_context for name, spec in models if spec.max_context and longest > spec.max_context}
 
