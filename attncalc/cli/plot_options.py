@@ -3,12 +3,13 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from ..errors import AttncalcError
+from ..report.formats import goes_to_file
 from ..report.report import Report
 from ..units import truncate
 from .command import OMITTED, Options
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..plot.chart import Picture
     from .sweep_options import RowOutputOptions
 
+T = TypeVar("T")
 SUFFIXES = (".svg", ".png", ".pdf")
 """Suffixes of the files that --plot draws."""
 
@@ -35,11 +37,6 @@ def picture_file(text: str | Path) -> Path:
             f"name a file in {', '.join(first)} or {last}; --plot as the last option draws on the terminal",
         )
     return file
-
-
-def goes_to_file(output: Path | None) -> bool:
-    """Return whether a report goes to a file, and not to standard output."""
-    return output is not None and str(output) != "-"
 
 
 class PlotFileOptions(Options):
@@ -102,6 +99,24 @@ class PlotFileOptions(Options):
         else:
             draw.print_picture(picture, names)
 
+    def draw_beside(
+        self,
+        picture: "Picture",
+        names: tuple[str, ...],
+        output: "ReportOptions | RowOutputOptions",
+        write: Callable[[], T],
+    ) -> T | None:
+        """Draw the charts of these names, and return what `write` returns, which writes the answer.
+
+        Characters replace an answer on standard output: `write` is not called then, and None is returned. An answer
+        that goes to a file is written first: if it cannot be written, nothing is printed.
+        """
+        written = write() if goes_to_file(output.output) else None
+        self.draw(picture, names, force=output.force)
+        if self.into_file and not goes_to_file(output.output):
+            return write()
+        return written
+
 
 class PlotOptions(PlotFileOptions):
     """Whether the answer is drawn, where, and which of its charts."""
@@ -137,8 +152,4 @@ class PlotOptions(PlotFileOptions):
             raise AttncalcError(f"--plot needs {needs[0]}", needs[1])
         names = None if self.show is None else tuple(name.strip() for name in self.show.split(","))
         charts = chosen(report.picture, names)
-        if goes_to_file(output.output):  # before the picture: if the file cannot be written, nothing is printed
-            output.show(report, picture_too=True)
-        self.draw(report.picture, charts, force=output.force)
-        if self.into_file and not goes_to_file(output.output):
-            output.show(report, picture_too=True)
+        self.draw_beside(report.picture, charts, output, lambda: output.show(report, picture_too=True))

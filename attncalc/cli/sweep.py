@@ -6,13 +6,14 @@ from typing import Any
 
 import typer
 
+from ..report.formats import goes_to_file
 from . import COMMANDS
 from . import fit_llamacpp as lc
 from . import fit_options as f
 from . import options as o
 from . import sweep_options as s
 from .command import command_app
-from .plot_options import PlotFileOptions, goes_to_file
+from .plot_options import PlotFileOptions
 
 app = command_app()
 
@@ -56,19 +57,15 @@ def sweep(
         assume_grouped=models.assume_grouped,
         **options,
     )
-    draws = plot.plot is not None
-    if draws:
-        from ..sweeps.picture import for_picture, sweep_picture
+    screen = for_screen(rows) if form is None and columns.names() is None else rows
+    force = output.force and (plot.plot is None or goes_to_file(output.output))
 
-        picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
-        if not goes_to_file(output.output):
-            plot.draw(picture, picture.default, force=output.force)
-            if not plot.into_file:
-                raise typer.Exit(0)
-    if form is None and columns.names() is None:
-        rows = for_screen(rows)
-    force = output.force and (not draws or goes_to_file(output.output))
-    code = write_sweep(rows, form, output=output.output, force=force, jobs=columns.processes())
-    if draws and goes_to_file(output.output):  # after the file: if it cannot be written, nothing is printed
-        plot.draw(picture, picture.default, force=output.force)
-    raise typer.Exit(code)
+    def write() -> int:
+        return write_sweep(screen, form, output=output.output, force=force, jobs=columns.processes())
+
+    if plot.plot is None:
+        raise typer.Exit(write())
+    from ..sweeps.picture import for_picture, sweep_picture
+
+    picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
+    raise typer.Exit(plot.draw_beside(picture, picture.default, output, write) or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
@@ -48,6 +48,11 @@ FORMATS = {
         Format("latex", (".tex",), "latex"),
     )
 }
+
+
+def goes_to_file(output: Path | None) -> TypeGuard[Path]:
+    """Return whether `output` is a file; None and '-' are standard output."""
+    return output is not None and str(output) != "-"
 
 
 def choose_format(name: str | None, output: Path | None) -> Format:

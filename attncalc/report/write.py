@@ -13,7 +13,7 @@ from typing import IO, Any
 from ..errors import AttncalcError
 from ..units import truncate
 from .characters import printable
-from .formats import choose_format
+from .formats import choose_format, goes_to_file
 from .notes import ALERTS
 from .report import Report
 
@@ -50,7 +50,7 @@ def deliver(text: str, output: Path | None, *, force: bool, tabs: bool = False) 
 
     Raises AttncalcError if `force` comes without a file, or if the file cannot be saved.
     """
-    if output is not None and str(output) != "-":
+    if goes_to_file(output):
         save(text, output, force=force, tabs=tabs)
     elif force:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")

@@ -10,6 +10,7 @@ from typing import IO, Any
 from .. import __version__
 from ..errors import AttncalcError
 from ..report.characters import printable
+from ..report.formats import goes_to_file
 from ..report.json import schema_name
 from ..report.notes import WARNING
 from ..report.rows import RowFormat, Rows
@@ -38,7 +39,7 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
 
     Raises AttncalcError if the file exists (without force) or cannot be written, or a screen has too many cells.
     """
-    to_file = output is not None and str(output) != "-"
+    to_file = goes_to_file(output)
     on_terminal = not to_file and sys.stdout.isatty()
     watch = Watch(len(sweep), shows_progress=form is None or not on_terminal)
     if force and not to_file:
@@ -52,7 +53,7 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
             rows = Rows(
                 sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep, form.escape)
             )
-            if to_file and output is not None:
+            if goes_to_file(output):
                 with new_file(output, force=force, is_binary=form.is_binary) as file:
                     form.write(rows, file)
             else:
