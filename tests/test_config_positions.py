@@ -5,10 +5,13 @@ Sources: vLLM's model_executor/layers/rotary_embedding (get_rope) and config/mod
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attncalc import AttncalcError, load
 from attncalc.config.huggingface.context import scaled_context
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
 from attncalc.config.huggingface.rope import rope_tables
@@ -185,3 +188,13 @@ CONTEXTS: list[tuple[str, dict[str, Any], int]] = [
 @pytest.mark.parametrize(("model_type", "given", "expected"), CONTEXTS)
 def test_scaling_of_positions_multiplies_the_context(model_type: str, given: dict[str, Any], expected: int) -> None:
     assert scaled_context(model_type, given, 1000) == expected
+
+
+def test_a_context_that_no_number_holds_is_an_error(tmp_path: Path) -> None:
+    # 10^4 * 10^308 is more than the largest double, 1.8 * 10^308
+    scaling = {"rope_type": "linear", "factor": 1e308}
+    config = {"model_type": "llama", "max_position_embeddings": 10_000, "rope_scaling": scaling}
+    config |= {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(AttncalcError, match=r"max_context: .* is above"):
+        load(tmp_path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,32 @@ def test_a_quantization_beside_a_config_has_at_most_4_mebibytes(tmp_path: Path) 
     beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT + 1))
     with pytest.raises(AttncalcError, match=r"quant_config\.json: longer than 4,194,304 bytes"):
         load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+@pytest.mark.parametrize("name", ["m", "model.yaml", "config.json", "model.gguf", "model.safetensors"])
+def test_a_pipe_that_nobody_writes_to_is_an_empty_file(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(AttncalcError, match="the file is empty"):
+        load(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_read_while_it_is_written(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # without a reader, no writer could open the pipe
+    with pipe.open("wb", buffering=0) as file:
+
+        def write() -> None:
+            file.write(YAML.encode())
+            file.close()
+
+        writer = threading.Timer(0.2, write)
+        writer.start()
+        assert load(pipe).main.n_layers == 2
+        writer.join()
+    os.close(reading)
 
 
 def test_a_gpu_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

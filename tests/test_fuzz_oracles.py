@@ -31,6 +31,10 @@ WRONG_RESULTS = {
 }
 
 
+def test_a_picture_of_characters_may_go_beside_a_file() -> None:
+    check_result(Case(("compare", "x", "--plot", "-o", "y")), Result(0, "KV cache\n", "", {"y": b"1 B"}))
+
+
 @pytest.mark.parametrize("wrong", WRONG_RESULTS)
 def test_a_wrong_result_is_noticed(wrong: str) -> None:
     arguments, result = WRONG_RESULTS[wrong]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
+from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
 from ..engines import engine_defaults
 from ..errors import AttncalcError
@@ -78,16 +77,8 @@ def _read(path: Path) -> bytes:
         if sys.stdin is None:
             raise ValueError
         return sys.stdin.buffer.read(LIMIT + 1)
-    # a pipe that nobody writes to would never open without O_NONBLOCK
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, "rb", buffering=0) as file:
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.set_blocking(descriptor, True)
-        parts, size = [], 0
-        while size <= LIMIT and (part := file.read(1 << 20)):
-            parts.append(part)
-            size += len(part)
-    return b"".join(parts)
+    with open_file(path) as file:
+        return file.read(LIMIT + 1)
 
 
 def with_options_in_log(options: dict[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
+from .open_file import open_file
 from .plain import ConfigObject
 from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
@@ -244,7 +245,7 @@ def _locate(model: str) -> Source:
 
     beside = LocalFolder(path.parent)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             folder = beside if Path(model).is_dir() else None
             return Source(truncate(name), truncate(path, 200), file.read(LIMIT + 1), folder=folder, beside=beside)
     except OSError as error:

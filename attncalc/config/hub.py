@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from ..errors import AttncalcError
 from ..units import truncate
 from .folder import LocalFolder
+from .open_file import open_file
 
 HUB = "https://huggingface.co"
 MAIN = "main"
@@ -116,7 +117,7 @@ def cached_folder(repository: Repository) -> LocalFolder | None:
     folder = cache_folder() / f"models--{repository.name.replace('/', '--')}"
     commit = repository.revision
     # If there is no such branch or tag, the revision is a commit.
-    with suppress(OSError, ValueError), (folder / "refs" / commit).open("rb") as file:
+    with suppress(OSError, ValueError), open_file(folder / "refs" / commit) as file:
         commit = file.read(1000).decode().strip()
     if not re.fullmatch(r"\w{1,64}", commit, re.ASCII):  # a longer one is no commit, and too long for a file's name
         return None
@@ -145,7 +146,7 @@ def token() -> str:
     if not found:
         path = _expanded(os.environ.get("HF_TOKEN_PATH") or os.path.join(_home(), "token"))
         origin = truncate(path, 200)
-        with suppress(OSError, ValueError), path.open("rb") as file:
+        with suppress(OSError, ValueError), open_file(path) as file:
             found = file.read(1000).decode()
     found = found.strip()
     if not re.fullmatch(r"[!-~]{0,500}", found):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
+from sys import float_info
 from typing import Any
 
 _SCALED_ALREADY = frozenset({"default", "su", "longrope", "llama3", "mrope"})
@@ -25,7 +26,8 @@ def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> i
         if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or not isfinite(factor):
             continue
         original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
-        maximum = max(maximum, int((original if isinstance(original, int) and original else maximum) * factor))
+        scaled = (original if isinstance(original, int) and original else maximum) * factor
+        maximum = max(maximum, int(min(scaled, float_info.max)))  # 10^5 * 10^308 is infinite
     return maximum
 
 
