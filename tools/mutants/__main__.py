@@ -42,7 +42,7 @@ from swap import only_in_functions
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".mutants"
 LEFT_OUT = re.compile(
-    r"test_(verify|against|record|recurrent|fuzz|packaging|words|architecture|extra_kernels|simulated|docs)"
+    r"test_(verify|against|record|recurrent|fuzz|mutants|packaging|words|architecture|extra_kernels|simulated|docs)"
 )
 """Test files that need torch, another process or minutes."""
 

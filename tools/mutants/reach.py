@@ -44,7 +44,7 @@ class Recorder:
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
         self.coverage = coverage.Coverage(
-            data_file=None, include=["*/attncalc/*"], omit=["*/attncalc/verify/*"], config_file=False
+            data_file=None, include=[f"{root}/attncalc/*"], omit=["*/attncalc/verify/*"], config_file=False
         )
         self._file = ""
         self._spent: dict[str, float] = collections.defaultdict(float)
