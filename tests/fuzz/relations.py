@@ -40,7 +40,7 @@ def check_relations(case: Case, result: Result, which: int | None = None) -> Non
     case = case._replace(environment=_quiet(case), terminal=False)
     if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ("sweep",), ()) or result.code > 1:
         return
-    if {"--help", "-h"} & {*case.arguments}:  # the help of a command is text, with --json too
+    if case.arguments[0] == "help" or {"--help", "-h"} & {*case.arguments}:  # which is text, with --json too
         return
     as_json = case._replace(arguments=(*_without_output(case.arguments), "--json"))
     answer = run_case(as_json)
