@@ -29,14 +29,22 @@ class ImportTime:
     def with_uses(self, work: Work) -> Work:
         """Return the work with the tests that reach what the changed statement defines, in at most FILES files."""
         mutant = work.mutant
-        tests = set(work.tests) | self._tests_of_definition(mutant, work.source)
-        if not tests:
-            for name in mutant.names or tuple(mutant.within.split(".")[-1:]):
-                tests |= self._tests_of(name)
+        definition = self._tests_of_definition(mutant, work.source)
+        tests = definition | set(work.tests)
+        for name in mutant.names or (() if definition else tuple(mutant.within.split(".")[-1:])):
+            tests |= self._tests_of(name)
         module = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
         tests = tests or module
-        files = sorted({file_of(test) for test in tests}, key=lambda file: -self._share(file, module))[:FILES]
+        files = self._files(tests, definition, module)
         return work._replace(tests=sorted(test for test in tests if file_of(test) in files))
+
+    def _files(self, tests: set[str], definition: set[str], module: set[str]) -> set[str]:
+        """Return FILES test files: by turns the one with the quickest test left, and the one that is most about it."""
+        seconds = self.reach.seconds
+        quickest = sorted(tests, key=lambda test: (test not in definition, seconds.get(test, 0)))
+        by_time = list(dict.fromkeys(file_of(test) for test in quickest))
+        by_share = sorted(by_time, key=lambda file: -self._share(file, module))
+        return set(list(dict.fromkeys(file for pair in zip(by_time, by_share, strict=True) for file in pair))[:FILES])
 
     def _tests_of_definition(self, mutant: Mutant, source: str) -> set[str]:
         """Return the tests that reach the body of the function or class whose decorator, default or field it is."""
