@@ -11,8 +11,10 @@ from forks import Work
 from mutations import Mutant
 from reach import Reach, file_of
 
-FILES = 8
+FILES = 5
 """Test files per mutant: each has to be collected anew, which takes longer than its tests."""
+NEEDS_TORCH = re.compile(r"^(import torch|from torch|.*importorskip\(.torch.\))", re.MULTILINE)
+"""A test file that imports torch for all its tests takes seconds to collect."""
 
 
 class ImportTime:
@@ -42,6 +44,7 @@ class ImportTime:
         """Return FILES test files: by turns the one with the quickest test left, and the one that is most about it."""
         seconds = self.reach.seconds
         quickest = sorted(tests, key=lambda test: (test not in definition, seconds.get(test, 0)))
+        quickest = [test for test in quickest if not self._needs_torch(file_of(test))] or quickest
         by_time = list(dict.fromkeys(file_of(test) for test in quickest))
         by_share = sorted(by_time, key=lambda file: -self._share(file, module))
         return set(list(dict.fromkeys(file for pair in zip(by_time, by_share, strict=True) for file in pair))[:FILES])
@@ -54,6 +57,10 @@ class ImportTime:
             if first <= mutant.line <= (node.end_lineno or first):
                 return self.reach.tests(mutant.path, first, node.end_lineno or first)
         return set()
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 (one object per run)
+    def _needs_torch(self, file: str) -> bool:
+        return NEEDS_TORCH.search((self.root / file).read_text(encoding="utf-8")) is not None
 
     def _share(self, file: str, module: set[str]) -> float:
         """Return which share of a test file's time is of tests that reach the module: high if it is about it."""
