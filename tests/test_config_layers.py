@@ -13,7 +13,7 @@ from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, check_values, written
 from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
-from attncalc.config.huggingface.sizes import head_dim_of
+from attncalc.config.huggingface.sizes import head_dim_of, repeats_own_size
 from attncalc.config.keys import MAX_LAYERS
 
 
@@ -225,6 +225,17 @@ def test_the_last_other_name_of_a_field_counts() -> None:
         "dim 8 is used, not n_embd 32, which is another name of the field.",
     ]
     assert Fields({"n_embd": 32, "hidden_size": 32}, CLASS).remarks == []
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), [(4, 6), (6, 4)])
+@pytest.mark.parametrize(("value", "repeats"), [(4, True), (6, True), (3, False), (5, False), (7, False)])
+def test_a_field_may_repeat_either_of_two_sizes_of_the_class(
+    encoder: int, decoder: int, value: int, repeats: bool
+) -> None:
+    """An encoder-decoder class has encoder_layers and decoder_layers, and num_layers may be the number of either."""
+    own = ConfigClass({"encoder_layers": 12, "decoder_layers": 12}, {}, {}, True)
+    fields = Fields({"encoder_layers": encoder, "decoder_layers": decoder, "num_layers": value}, own)
+    assert repeats_own_size("num_layers", {}, fields) is repeats
 
 
 @pytest.mark.parametrize(

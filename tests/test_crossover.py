@@ -182,3 +182,45 @@ def test_the_first_decode_step_at_which_scores_cost_more(spans: list[Span], past
         before, at = (flops(model, Workload.decode(1, n)) for n in (context - 1, context))
         assert before.scores <= before.projections
         assert at.scores > at.projections
+
+
+def first_by_scan(chunks: tuple[int, ...], past: int) -> int | None:
+    """Return the first context up to 600 whose scores cost more, by adding up the keys that each new token sees.
+
+    Each layer of `windows` does 4 * 4 * 8 FLOP per key, and 2 * 32 * (32 + 2 * 16 + 32) per token.
+    """
+    scores = 0
+    for context in range(past + 1, 601):
+        scores += sum(4 * 4 * 8 * ((context - 1) % chunk + 1) for chunk in chunks)
+        if scores > len(chunks) * 6_144 * (context - past):
+            return context
+    return None
+
+
+@pytest.mark.parametrize(
+    ("chunks", "past"),
+    [
+        # 48 keys per new token are as expensive: chunks of 60 have more only near their end, and 30.5 on average
+        *(((60,), past) for past in (5, 45, 50, 60, 70, 120)),
+        *(((97,), past) for past in (5, 50, 97, 130)),  # 49 on average
+        # these two have 38 on average, but tokens 51 to 110 of the longer chunk see 80.5 and 20.5
+        *(((110, 40), past) for past in (10, 45, 70, 90, 130, 440)),
+        *(((100, 80), past) for past in (20, 45, 130, 250)),
+        *(((120, 80), past) for past in (0, 5, 10, 90, 250)),
+        *(((110, 70), past) for past in (20, 70, 130)),
+    ],
+)
+def test_new_tokens_after_a_past_may_start_inside_a_chunk(chunks: tuple[int, ...], past: int) -> None:
+    model = windows(*map(Chunked, chunks))
+    assert crossover(model, Workload.prefill(1, past + 1, past=past)) == first_by_scan(chunks, past)
+
+
+def test_the_scores_of_one_token_can_cost_more_than_its_projections() -> None:
+    """Differential attention scores each key twice: 8 * 8 * 8 FLOP for 1 key of 8 heads x 8.
+
+    In a model of width 1 the projections are 2 * (64 + 2 * 16 + 64).
+    """
+    kind = KINDS["differential"].from_keys({"n_heads": 8, "n_kv_heads": 2, "d_head": 8}, 1, Full())
+    model = ModelSpec("m", "m", (Stack("decoder", (Layers("layers", 1, attention=kind),), 1),))
+    assert crossover(model, Workload.decode(1, 9)) == 1
+    assert crossover(model, Workload.prefill(1, 9)) == 1

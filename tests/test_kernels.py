@@ -142,6 +142,9 @@ def test_flash_on_a_cpu_has_one_block_per_thread(
         # a width of 160 is rounded up to a multiple of 64 there, and one of 72 to a multiple of 32
         (Grouped(2, 2, 160), 2, 200, 4, 192),
         (Grouped(2, 2, 72), 2, 200, 2, 96),
+        # heads of 65 and 129 are padded to the next widths: 96 with blocks of 128 keys, 192 with blocks of 64
+        (Grouped(2, 2, 65), 2, 200, 2, 96),
+        (Grouped(2, 2, 129), 2, 200, 4, 192),
     ],
 )
 def test_flash_on_a_gpu_splits_keys(kind: Grouped, batch: int, tokens: int, splits: int, width: int) -> None:
@@ -328,6 +331,7 @@ def test_cross_attention_after_a_past_computes_no_keys() -> None:
     layers = activations(load("t5-base"), Workload.prefill(1, 30, past=10, source=21))
     cross = next(layer for layer in layers if layer.attention == "cross")
     assert "k" not in {t.name for t in cross.peaks["flash"].tensors}
+    assert "the projections" not in {moment.name for moment in cross.moments["flash"]}
 
 
 def test_layers_have_unique_names() -> None:

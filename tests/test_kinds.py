@@ -6,6 +6,7 @@ The numbers are worked out from the papers and the classes that each kind names,
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,6 +17,9 @@ from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
 from attncalc.attention.kind import Matrix, Table
 from attncalc.attention.picked import Pools
 from attncalc.attention.span import FULL, Sliding, Span
+from attncalc.config.build import build_model
+from attncalc.config.document import Document
+from attncalc.config.schema import check
 from attncalc.quantity import formula_of, symbol
 from attncalc.workload import Run
 
@@ -412,8 +416,15 @@ def test_devices_must_divide_heads_or_channels(name: str, tp: int, wrong: str) -
 
 COMPRESSED = {"n_heads": 4, "d_head": 6, "q_lora_rank": 12, "o_groups": 2, "o_lora_rank": 5}
 PICKED = {"index_topk": 3, "index_n_heads": 3, "index_head_dim": 10}
+BLOCK_SPARSE = {
+    **GROUPED,
+    "index_n_heads": 3,
+    "index_head_dim": 7,
+    "index_block_size": 16,
+    "index_topk_blocks": 9,
+}
 WINDOW = Sliding(8)
-WORDS = [
+WORDS: list[Any] = [
     # kind, keys, span, label, tag, headline
     ("grouped", {"n_heads": 8}, FULL, "MHA", "MHA", "multi-head attention, 8 query and 8 KV heads x 125"),
     ("grouped", GROUPED, FULL, "GQA", "GQA-2", "grouped-query attention, 6 query and 2 KV heads x 10"),
@@ -431,6 +442,10 @@ WORDS = [
         "differential grouped-query attention, 6 query and 2 KV heads x 10",
     ),
     ("pictures", GROUPED, FULL, "image-GQA", "image-GQA", "cross-attention to images"),
+    (
+        *("block_sparse", BLOCK_SPARSE, FULL, "GQA", "GQA-2"),
+        "grouped-query attention, 6 query and 2 KV heads x 10, 9 blocks of 16 keys picked",
+    ),
     ("latent", LATENT, FULL, "MLA", "MLA-32", "multi-head latent attention, 6 heads x 8 + 4, latent 32 + 4"),
     (
         *("latent", {**LATENT, "d_rope": 0}, FULL),
@@ -682,6 +697,25 @@ def test_a_formula_names_how_often_a_matrix_multiplies_only_if_that_is_not_once(
     assert formula_of(Matrix("W", rows, 5, times=3).multiplied).text == "3 * d_model * 5"
 
 
+OF_EACH_KIND = {
+    **{case.kind: case.made() for case in CASES.values()},
+    **{kind: made(kind, keys, span) for kind, keys, span, *_ in WORDS},
+    "cross": Cross(made("grouped", GROUPED)),
+}
+
+
+@pytest.mark.parametrize("name", [*KINDS, "cross"])
+def test_every_kind_names_the_paper_or_the_code_of_its_formulas(name: str) -> None:
+    found = re.search(r"arXiv:\d{4}\.\d{4,5}|modeling_\w+\.py", OF_EACH_KIND[name].source)
+    assert found if name != "none" else not found
+
+
+def test_words_of_cross_attention_name_its_heads() -> None:
+    cross = Cross(made("grouped", GROUPED, WINDOW))
+    assert (cross.label, cross.tag, cross.span) == ("cross-GQA", "cross-GQA-2", FULL)
+    assert cross.headline == "cross-attention, grouped-query attention, 6 query and 2 KV heads x 10"
+
+
 def test_sources_of_formulas() -> None:
     assert "arXiv:2512.02556" not in made("latent", LATENT).source
     assert "arXiv:2512.02556, 2.1 (indexer)" in made("latent", {**LATENT, **PICKED}).source
@@ -748,3 +782,51 @@ def test_groups_of_the_output_must_divide_the_heads() -> None:
 def test_differential_attention_needs_pairs_of_heads(heads: tuple[int, int]) -> None:
     with pytest.raises(AttncalcError, match="do not form pairs"):
         KINDS["differential"].from_keys({"n_heads": heads[0], "n_kv_heads": heads[1], "d_head": 8}, D_MODEL, FULL)
+
+
+def problem(kind: str, keys: dict[str, Any]) -> str:
+    """Return what is wrong with the keys of a kind in a model file, or ''."""
+    base = {"d_model": D_MODEL, "n_layers": 1, "d_ff": 8, "norm": "rmsnorm", "vocab_size": 10, "attention": kind}
+    document = Document("f", base | keys, {})
+    try:
+        check(document)
+        build_model(document, "m")
+    except AttncalcError as error:
+        return error.message
+    return ""
+
+
+WINDOWED = {**GROUPED, "window": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "wrong", "expected"),
+    [
+        ("grouped", {**GROUPED, "bias": ["q", "k"]}, {"bias": ["q", "q"]}, "has an item twice"),
+        ("grouped", GROUPED, {"n_kv_heads": 0}, "0 is below 1"),
+        (
+            *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}),
+            *({"position_products": ["c2p", "c2p"]}, "has an item twice"),
+        ),
+        # Longformer without a task has no global token
+        ("global_window", {**WINDOWED, "global_tokens": 0}, {"global_tokens": -1}, "-1 is below 0"),
+        ("global_window", {**WINDOWED, "summary_block": 1}, {"summary_block": 0}, "0 is below 1"),
+    ],
+)
+def test_what_a_model_file_may_give_for_a_key(
+    kind: str, keys: dict[str, Any], wrong: dict[str, Any], expected: str
+) -> None:
+    assert problem(kind, keys) == ""
+    assert expected in problem(kind, keys | wrong)
+
+
+KEYS_OF_EACH_KIND = {kind: {**keys, **({"window": 8} if span == WINDOW else {})} for kind, keys, span, *_ in WORDS}
+KEYS_OF_EACH_KIND |= {case.kind: {**case.keys, "d_model": case.d_model} for case in CASES.values()}
+
+
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in KINDS for key in KINDS[kind].required()])
+def test_a_model_file_must_have_the_keys_of_a_kind(kind: str, key: str) -> None:
+    keys = KEYS_OF_EACH_KIND[kind]
+    assert problem(kind, keys) == ""
+    without = {name: value for name, value in keys.items() if name != key}
+    assert f"'{key}' is missing" in problem(kind, without)

@@ -31,7 +31,8 @@ class Shape(Protocol):
     def sides(self) -> int | None: ...
 
 
-@cache
+# A comment above.
+@cache  # and one beside
 def clamp(value: int | None = None) -> int:
     if value is None:
         return LIMIT
@@ -109,6 +110,56 @@ def test_a_swap_changes_a_function_that_is_already_imported(
     functions = importlib.import_module("swap").Functions(tmp_path)
     functions.swap("attncalc/doubled.py", before, before.replace("x * 2", "x + 2"))
     assert double(5) == 7
+
+
+METHODS = """
+class Circle:
+    @property
+    def name(self):
+        return "circle"
+
+    @classmethod
+    def unit(cls):
+        return cls()
+
+    @property
+    def radius(self):
+        return self._radius
+
+    @radius.setter
+    def radius(self, value):
+        self._radius = value
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        (3, (5, 5)),  # @property
+        (7, (9, 9)),  # @classmethod
+        (4, None),  # def
+        (15, None),  # @radius.setter makes no property of a plain function
+    ],
+)
+def test_a_removed_property_is_run_against_the_tests_of_its_body(
+    tool: ModuleType, line: int, body: tuple[int, int] | None
+) -> None:
+    assert importlib.import_module("swap").undecorated_body(METHODS, line) == body
+
+
+def test_a_removed_property_leaves_a_method(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("circles")
+    exec(METHODS, vars(module))
+    monkeypatch.setitem(sys.modules, "circles", module)
+    remove_decorator = importlib.import_module("swap").remove_decorator
+    circle = module.Circle()
+    assert circle.name == "circle"
+    remove_decorator("circles", "Circle.name")
+    assert circle.name() == "circle"
+    assert module.Circle.unit()
+    remove_decorator("circles", "Circle.unit")
+    with pytest.raises(TypeError):
+        module.Circle.unit()
 
 
 @pytest.mark.parametrize(

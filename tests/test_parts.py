@@ -120,3 +120,22 @@ def test_the_workloads_dtype_overrides_the_models() -> None:
     assert cache_dtype(small, Workload.decode(1, 8)).name == small.dtype
     with pytest.raises(AttncalcError, match="dtype of a cache"):
         compute_dtype(small, Workload.decode(1, 8, dtype="q8_0"))
+
+
+def test_one_stacks_embeddings_are_written_out_and_two_stacks_have_a_name_each() -> None:
+    one = dataclasses.replace(model(), stacks=(dataclasses.replace(model().main, learned_positions=6),))
+    assert params(one).embedding == (10 + 6) * 16
+    assert params(one).embedding.formula.text == "V * d_model + learned_positions * d_model"
+    two = params(load("t5-base")).embedding
+    assert two.formula.text.startswith("params_embedding_tokens + params_embedding_positions_encoder")
+
+
+@pytest.mark.parametrize(("ranks", "rows", "named"), [(1, 10, False), (2, 5, True), (3, 4, True)])
+def test_ranks_of_attention_divide_the_lm_head(ranks: int, rows: int, named: bool) -> None:
+    head = params(model(head=Head("lm", ranks=ranks))).head
+    assert head == 16 * rows
+    assert ("attn_dp" in head.formula.text) is named
+
+
+def test_an_lm_head_without_a_vocabulary_has_no_parameters() -> None:
+    assert params(dataclasses.replace(model(head=Head("lm")), vocab_size=None)).head == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
@@ -13,7 +12,6 @@ from .kind import Matrix
 from .span import Span
 
 
-@dataclass(frozen=True)
 class Differential(Grouped):
     """Grouped attention that subtracts one head of a pair from the other, with values twice as wide.
 

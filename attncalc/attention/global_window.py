@@ -14,7 +14,7 @@ from .kind import AppliedTo, Matrix, Table
 from .span import FULL, Span
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GlobalWindow(Grouped):
     """Grouped attention in a window, besides which some keys are visible to every query.
 

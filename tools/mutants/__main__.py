@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from at_import import ImportTime
-from forks import EXAMPLES, Outcome, Work, run_imported, run_swapped
+from forks import EXAMPLES, Outcome, Work, removes_decorator, run_imported, run_swapped
 from mutations import Mutant, mutants
 from reach import Reach
 from results import Results
@@ -45,6 +45,8 @@ LEFT_OUT = re.compile(
     r"test_(verify|against|record|recurrent|fuzz|mutants|packaging|words|architecture|extra_kernels|simulated|docs)"
 )
 """Test files that need torch, another process or minutes."""
+RECORDED_AT_ONCE = 8
+"""Test files per process that records: if it is stopped, the records of earlier ones stay."""
 
 
 def main() -> int:
@@ -130,7 +132,8 @@ def _run(todo: list[Mutant], budget: float, results: Results, *, record: bool) -
         return
     reach = _recorded(record=record)
     sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in {mutant.path for mutant in todo}}
-    tests = {m: sorted(reach.tests(m.path, *m.lines)) for m in sorted(todo)}
+    lines = {m: removes_decorator(m, sources[m.path]) or m.lines for m in todo}
+    tests = {m: sorted(reach.tests(m.path, *lines[m])) for m in sorted(todo)}
     work = [Work(mutant, sources[mutant.path], tests[mutant]) for mutant in todo]
     start, count = time.monotonic(), 0
 
@@ -147,7 +150,7 @@ def _run(todo: list[Mutant], budget: float, results: Results, *, record: bool) -
     at_import: list[Work] = []
     for item in work:
         inside = only_in_functions(item.source, item.mutant.apply(item.source))
-        (functions if inside else at_import).append(item)
+        (functions if inside or removes_decorator(item.mutant, item.source) else at_import).append(item)
     if functions:
         child = os.fork()  # the forks of run_imported need a process that has not imported attncalc
         if child == 0:
@@ -156,7 +159,7 @@ def _run(todo: list[Mutant], budget: float, results: Results, *, record: bool) -
         os.waitpid(child, 0)
         results.read()
     survived = [item for item in functions if results.survived(item.mutant)]
-    again = [item for item in survived if reach.at_import(item.mutant.path, *item.mutant.lines)]
+    again = [item for item in survived if reach.at_import(item.mutant.path, *lines[item.mutant])]
     uses = ImportTime(ROOT, reach)
     run_imported(ROOT, reach, [uses.with_uses(item) for item in [*at_import, *again]], budget, done)
 
@@ -167,9 +170,10 @@ def _recorded(*, record: bool) -> Reach:
     folder = FOLDER / "reach"
     folder.mkdir(exist_ok=True)
     stale = Reach.stale(folder, ROOT, files) if record else []
-    if stale:
-        _say(f"recording which lines {len(stale)} test files reach")
-        command = [sys.executable, str(Path(__file__).with_name("record.py")), str(folder), *map(str, stale)]
+    for i in range(0, len(stale), RECORDED_AT_ONCE):
+        several = stale[i : i + RECORDED_AT_ONCE]
+        _say(f"recording which lines {len(stale) - i} test files reach")
+        command = [sys.executable, str(Path(__file__).with_name("record.py")), str(folder), *map(str, several)]
         subprocess.run(command, check=True, cwd=ROOT)
     return Reach(folder, ROOT)
 

@@ -11,8 +11,10 @@ from forks import Work
 from mutations import Mutant
 from reach import Reach, file_of
 
-FILES = 8
+FILES = 5
 """Test files per mutant: each has to be collected anew, which takes longer than its tests."""
+NEEDS_TORCH = re.compile(r"^(import torch|from torch|.*importorskip\(.torch.\))", re.MULTILINE)
+"""A test file that imports torch for all its tests takes seconds to collect."""
 
 
 class ImportTime:
@@ -29,14 +31,23 @@ class ImportTime:
     def with_uses(self, work: Work) -> Work:
         """Return the work with the tests that reach what the changed statement defines, in at most FILES files."""
         mutant = work.mutant
-        tests = set(work.tests) | self._tests_of_definition(mutant, work.source)
-        if not tests:
-            for name in mutant.names or tuple(mutant.within.split(".")[-1:]):
-                tests |= self._tests_of(name)
+        definition = self._tests_of_definition(mutant, work.source)
+        tests = definition | set(work.tests)
+        for name in mutant.names or (() if definition else tuple(mutant.within.split(".")[-1:])):
+            tests |= self._tests_of(name)
         module = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
         tests = tests or module
-        files = sorted({file_of(test) for test in tests}, key=lambda file: -self._share(file, module))[:FILES]
+        files = self._files(tests, definition, module)
         return work._replace(tests=sorted(test for test in tests if file_of(test) in files))
+
+    def _files(self, tests: set[str], definition: set[str], module: set[str]) -> set[str]:
+        """Return FILES test files: by turns the one with the quickest test left, and the one that is most about it."""
+        seconds = self.reach.seconds
+        quickest = sorted(tests, key=lambda test: (test not in definition, seconds.get(test, 0)))
+        quickest = [test for test in quickest if not self._needs_torch(file_of(test))] or quickest
+        by_time = list(dict.fromkeys(file_of(test) for test in quickest))
+        by_share = sorted(by_time, key=lambda file: -self._share(file, module))
+        return set(list(dict.fromkeys(file for pair in zip(by_time, by_share, strict=True) for file in pair))[:FILES])
 
     def _tests_of_definition(self, mutant: Mutant, source: str) -> set[str]:
         """Return the tests that reach the body of the function or class whose decorator, default or field it is."""
@@ -46,6 +57,10 @@ class ImportTime:
             if first <= mutant.line <= (node.end_lineno or first):
                 return self.reach.tests(mutant.path, first, node.end_lineno or first)
         return set()
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 (one object per run)
+    def _needs_torch(self, file: str) -> bool:
+        return NEEDS_TORCH.search((self.root / file).read_text(encoding="utf-8")) is not None
 
     def _share(self, file: str, module: set[str]) -> float:
         """Return which share of a test file's time is of tests that reach the module: high if it is about it."""

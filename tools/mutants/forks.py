@@ -33,7 +33,7 @@ from typing import NamedTuple
 import pytest
 from mutations import Mutant
 from reach import Reach, clear_caches, file_of
-from swap import Functions
+from swap import Functions, remove_decorator, undecorated_body
 
 MEMORY = 3 << 30
 """Bytes that a mutant may take beyond those of the process that it is forked from."""
@@ -65,6 +65,11 @@ class Work(NamedTuple):
     mutant: Mutant
     source: str
     tests: list[str]
+
+
+def removes_decorator(mutant: Mutant, source: str) -> tuple[int, int] | None:
+    """Return the lines of the body of a method, if a mutant removes its `@property` or alike, or None."""
+    return undecorated_body(source, mutant.line) if mutant.operator == "RemoveDecorator" else None
 
 
 def ordered(tests: Iterable[str], seconds: dict[str, float], killers: collections.Counter[str]) -> list[str]:
@@ -153,7 +158,9 @@ class Collected:
         return in_fork(lambda pipe: self._run(pipe, tests, work), limit(tests, self.reach.seconds))
 
     def _run(self, pipe: int, tests: list[str], work: Work | None) -> None:
-        if work is not None:
+        if work is not None and removes_decorator(work.mutant, work.source):
+            remove_decorator(module_of(work.mutant.path), work.mutant.within)
+        elif work is not None:
             self._functions.swap(work.mutant.path, work.source, work.mutant.apply(work.source))
         clear_caches(files_too=work is not None and work.mutant.path.startswith("attncalc/config"))
         self._pipe = pipe

@@ -56,7 +56,10 @@ OTHERS = (
     "ZeroIterationForLoop",
 )
 
-NO_EFFECT = {*("cache", "lru_cache", "functools.cache"), *("overload", "abstractmethod", "override", "final")}
+NO_EFFECT = {
+    *("cache", "lru_cache", "functools.cache", "functools.lru_cache"),
+    *("overload", "abstractmethod", "override", "final"),
+}
 """Decorators that change the speed, or what a type checker says, and no result."""
 
 
@@ -194,7 +197,7 @@ def _mutated(operator: Any, node: Any, index: int) -> str | None:
 
 def _left_out(node: Any) -> bool:
     """Return whether a node is without effect: a type annotation, a protocol, TYPE_CHECKING, some decorators."""
-    if node.type == "decorator" and node.get_code().strip().lstrip("@").partition("(")[0] in NO_EFFECT:
+    if node.type == "decorator" and node.children[1].get_code().strip().partition("(")[0] in NO_EFFECT:
         return True
     if node.type == "if_stmt" and node.children[1].get_code().strip() == "TYPE_CHECKING":
         return True

@@ -93,7 +93,9 @@ class Recorder:
         self.coverage.stop()
         data = self.coverage.get_data()
         files = {
-            str(Path(name).relative_to(self.root)): data.contexts_by_lineno(name) for name in data.measured_files()
+            str(Path(name).relative_to(self.root)): data.contexts_by_lineno(name)
+            for name in data.measured_files()
+            if Path(name).is_relative_to(self.root)  # tests/test_mutants.py writes an attncalc/ of its own
         }
         sources = {file: save_source(self.folder, self.root / file) for file in files}
         lines: dict[str, dict[str, dict[int, list[str]]]] = collections.defaultdict(dict)

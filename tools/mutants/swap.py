@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -41,6 +44,40 @@ class Functions:
             place = places.get(function.__code__, ())
             if place and any(place == other[: len(place)] for other in changed):
                 function.__code__ = new[place]
+
+
+_INNER = {property: "fget", cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
+"""{the type that a decorator makes of a method: its attribute that holds the plain function}"""
+
+
+def undecorated_body(source: str, line: int) -> tuple[int, int] | None:
+    """Return the first and last line of the body of the method whose only decorator is `@property` or alike at `line`.
+
+    Returns None if no such decorator is there. Removing one needs no import: see `remove_decorator`.
+    """
+    names = {decorator.__name__ for decorator in _INNER}
+    for class_ in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)):
+        for method in class_.body:
+            if isinstance(method, ast.FunctionDef) and [d.lineno for d in method.decorator_list] == [line]:
+                decorator = method.decorator_list[0]
+                if isinstance(decorator, ast.Name) and decorator.id in names:
+                    return method.body[0].lineno, method.end_lineno or line
+    return None
+
+
+def remove_decorator(module: str, within: str) -> None:
+    """Put the plain function of a method in the place of its property, class method or static method.
+
+    Args:
+        module: The name of its module.
+        within: Its name in the module: "Grouped.label".
+    """
+    *classes, name = within.split(".")
+    owner: Any = sys.modules[module]
+    for class_ in classes:
+        owner = getattr(owner, class_)
+    decorated = vars(owner)[name]
+    setattr(owner, name, getattr(decorated, _INNER[type(decorated)]))
 
 
 def only_in_functions(before: str, after: str) -> bool:
