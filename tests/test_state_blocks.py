@@ -45,7 +45,7 @@ def blocks(*labels: str, version: str = "0.33.0", attention: bool = True, **give
         (("GDN",), "0.25.1", {"prefix_caching": True}, StateBlocks(2, 1, prefix_caching=True)),
         # a checkpoint half-way through a prefill; those of gated delta nets have multiples of 64 tokens
         (("GDN",), "0.32.0", {}, StateBlocks(2, 1, prefix_caching=True)),
-        (("GDN",), "0.33.0", {}, StateBlocks(3, 64, prefix_caching=True)),
+        (("GDN",), "0.33", {}, StateBlocks(3, 64, prefix_caching=True)),
         (("Mamba-2",), "0.31.0", {}, StateBlocks(2, 1, prefix_caching=True)),
         (("Mamba-2",), "0.32.0", {}, StateBlocks(3, 1, prefix_caching=True)),
         (("Mamba-2", "GDN"), "0.33.0", {}, StateBlocks(3, 64, prefix_caching=True)),
