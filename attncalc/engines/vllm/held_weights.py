@@ -84,8 +84,8 @@ def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
     layers/attention/mla_attention.py, get_and_maybe_dequant_weights).
     """
     copies: list[int] = []
-    for _, layers, layer in _runs(model.plain()):
-        for matrix in layers.attention.matrices(1, 1):
+    for stack, layers, layer in _runs(model.plain()):
+        for matrix in layers.attention.matrices(stack.d_model, stack.d_model):
             if matrix.name == "W_kv_b" and held.bits(layer, "attention", matrix.name) != held.dtype.bits:
                 count = symbol("L", layers.count, "layers whose kv_b is quantized")
                 copies.append(count * symbol("kv_b", matrix.weights, "weights of kv_b in one layer") * width)
@@ -223,15 +223,13 @@ def _vocab_rows(model: ModelSpec) -> int:
 
 def _tables(model: ModelSpec) -> int:
     """Return how many tables as large as the embedding a device has: the embedding and an lm head of its own."""
-    if not model.vocab_size:
-        return 0
     return 2 if model.head and model.head.kind == "lm" and not model.head.tied else 1
 
 
 def _vocab_padding(model: ModelSpec, width: int) -> Quantity:
     """Return the bytes of the rows that pad the vocabulary."""
     plain = model.plain()
-    rows = max(0, _vocab_rows(model) - int(plain.vocab_size or 0))
+    rows = _vocab_rows(model) - int(plain.vocab_size or 0)
     if not rows:
         return Quantity(0)
     added = symbol("rows", rows, "rows that pad the vocabulary on one device")
@@ -250,12 +248,11 @@ def _allocator(model: ModelSpec, version: VllmVersion, device: str, held: HeldWe
         tensors[rounding(size)] += count
     table = _vocab_rows(model) * int(model.plain().table_width) * held.dtype.bits // 8
     tensors[rounding(table)] += _tables(model)
-    del tensors[0]
     return total(
         symbol("tensors", count, "tensors that get a whole block")
         * symbol("free", free, "bytes of such a block beyond the tensor")
         for free, count in sorted(tensors.items())
-        if count
+        if free
     )
 
 
@@ -274,12 +271,12 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
     for stack, layers, layer in _runs(model):
         if layers.shares_weights:
             continue
-        fused: dict[tuple[Role, str], int] = {}
+        fused: Counter[tuple[Role, str]] = Counter()
         for role, copies, matrix in layers.matrices_by_role(stack.d_model, model.d_source):
             if role == "experts" and held.experts_dtype == "mxfp4":
                 continue
-            key = (role, _fused_name(layers, role, matrix))
-            fused[key] = fused.get(key, 0) + copies * matrix.weights * held.bits(layer, role, matrix.name) // 8
+            size = copies * matrix.weights * held.bits(layer, role, matrix.name) // 8
+            fused[role, _fused_name(layers, role, matrix)] += size
         for size in fused.values():
             yield size, layers.count
 

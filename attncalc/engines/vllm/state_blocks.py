@@ -78,7 +78,7 @@ def _check_states(
     off = "add --no-prefix-caching" if default else "leave --prefix-caching out: by default it is off"
     if not version.caches_state_prefixes:
         raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
-    if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(args.speculative_tokens > 0):
+    if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(bool(args.speculative_tokens)):
         raise AttncalcError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
     if args.speculative_tokens and version.stores_drafted_states and not version.supports_drafter_with_states:
         raise AttncalcError(
@@ -117,9 +117,9 @@ def align_blocks(
 
     Raises AttncalcError if this version does not support MLA beside states.
     """
-    # the widest token and state, with blocks of 1 token
+    # the widest token and state, which do not depend on the block size
     distinct = dict.fromkeys(layer.cached for layer in specs)
-    layers = [spec for cached in distinct for spec in layer_specs(cached, args, version, 1)]
+    layers = [spec for cached in distinct for spec in layer_specs(cached, args, version, requested)]
     state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
     token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
     if not (states and state_bytes and token_bytes):
@@ -133,7 +133,7 @@ def align_blocks(
     if version.aligns_to_requested_block:
         kernel = max(requested, version.latent_alignment if has_latents else kernel)
     needed = _fewest_tokens(token_bytes, state_bytes, math.lcm(kernel, states.alignment))
-    return Alignment(token_bytes, state_bytes, needed if needed > requested else requested, requested)
+    return Alignment(token_bytes, state_bytes, max(requested, needed, key=int), requested)
 
 
 def _fewest_tokens(token_bytes: int, state_bytes: int, alignment: int) -> int:

@@ -1,0 +1,218 @@
+"""Images and videos in vLLM's profile: how many items it encodes, and the memory that they take."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart
+from attncalc.engines.vllm.encoder import EncoderMemory, encoder, with_limits_of_profile
+from attncalc.engines.vllm.versions import vllm_version
+from attncalc.hardware import Gpu
+from attncalc.model import Tower, TowerItem
+from attncalc.quantity import Quantity
+from attncalc.units import GIB, dtype
+
+D, WIDTH = 128, 2
+IMAGE = TowerItem(tokens=100, positions=400, values=588, d_model=1000, d_inside=6000, d_output=D)
+VIDEO = IMAGE._replace(repeats=8)
+"""A video may be as large as 8 images."""
+TOWER = Tower("vision", 10**6, 10**5, IMAGE)
+PASSES = (
+    RuntimePart("activations", "", 1_000_000, Quantity(2_000_000), 3_000_000, ""),
+    None,
+    RuntimePart("experts", "", 100_000, Quantity(200_000), 300_000, ""),
+)
+"""The language model's own pass: 1.1, 2.2 and 3.3 MB."""
+
+
+def facts(
+    *towers: Tower,
+    tokens: int = 250,
+    sequences: int = 8,
+    context: int = 1000,
+    first: bool = True,
+    batched: int | None = None,
+    tp: int = 1,
+) -> RuntimeFacts:
+    stack = Stack("decoder", (Layers("layers", 2, attention=Grouped(8, 8, 16), mlp=Mlp(64)),), D)
+    model = ModelSpec("toy", "toy", (stack,), vocab_size=100, head=Head("lm"), towers=towers)
+    args = EngineArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched)
+    gpu = Gpu("toy", "Toy", "NVIDIA", 80, 80 * GIB, 10**12, (("bf16", 10**14),))
+    limits = Limits(tokens, sequences)
+    return RuntimeFacts(model, model, args, limits, gpu, (9, 10), 1, context, 10**9, "bf16", first=first)
+
+
+def items(*towers: Tower, version: str = "0.33.0", **given: Any) -> float | None:
+    """Return how many items of IMAGE's size are encoded, by the tensors at the encoder's peak."""
+    found = encoder(facts(*towers, **given), vllm_version(version), (), WIDTH)
+    of_one = 400 * (588 + 4 * 1000 + 6000) * WIDTH
+    return found and sum(size for name, _, size in found.terms if name == "encoder_bytes") / of_one
+
+
+def test_only_the_first_stage_of_a_model_with_towers_encodes() -> None:
+    assert items(TOWER) == 2
+    assert items(TOWER, first=False) is None
+    assert items() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # a step's 250 tokens have 2 images of 100; at least one is encoded, even if a step has too few tokens
+        ({}, 2),
+        ({"tokens": 299}, 2),
+        ({"tokens": 300}, 3),
+        ({"tokens": 99}, 1),
+        ({"tokens": 100}, 1),
+        # a context has 10 images, so that 2 sequences have 20
+        ({"tokens": 5000, "sequences": 2}, 20),
+        ({"tokens": 5000, "sequences": 2, "context": 999}, 18),
+        ({"tokens": 5000, "sequences": 3, "context": 99}, 3),
+        ({"tokens": 5000, "sequences": 8}, 50),
+    ],
+)
+def test_a_step_encodes_as_many_images_as_its_tokens_and_sequences_allow(given: dict[str, Any], expected: int) -> None:
+    assert items(TOWER, **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # a video is as large as 8 images if the context has room for it, else as many as fit
+        ({"tokens": 800}, 8),
+        ({"tokens": 1599}, 8),
+        ({"tokens": 1600}, 16),
+        ({"tokens": 100}, 8),
+        ({"tokens": 100, "context": 750}, 7),
+        ({"tokens": 100, "context": 99}, 1),
+        ({"tokens": 5000, "sequences": 2}, 2 * 8),
+        # up to 0.10 a video leaves the tokens of an image free
+        ({"tokens": 100, "context": 750, "version": "0.10.2"}, 6),
+        ({"tokens": 100, "context": 750, "version": "0.11.0"}, 7),
+        ({"tokens": 100, "context": 899, "version": "0.10.2"}, 7),
+        ({"tokens": 100, "context": 900, "version": "0.10.2"}, 8),
+    ],
+)
+def test_a_video_is_as_long_as_the_context_allows(given: dict[str, Any], expected: int) -> None:
+    assert items(TOWER._replace(item=VIDEO), **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("item", "tokens", "expected"),
+    [
+        (IMAGE, 250, 2),
+        (IMAGE, 99, None),
+        (IMAGE, 100, 1),
+        # an image and a video as large in each sequence
+        (VIDEO, 250, 2),
+        (VIDEO, 199, None),
+        (VIDEO, 200, 2),
+        (VIDEO, 450, 4),
+        (VIDEO._replace(repeats=2), 450, 4),
+    ],
+)
+def test_v0_encodes_whole_items_of_a_step(item: TowerItem, tokens: int, expected: int | None) -> None:
+    assert items(TOWER._replace(item=item), tokens=tokens, version="0.7.3") == expected
+
+
+def test_the_item_with_the_most_tokens_is_encoded() -> None:
+    unknown, small = TOWER._replace(item=None), TOWER._replace(item=IMAGE._replace(tokens=99, positions=10**6))
+    for towers in ((unknown, small, TOWER), (TOWER, small, unknown)):
+        assert items(*towers) == 2
+
+
+def memory(**given: Any) -> tuple[EncoderMemory, int, int]:
+    """Return what two images take; the bytes that are held, and those at the peak."""
+    passes = given.pop("passes", PASSES)
+    item = given.pop("item", IMAGE)
+    found = encoder(facts(TOWER._replace(item=item), **given), vllm_version(None), passes, WIDTH)
+    assert found is not None
+    held = 2 * (400 * item.values + 100 * item.d_output) * WIDTH
+    return found, held, 2 * 400 * (item.values + 4 * 1000 + item.d_inside) * WIDTH
+
+
+def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
+    """16.9 MB at the peak, 2.2 in the pass."""
+    found, held, peak = memory()
+    assert (held, peak) == (992_000, 16_940_800)
+    part = found.part
+    assert (part.label, int(part.expected)) == ("encoder, beyond the language model", peak - 2_200_000)
+    assert (part.low, part.high) == (peak * 3 // 4 - 1_100_000, peak * 13 // 10 - 3_300_000)
+    assert part.low < part.expected < part.high
+    assert found.terms == (("encoder_bytes", "tensors of the encoder", peak),)
+
+
+def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:
+    found, held, peak = memory(passes=(PASSES[0]._replace(low=10**8, expected=Quantity(2 * 10**8), high=3 * 10**8),))
+    part = found.part
+    assert (part.label, int(part.expected)) == ("images and their encoder's output", held)
+    assert (part.low, part.high) == (held // 4, 2 * held)
+    assert peak < 10**8
+
+
+def test_the_range_of_what_is_held_includes_the_peak() -> None:
+    """The peak is as far above the pass as the bytes that are held."""
+    _, held, peak = memory()
+    same = PASSES[0]._replace(low=peak - held, expected=Quantity(peak - held), high=peak - held)
+    part = memory(passes=(same,))[0].part
+    assert (part.label, int(part.expected)) == ("images and their encoder's output", held)
+    # 13/10 of the peak beyond the pass is more than twice what is held
+    assert (part.low, part.high) == (held // 4, peak * 13 // 10 - (peak - held))
+    one_less = same._replace(expected=Quantity(peak - held - 1))
+    assert memory(passes=(one_less,))[0].part.label == "encoder, beyond the language model"
+
+
+def test_tensor_parallelism_divides_the_inside_of_a_layer_of_a_tower_that_is_split() -> None:
+    for split, inside in ((10**5, 6000 // 4), (0, 6000)):
+        found = encoder(facts(TOWER._replace(split=split), tp=4), vllm_version(None), PASSES, WIDTH)
+        assert found is not None
+        assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
+
+
+def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> None:
+    """250 tokens, as wide as the model and as 28 x 28 x 3 pixels. No log has an encoder of more than 4 GiB."""
+    found = encoder(facts(TOWER._replace(item=None)), vllm_version(None), PASSES, WIDTH)
+    assert found is not None
+    size = 250 * (D + 28 * 28 * 3) * WIDTH
+    part = found.part
+    assert (part.low, int(part.expected), part.high) == (size // 4, size, 4 * GIB - 2_200_000)
+    assert found.terms == ()
+    large = encoder(facts(TOWER._replace(item=None), tokens=10**6), vllm_version(None), PASSES, WIDTH)
+    assert large is not None
+    assert large.part.high == 2 * int(large.part.expected)
+
+
+@pytest.mark.parametrize(
+    ("item", "tokens", "batched", "sequences", "expected"),
+    [
+        # at least 5,120 tokens unless they are given: 51 images of 100 tokens, or as many sequences as there are
+        (IMAGE, 2048, None, 8, (5120, 8)),
+        (IMAGE, 2048, None, 100, (5120, 51)),
+        (IMAGE, 8192, None, 100, (8192, 81)),
+        (IMAGE, 2048, 2048, 100, (2048, 20)),
+        # a video beside each image
+        (VIDEO, 2048, 2048, 100, (2048, 10)),
+        (VIDEO._replace(repeats=2), 2048, 2048, 100, (2048, 10)),
+        # one sequence of text if no item fits
+        (IMAGE, 99, 99, 100, (99, 1)),
+        (None, 2048, None, 8, (2048, 8)),
+    ],
+)
+def test_v0_profiles_as_many_sequences_as_have_an_item(
+    item: TowerItem | None, tokens: int, batched: int | None, sequences: int, expected: tuple[int, int]
+) -> None:
+    given = facts(TOWER._replace(item=item), tokens=tokens, batched=batched, sequences=sequences)
+    assert with_limits_of_profile(given, vllm_version("v0")).limits == expected
+    assert with_limits_of_profile(given, vllm_version("0.8.5")) == given
+    text = dataclasses.replace(given, whole=facts().whole)
+    assert with_limits_of_profile(text, vllm_version("v0")) == text
+
+
+def test_v0_counts_the_largest_item() -> None:
+    given = facts(TOWER, TOWER._replace(item=None), TOWER._replace(item=VIDEO), tokens=2048, batched=2048, sequences=99)
+    assert with_limits_of_profile(given, vllm_version("v0")).limits == (2048, 10)
