@@ -70,7 +70,7 @@ class StatePool(NamedTuple):
             reserved = denominator * slot * (1 + self.drafted_tokens)
             per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
             slots = (memory * numerator - reserved) * self.per_sequence // per_slot
-        return quantity(slots) if slots > 0 else quantity(0)
+        return max(quantity(slots), quantity(0))
 
     def token_memory(self, memory: int, slots: int) -> Quantity:
         """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more than there is."""
@@ -79,7 +79,7 @@ class StatePool(NamedTuple):
         left = memory - (slots + 1) * self._named_slot
         if self.drafted_tokens:
             left = left - (self._running(int(slots)) + 1) * self.drafted_tokens * self._named_slot
-        return quantity(left) if left > 0 else quantity(0)
+        return max(quantity(left), quantity(0))
 
     def needed(self, token_bytes: int, sequences: int) -> int:
         """Return the least memory such that the tokens and states of the sequences fit in it and in any larger one."""
@@ -110,8 +110,8 @@ class StatePool(NamedTuple):
             n -= 1
         if n == slots:
             return self._least_memory_with(n)
-        one_less = max(self._least_memory_with(n - 1), token_bytes + self._state_bytes(n - 1))
-        return min(self._least_memory_with(n), one_less)
+        # n - 1 slots are not enough in the smallest memory that has them, but may be in a larger one
+        return min(self._least_memory_with(n), token_bytes + self._state_bytes(n - 1))
 
     def _enough_slots(self, token_bytes: int, slots: int) -> int:
         """Return an upper bound of the slots from which on there is always enough memory for the tokens.
@@ -121,7 +121,7 @@ class StatePool(NamedTuple):
         slot, drafted = int(self.slot), self.drafted_tokens
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
         enough = (Fraction(token_bytes, slot) * self.ratio - 1 - drafted) / slots_per_n
-        if drafted and self.max_sequences is not None:
+        if self.max_sequences is not None:
             # the same equation with the copies of max_sequences sequences, beyond which they no longer grow
             share = 1 + 1 / self.ratio
             fixed = Fraction(token_bytes, slot) + 1 + drafted * (self.max_sequences + 1) - share * (1 + drafted)
@@ -186,8 +186,8 @@ class SGLangLayout:
     version: str
     facts: tuple[str, ...]
     notes: tuple[str, ...]
+    caches_prefixes: bool
     parts: tuple[SGLangLayout, ...] = ()
-    caches_prefixes: bool = True
     shared_prefix: int = 0
     bound: Bound = "reserved"
     source: str = (

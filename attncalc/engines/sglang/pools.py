@@ -206,18 +206,18 @@ def _common_row(layers: Sequence[Sequence[CacheSpec]], kv: DType, *, has_indexer
 
 
 def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> TokenRow:
-    latent = keys[0]
-    if latent.role == "latent":
+    first = keys[0]
+    if first.role == "latent":
         if has_indexer and kv.name == "fp8":
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
-            unrotated = latent.width - latent.rotary
-            total = unrotated + unrotated // SCALE_GROUP * 4 + latent.rotary * 2
+            unrotated = first.width - first.rotary
+            total = unrotated + unrotated // SCALE_GROUP * 4 + first.rotary * 2
             return TokenRow(total, int(total), 0, True)
-        total = kv.row_bytes(latent.width)
-        return TokenRow(total, int(latent.width) // 2 if kv.name == "fp4" else int(total), 0, True)
+        total = kv.row_bytes(first.width)
+        return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), 0, True)
     sizes = [cached.rows * kv.row_bytes(cached.width) for cached in keys]
     total = sum(sizes)
-    if keys[0].role == "kv":
+    if first.role == "kv":
         k = int(total) // 2
     else:
         k = sum(int(size) for cached, size in zip(keys, sizes, strict=True) if cached.role == "k")
