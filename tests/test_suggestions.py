@@ -237,6 +237,8 @@ def test_gpus_of_replicas_hold_fewer_copies_first() -> None:
         "--gpus 8 --tp 4": "4 GPUs per replica",
         "--gpus 8 --tp 8": "8 GPUs",
     }
+    changed = [resolve(each) for each in tried(module._more_gpus, on(100 * MIB, gpus=8, tp=1)).values()]
+    assert [(each.gpus, each.devices, each.replicas) for each in changed] == [(8, 2, 4), (8, 4, 2), (8, 8, 1)]
     assert more_gpus(on(100 * MIB, gpus=6, tp=1)) == {
         "--gpus 6 --tp 2": "2 GPUs per replica",
         "--gpus 4 --tp 4": "4 GPUs",
@@ -325,11 +327,32 @@ def test_at_most_two_pairs_are_suggested() -> None:
     ]
 
 
+def test_three_changes_that_are_enough_need_no_other_pair() -> None:
+    """1 MiB is missing, so that fp8 is enough for cache and for weights, and a larger share too."""
+    found = flags(on(240 * MIB, "sglang", of=model(), gpu_memory_utilization="0.8", kv_dtype="bf16"))
+    assert found[:4] == [
+        "--kv-dtype fp8",
+        "--weights-dtype fp8",
+        "--mem-fraction-static 0.85",
+        "--kv-dtype fp8 --weights-dtype fp8",
+    ]
+
+
+def test_only_cache_and_weights_are_combined_if_they_are_enough_alone() -> None:
+    """Weights in int4 cannot be narrower, so a cache in fp8 and a larger share are the changes that are enough."""
+    # 57 MiB of weights and 128 of 2 sequences are 185, where 0.7 of 250 MiB are 175
+    found = flags(on(250 * MIB, "sglang", gpu_memory_utilization="0.7", weights_dtype="int4", batch=2))
+    assert found[:2] == ["--kv-dtype fp8", "--mem-fraction-static 0.8"]
+    assert [flag for flag in found if flag.count("--") == 2] == ["--gpus 2 --tp 2"]
+
+
 def test_an_unsupported_change_does_not_end_the_list() -> None:
-    """3 ranks do not divide 8 heads, which is an error; a shorter context is still suggested after it."""
-    asked = on(300 * MIB, "sglang", MIXTURE, dp=3, batch=4, gpu_memory_utilization="0.9")
-    assert not any("dp-attention" in flag for flag in flags(asked))
-    assert any(flag.startswith("--context") for flag in flags(asked))
+    """5 GPUs do not divide experts of 1,536, which is an error; more GPUs are still suggested after it."""
+    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=4, gpu_memory_utilization="1")
+    found = flags(asked)
+    assert list(tried(module._ranks_of_attention, asked)) == ["--tp 5 --enable-dp-attention"]
+    assert not any("dp-attention" in flag for flag in found)
+    assert "--gpus 20 --tp 4" in found
 
 
 def test_more_gpus_are_combined_with_a_narrow_cache_only_if_nothing_else_is_enough() -> None:
@@ -339,3 +362,64 @@ def test_more_gpus_are_combined_with_a_narrow_cache_only_if_nothing_else_is_enou
     assert "--kv-dtype fp8 --gpus 8 --tp 8" not in flags(enough)
     small = on(WEIGHTS // 8 + 67 * MIB, batch=16)
     assert [flag for flag in flags(small) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 8 --tp 8"]
+    # 4 heads of K and V are copied from 8 GPUs on: 128 MiB on each of 4 and of 8, beside 31 or 16 of weights
+    copied = on(100 * MIB, of=model(attention=Grouped(8, 4, 128)), batch=16)
+    assert [flag for flag in flags(copied) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 4 --tp 4"]
+
+
+def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
+    """88 sequences of 8 MiB, as one head of K and V is on every GPU: 704 MiB, and 53 of weights.
+
+    0.3 of 1,258 MiB are 377: 380 are missing. A cache in fp8 takes 352 less, and 8 GPUs 46 of the weights.
+    """
+    asked = on(
+        1258 * MIB,
+        "sglang",
+        model(attention=Grouped(8, 1, 128)),
+        batch=88,
+        gpu_memory_utilization="0.3",
+        weights_dtype="int4",
+    )
+    narrow = asked.with_workload(kv_dtype="fp8")
+    assert "--gpus 8 --tp 8" in more_gpus(narrow)
+    found = flags(asked)
+    assert found[0] == "--mem-fraction-static 0.8"
+    assert not any("--gpus" in flag for flag in found)
+
+
+# Layers and experts in host memory
+
+
+def test_llama_cpp_leaves_layers_in_host_memory() -> None:
+    """4 layers of 24 MiB with 16 MiB of cache each, and the output layer with 16 MiB of the head.
+
+    In 140 MiB are 3 layers and the output layer. One of 4 experts' layers is enough on the host as well.
+    """
+    asked = on(140 * MIB, "llamacpp", kv_dtype="bf16")
+    changed = tried(module._layers_on_host, asked)
+    assert list(changed) == ["--n-gpu-layers 4"]
+    assert changed["--n-gpu-layers 4"].engine_args == {"n_gpu_layers": 4}
+    assert tried(module._experts_on_host, asked) == {}
+    # a given memory for the cache is as large with fewer layers
+    given = on(140 * MIB, "llamacpp", kv_dtype="bf16", kv_memory=MIB)
+    given = dataclasses.replace(given, reserve=None)
+    assert tried(module._layers_on_host, given) == tried(module._experts_on_host, given) == {}
+    # no other engine leaves layers there
+    assert tried(module._layers_on_host, on(140 * MIB)) == tried(module._experts_on_host, on(140 * MIB)) == {}
+    # everything fits: nothing has to be on the host
+    assert tried(module._layers_on_host, on(300 * MIB, "llamacpp")) == {}
+
+
+def test_llama_cpp_leaves_experts_in_host_memory() -> None:
+    """4 layers of 8 experts with 2 x 1,024 x 1,536 elements: 48 MiB of experts each, 8 of attention, 16 of cache.
+
+    304 MiB in all with the head: one of 48 less is enough for 260, two for 210.
+    """
+    for memory, layers in ((260, 1), (210, 2)):
+        asked = on(memory * MIB, "llamacpp", MIXTURE, kv_dtype="bf16")
+        (change,) = module._experts_on_host(resolve(asked))
+        words = "experts of 1 layer on the host" if layers == 1 else "experts of 2 layers on the host"
+        assert (change.words, change.flag) == (words, f"--n-cpu-moe {layers}")
+        assert change.apply(asked).engine_args == {"n_cpu_moe": layers}
+    given = on(140 * MIB, "llamacpp", MIXTURE, kv_memory=MIB)
+    assert tried(module._experts_on_host, dataclasses.replace(given, reserve=None)) == {}
