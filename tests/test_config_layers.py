@@ -183,6 +183,12 @@ def test_an_unknown_kind_is_an_error_of_its_layer() -> None:
     assert raised.value.tip == "known: sliding_attention, chunked_attention, none, full_attention"
 
 
+@pytest.mark.parametrize("kind", [[], ["full_attention"], None, {}])
+def test_what_is_no_name_is_an_unknown_kind(kind: object) -> None:
+    with pytest.raises(AttncalcError, match=r"^layer 1: .* is not a kind of layer that is supported"):
+        of_rules(2, layer_types=["full_attention", kind])
+
+
 def test_fields_of_one_layer_change_that_layer() -> None:
     changed = of_rules(3, per_layer_config={"1": {"heads": 8}, "02": {}})
     assert [keys["n_heads"] for keys in expanded(changed, 3)] == [4, 8, 4]
@@ -358,7 +364,7 @@ def test_the_fields_of_formulas_are_known_without_their_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("=x", ["None"]), ("a", ["a"]), (["a", "=i"], ["a", "3"]), ("=[i, 'b']", ["3", "b"])]
+    ("kind", "expected"), [("=x", ["None"]), ("a", ["a"]), (["a", "=i"], ["a", "3"]), ("=['a']", ["['a']"])]
 )
 def test_a_layer_has_one_kind_or_several(kind: Any, expected: list[str]) -> None:
     assert kinds_of_layer({"kind": kind}, Fields({}, UNKNOWN_CLASS), 3) == expected

@@ -307,6 +307,15 @@ def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
     assert (answer.code, answer.out) == (2, "")
 
 
+def test_a_path_that_never_arrives_is_null(ask: Ask, tmp_path: Path) -> None:
+    # chunks of 16 tokens in every layer: token 0 never reaches token 20
+    model = "d_model: 64\nn_layers: 2\nn_heads: 4\nd_ff: 9\nnorm: rmsnorm\nchunk: 16\n"
+    (tmp_path / "chunks.yaml").write_text(model)
+    answer = json.loads(ask("flops", str(tmp_path / "chunks.yaml"), "-c", "20", "--json").out)
+    values = {figure["name"]: figure["value"] for figure in answer["results"]}
+    assert values["attention_longest_path"] is None
+
+
 def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
     answer = ask("schema", "kvs")
     assert (answer.code, answer.out) == (2, "")

@@ -76,8 +76,9 @@ def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> Attn
 
 def kinds_of_layer(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
     """Return the names of layer i's kinds, in the order in which their rules override each other."""
-    kinds = value_of(rules.get("kind", []), fields, i=i)
-    return [str(name) for name in (kinds if isinstance(kinds, list) else [kinds])]
+    rule = rules.get("kind", [])
+    formulas = rule if isinstance(rule, list) else [rule]
+    return [str(value_of(formula, fields, i=i)) for formula in formulas]  # a list in a config is an unknown kind
 
 
 def uses_layer_number(rules: Mapping[str, Any]) -> bool:

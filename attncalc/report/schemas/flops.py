@@ -22,7 +22,7 @@ _MODEL = {
     ),
     "attention_flops_per_layer": size(FLOP, "one attention layer"),
     "attention_sequential_steps": amount("sequential operations of one attention layer"),
-    "attention_longest_path": amount("maximum path length of one attention layer"),
+    "attention_longest_path": amount("maximum path length of one attention layer", "if information never arrives"),
     "recurrent_flops_per_layer": size(FLOP, "a recurrent layer of the same width"),
     "recurrent_sequential_steps": amount("its sequential operations"),
     "recurrent_longest_path": amount("its maximum path length"),
