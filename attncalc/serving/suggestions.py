@@ -158,7 +158,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
-    bits = as_weights(resolved.weights_dtype).bits if resolved.weights_dtype else 16
+    bits = as_weights(resolved.weights_dtype or resolved.args.dtype.name).bits
     for name in resolved.defaults.narrower_weight_dtypes:
         if as_weights(name).bits < bits:
             yield _Change(f"weights in {name}", f"--weights-dtype {name}", _with_weights_dtype(name))
@@ -170,7 +170,7 @@ def _with_weights_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
 
 def _experts_on_host(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield the fewest layers whose experts llama.cpp must leave in host memory."""
-    if resolved.whole_layers and resolved.share:
+    if resolved.whole_layers:
         changed = with_experts_on_host(resolved.request)
         if changed:
             layers = changed.engine_args["n_cpu_moe"]
@@ -213,7 +213,7 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
     for request in with_other_gpus(resolved):
-        gpus = request.gpus or 1
+        gpus = request.gpus or current
         if gpus > current and possible_verdict(request) == "fits":
             replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"

@@ -1,0 +1,425 @@
+"""The changes that `fit` tries: which are worth trying for a request, in which order, and how two are combined.
+
+That each of them fits once it is suggested is tested in test_fit.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import pytest
+
+from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
+from attncalc.checkpoint import CheckpointWeights
+from attncalc.config.gpus import gpu
+from attncalc.hardware import Gpu
+from attncalc.serving import suggestions as module
+from attncalc.serving.fit import fit
+from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
+from attncalc.serving.suggestions import suggestions
+from attncalc.units import GIB
+
+MIB = 2**20
+H100 = gpu("h100-80gb")
+
+
+def model(mlp: Mlp | None = None, attention: Grouped | None = None, **fields: Any) -> ModelSpec:
+    """A model of 4 layers with 8 heads of 128, and as many for K and V: 16 KiB per token in 16 bits."""
+    layers = Layers("layers", 4, attention=attention or Grouped(8, 8, 128), mlp=mlp or Mlp(4096))
+    stack = Stack("decoder", (layers,), 1024)
+    return ModelSpec("toy", "toy", (stack,), vocab_size=8192, head=Head("lm"), dtype="bf16", **fields)
+
+
+EXPERTS = Mlp(1536, n_experts=8, n_experts_per_token=2)
+MIXTURE = model(EXPERTS)
+OF_24_HEADS = model(EXPERTS, Grouped(24, 24, 128))
+
+
+def request(engine: str = "vllm", of: ModelSpec | None = None, *, batch: int = 1, **fields: Any) -> FitRequest:
+    workload = Workload.decode(batch, 4096, kv_dtype=fields.pop("kv_dtype", None))
+    return FitRequest(of or model(), workload, engine, **{"gpu": H100, **fields})
+
+
+def tried(kind: Callable[[ResolvedRequest], Iterable[Any]], asked: FitRequest) -> dict[str, FitRequest]:
+    """Return {flag: the changed request} of one kind of change."""
+    return {change.flag: change.apply(asked) for change in kind(resolve(asked))}
+
+
+# Each kind of change
+
+
+SEQUENCES = [f"--max-num-seqs {n} --max-num-batched-tokens 2048" for n in (128, 32, 8)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "args", "flags"),
+    [
+        (1, {}, SEQUENCES),
+        (8, {}, SEQUENCES),
+        (9, {}, SEQUENCES[:2]),
+        (128, {}, SEQUENCES[:1]),
+        (129, {}, []),
+        (1, {"max_num_seqs": 129}, SEQUENCES),
+        (1, {"max_num_seqs": 128}, SEQUENCES[1:]),
+        (1, {"max_num_seqs": 16}, SEQUENCES[2:]),
+        (1, {"max_num_seqs": 8}, []),
+        (1, {"max_num_seqs": 20, "max_num_batched_tokens": 512}, ["--max-num-seqs 8 --max-num-batched-tokens 512"]),
+        (1, {"max_num_seqs": 20, "max_num_batched_tokens": 4096}, SEQUENCES[2:]),
+    ],
+)
+def test_fewer_sequences_are_below_the_limit_and_not_below_the_batch(
+    batch: int, args: dict[str, int], flags: list[str]
+) -> None:
+    """vLLM's limits on an H100 are 1,024 sequences and 8,192 tokens per step; on small GPUs 2,048 tokens."""
+    assert list(tried(module._fewer_sequences, request(batch=batch, engine_args=args))) == flags
+
+
+def test_fewer_sequences_are_limits_of_a_pass_on_a_gpu() -> None:
+    changed = tried(module._fewer_sequences, request())[SEQUENCES[0]]
+    assert changed.engine_args == {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
+    assert tried(module._fewer_sequences, request(gpu=None, kv_memory=GIB)) == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "share", "larger"),
+    [
+        ("vllm", "0.9", ["0.95"]),
+        ("vllm", "0.949", ["0.95"]),
+        ("vllm", "0.95", []),
+        ("vllm", "0.951", []),
+        ("sglang", "0.5", ["0.8", "0.85", "0.88", "0.9", "0.92"]),
+        ("sglang", "0.85", ["0.88", "0.9", "0.92"]),
+        ("sglang", "0.9", ["0.92"]),
+        ("sglang", "0.92", []),
+        ("sglang", "1", []),
+        ("ideal", "0.5", []),
+    ],
+)
+def test_larger_shares_are_those_above_the_share(engine: str, share: str, larger: list[str]) -> None:
+    option = "--mem-fraction-static" if engine == "sglang" else "--gpu-memory-utilization"
+    changed = tried(module._larger_share, request(engine, gpu_memory_utilization=share))
+    assert list(changed) == [f"{option} {text}" for text in larger]
+    assert [each.gpu_memory_utilization for each in changed.values()] == larger
+
+
+def test_a_given_memory_has_neither_a_larger_share_nor_narrower_weights() -> None:
+    given = request("sglang", kv_memory=GIB)
+    assert tried(module._larger_share, given) == tried(module._narrow_weights, given) == {}
+    assert list(tried(module._narrow_cache, given)) == ["--kv-dtype fp8"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "names"),
+    [
+        ("vllm", {}, ["fp8"]),
+        ("vllm", {"kv_dtype": "fp8"}, []),
+        ("vllm", {"kv_dtype": "int4"}, []),
+        ("llamacpp", {}, ["q8_0", "q4_0"]),
+        ("llamacpp", {"kv_dtype": "q8_0"}, ["q4_0"]),
+        ("llamacpp", {"kv_dtype": "q4_0"}, []),
+        # K and V have one dtype after the change: it has to be narrower than the wider of them
+        ("llamacpp", {"kv_dtype": "q4_0", "engine_args": {"kv_dtype_k": "q8_0"}}, ["q4_0"]),
+        ("llamacpp", {"kv_dtype": "q4_0", "engine_args": {"kv_dtype_v": "q8_0"}}, ["q4_0"]),
+        ("llamacpp", {"engine_args": {"kv_dtype_k": "q4_0", "kv_dtype_v": "q8_0"}}, ["q4_0"]),
+        ("llamacpp", {"engine_args": {"kv_dtype_k": "q4_0", "kv_dtype_v": "q4_0"}}, []),
+        ("llamacpp", {"engine_args": {"kv_dtype_k": "q4_0"}}, ["q8_0", "q4_0"]),
+    ],
+)
+def test_a_narrower_cache_has_fewer_bits(engine: str, fields: dict[str, Any], names: list[str]) -> None:
+    changed = tried(module._narrow_cache, request(engine, **fields))
+    assert list(changed) == [f"--kv-dtype {name}" for name in names]
+    for name, each in zip(names, changed.values(), strict=True):
+        args = resolve(each).args
+        assert {(dtype or args.kv_dtype).name for dtype in (args.kv_dtype_k, args.kv_dtype_v)} == {name}
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "names"),
+    [
+        ("vllm", None, ["fp8", "int4"]),
+        ("vllm", "bf16", ["fp8", "int4"]),
+        ("vllm", "int8", ["int4"]),
+        ("vllm", "fp8", ["int4"]),
+        ("vllm", "int4", []),
+        ("llamacpp", None, ["q8_0", "q4_0"]),
+        ("llamacpp", "q8_0", ["q4_0"]),
+    ],
+)
+def test_narrower_weights_have_fewer_bits(engine: str, given: str | None, names: list[str]) -> None:
+    changed = tried(module._narrow_weights, request(engine, weights_dtype=given))
+    assert list(changed) == [f"--weights-dtype {name}" for name in names]
+    assert [each.weights_dtype for each in changed.values()] == names
+
+
+def stored(kind: Literal["safetensors", "GGUF"]) -> ModelSpec:
+    return model(stored=CheckpointWeights(1, 1, (), 10**8, kind=kind))
+
+
+def test_weights_of_a_gguf_file_are_as_they_are() -> None:
+    """llama.cpp cannot convert them: other weights are another file."""
+    assert tried(module._narrow_weights, request("llamacpp", stored("GGUF"))) == {}
+    assert list(tried(module._narrow_weights, request("vllm", stored("safetensors")))) == [
+        "--weights-dtype fp8",
+        "--weights-dtype int4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("engine", "of", "fields", "flags"),
+    [
+        ("sglang", MIXTURE, {"tp": 2, "dp": 4}, ["--tp 8 --enable-dp-attention"]),
+        ("sglang", OF_24_HEADS, {"tp": 3, "dp": 2}, ["--tp 6 --enable-dp-attention"]),
+        ("sglang", MIXTURE, {"dp": 2}, ["--tp 2 --enable-dp-attention"]),
+        ("sglang", MIXTURE, {"tp": 2}, []),
+        ("sglang", model(), {"dp": 2}, []),
+        ("vllm", MIXTURE, {"dp": 2}, []),
+    ],
+)
+def test_replicas_of_a_mixture_become_ranks_of_attention(
+    engine: str, of: ModelSpec, fields: dict[str, int], flags: list[str]
+) -> None:
+    changed = tried(module._ranks_of_attention, request(engine, of, **fields))
+    assert list(changed) == flags
+    for each in changed.values():
+        assert (each.tp, each.attn_dp, each.dp) == (fields.get("tp", 1) * fields["dp"], fields["dp"], 1)
+
+
+def on(memory: int, engine: str = "ideal", of: ModelSpec | None = None, **fields: Any) -> FitRequest:
+    """A request on GPUs of that memory, all of which is for weights and cache."""
+    toy = Gpu("toy", "Toy", "nobody", memory, memory, 10**12, (("bf16", 10**14),))
+    return request(engine, of, **{"gpu": toy, "reserve": 0, **fields})
+
+
+WEIGHTS = 2 * (4 * (4 * 1024**2 + 2 * 1024 * 4096 + 2 * 1024) + 1024 + 2 * 8192 * 1024)
+"""Four matrices of attention, two of the MLP, two norms a layer, a final norm; embedding and head. 129 MiB."""
+CACHE = 4 * 2 * 1024 * 2 * 4096
+"""64 MiB for a sequence of 4,096 tokens: 4 layers, K and V of 1,024 elements, 2 bytes."""
+
+
+def test_the_toys_sizes_are_those_of_the_budget() -> None:
+    exactly = fit(on(WEIGHTS + CACHE))
+    assert (exactly.verdict, exactly.budget.kv_memory, exactly.needed) == ("fits", CACHE, CACHE)
+    assert fit(on(WEIGHTS + CACHE - 1)).verdict == "does_not_fit"
+
+
+# More GPUs
+
+
+def more_gpus(asked: FitRequest) -> dict[str, str]:
+    """Return {flag: words} of all numbers of GPUs that fit."""
+    return {change.flag: change.words for change in module._more_gpus(resolve(asked))}
+
+
+def test_more_gpus_are_those_that_divide_the_model_and_fit() -> None:
+    """Of two GPUs each has half of 193 MiB, but for norms; of four a quarter, of eight an eighth."""
+    assert more_gpus(on(100 * MIB)) == {
+        "--gpus 2 --tp 2": "2 GPUs",
+        "--gpus 4 --tp 4": "4 GPUs",
+        "--gpus 8 --tp 8": "8 GPUs",
+    }
+    assert list(more_gpus(on(50 * MIB))) == ["--gpus 4 --tp 4", "--gpus 8 --tp 8"]
+    assert list(more_gpus(on(100 * MIB, tp=2))) == ["--gpus 4 --tp 4", "--gpus 8 --tp 8"]
+    assert more_gpus(on(50 * MIB, tp=8)) == {}
+    assert more_gpus(request(gpu=None, kv_memory=1)) == {}
+
+
+def test_more_gpus_leave_the_pipeline_stages() -> None:
+    """Each stage has 64 MiB of weights, with the embedding or the head, and 32 MiB of cache: halves are 48 MiB."""
+    assert more_gpus(on(50 * MIB, pp=2)) == {f"--gpus {2 * tp} --tp {tp} --pp 2": f"{2 * tp} GPUs" for tp in (2, 4, 8)}
+
+
+def test_gpus_of_replicas_hold_fewer_copies_first() -> None:
+    """Eight GPUs with a copy each are four pairs, or two copies on four; six are three pairs, and not 1.5 fours."""
+    assert more_gpus(on(100 * MIB, gpus=8, tp=1)) == {
+        "--gpus 8 --tp 2": "2 GPUs per replica",
+        "--gpus 8 --tp 4": "4 GPUs per replica",
+        "--gpus 8 --tp 8": "8 GPUs",
+    }
+    changed = [resolve(each) for each in tried(module._more_gpus, on(100 * MIB, gpus=8, tp=1)).values()]
+    assert [(each.gpus, each.devices, each.replicas) for each in changed] == [(8, 2, 4), (8, 4, 2), (8, 8, 1)]
+    assert more_gpus(on(100 * MIB, gpus=6, tp=1)) == {
+        "--gpus 6 --tp 2": "2 GPUs per replica",
+        "--gpus 4 --tp 4": "4 GPUs",
+        "--gpus 8 --tp 8": "8 GPUs",
+    }
+
+
+def test_more_gpus_keep_the_ranks_that_divide_experts() -> None:
+    """Two ranks of one GPU each are two GPUs already: the next number is two ranks of two."""
+    asked = on(GIB, "vllm", MIXTURE, dp=2, gpu_memory_utilization="1")
+    assert list(more_gpus(asked)) == ["--gpus 4 --tp 2", "--gpus 8 --tp 4", "--gpus 16 --tp 8"]
+
+
+def test_llama_cpp_spreads_layers_over_any_number_of_gpus() -> None:
+    """4 layers are on at most 4 GPUs, which have no tensor parallelism."""
+    asked = on(150 * MIB, "llamacpp", kv_dtype="bf16")
+    assert more_gpus(asked) == {f"--gpus {n}": f"{n} GPUs" for n in (2, 3, 4)}
+    assert list(more_gpus(dataclasses.replace(asked, gpus=2))) == ["--gpus 3", "--gpus 4"]
+
+
+# Which changes are suggested
+
+
+def flags(asked: FitRequest) -> list[str]:
+    return [change.flag for change in suggestions(fit(asked))]
+
+
+def test_what_fits_needs_no_change() -> None:
+    assert flags(on(WEIGHTS + CACHE)) == []
+
+
+def test_the_smallest_change_of_each_kind_that_is_enough_comes_first() -> None:
+    """One byte is missing: fp8 is enough for cache or weights, so int4 is not tried. A shorter context is last."""
+    found = flags(on(WEIGHTS + CACHE - 1))
+    assert found[:2] == ["--kv-dtype fp8", "--weights-dtype fp8"]
+    # these two are combined too: together they leave room for more
+    assert found[2:4] == ["--kv-dtype fp8 --weights-dtype fp8", "--gpus 2 --tp 2"]
+    assert found[4:] == ["--context 4095"]
+
+
+def test_a_smaller_batch_is_suggested_after_a_shorter_context() -> None:
+    """4 sequences of 4,096 tokens, of which 3 fit, or 4 of 3/4 of the context."""
+    found = flags(on(WEIGHTS + 3 * CACHE, batch=4))
+    assert found[-2:] == ["--context 3072", "--batch 3"]
+    assert [change.change for change in suggestions(fit(on(WEIGHTS + 3 * CACHE, batch=4)))][-2:] == [
+        "3,072 tokens of context",
+        "3 sequences",
+    ]
+
+
+def test_a_change_that_is_enough_alone_is_not_part_of_a_pair() -> None:
+    """96 MiB are missing: a cache in fp8 takes 96 less, weights in int4 only 71, as 33 / 128 of 96 are left."""
+    found = flags(on(WEIGHTS + 3 * CACHE // 2, batch=3))
+    assert found[0] == "--kv-dtype fp8"
+    assert not any("--weights-dtype" in flag for flag in found)
+    # 64 MiB are missing: both are enough, and fp8 weights, which take 48 less, are not tried again in the pair
+    found = flags(on(WEIGHTS + CACHE, batch=2))
+    assert found[:3] == ["--kv-dtype fp8", "--weights-dtype int4", "--kv-dtype fp8 --weights-dtype int4"]
+    assert not any("--weights-dtype fp8" in flag for flag in found)
+
+
+def test_pairs_are_the_first_of_two_kinds_that_are_enough_together() -> None:
+    """3 sequences of 64 MiB where 1 fits, so 128 MiB are missing: fp8 is 96 less for the cache, 48 for the matrices.
+
+    Neither alone is enough, and int4 with fp8 is not suggested beside fp8 with fp8.
+    """
+    asked = on(WEIGHTS + CACHE, batch=3)
+    assert flags(asked)[0] == "--kv-dtype fp8 --weights-dtype fp8"
+    assert not any("int4" in flag for flag in flags(asked))
+    (both, *_) = suggestions(fit(asked))
+    assert both.change == "a cache in fp8, weights in fp8"
+    assert (both.result.request.workload.kv_dtype, both.result.request.weights_dtype) == ("fp8", "fp8")
+    assert both.result.verdict == "fits"
+
+
+def test_at_most_two_pairs_are_suggested() -> None:
+    """0.7 of 240 MiB are 168, and weights and 2 sequences 256: 88 are missing.
+
+    A cache in fp8 takes 64 less, weights in fp8 48 and in int4 71; a share of 0.8 is 24 more, 0.85 36, 0.92 53. Any two
+    kinds are enough together, of which weights with a share are the third pair.
+    """
+    found = flags(on(240 * MIB, "sglang", gpu_memory_utilization="0.7", batch=2))
+    assert [flag for flag in found if "--gpus" not in flag and flag.count("--") == 2] == [
+        "--kv-dtype fp8 --weights-dtype fp8",
+        "--kv-dtype fp8 --mem-fraction-static 0.85",
+    ]
+
+
+def test_three_changes_that_are_enough_need_no_other_pair() -> None:
+    """1 MiB is missing, so that fp8 is enough for cache and for weights, and a larger share too."""
+    found = flags(on(240 * MIB, "sglang", of=model(), gpu_memory_utilization="0.8", kv_dtype="bf16"))
+    assert found[:4] == [
+        "--kv-dtype fp8",
+        "--weights-dtype fp8",
+        "--mem-fraction-static 0.85",
+        "--kv-dtype fp8 --weights-dtype fp8",
+    ]
+
+
+def test_only_cache_and_weights_are_combined_if_they_are_enough_alone() -> None:
+    """Weights in int4 cannot be narrower, so a cache in fp8 and a larger share are the changes that are enough."""
+    # 57 MiB of weights and 128 of 2 sequences are 185, where 0.7 of 250 MiB are 175
+    found = flags(on(250 * MIB, "sglang", gpu_memory_utilization="0.7", weights_dtype="int4", batch=2))
+    assert found[:2] == ["--kv-dtype fp8", "--mem-fraction-static 0.8"]
+    assert [flag for flag in found if flag.count("--") == 2] == ["--gpus 2 --tp 2"]
+
+
+def test_an_unsupported_change_does_not_end_the_list() -> None:
+    """5 GPUs do not divide experts of 1,536, which is an error; more GPUs are still suggested after it."""
+    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=4, gpu_memory_utilization="1")
+    found = flags(asked)
+    assert list(tried(module._ranks_of_attention, asked)) == ["--tp 5 --enable-dp-attention"]
+    assert not any("dp-attention" in flag for flag in found)
+    assert "--gpus 20 --tp 4" in found
+
+
+def test_more_gpus_are_combined_with_a_narrow_cache_only_if_nothing_else_is_enough() -> None:
+    """8 GPUs at most: 16 sequences are 1 GiB, 128 MiB on each beside 16 MiB of weights."""
+    enough = on(WEIGHTS // 8 + 131 * MIB, batch=16)
+    assert "--gpus 8 --tp 8" in flags(enough)
+    assert "--kv-dtype fp8 --gpus 8 --tp 8" not in flags(enough)
+    small = on(WEIGHTS // 8 + 67 * MIB, batch=16)
+    assert [flag for flag in flags(small) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 8 --tp 8"]
+    # 4 heads of K and V are copied from 8 GPUs on: 128 MiB on each of 4 and of 8, beside 31 or 16 of weights
+    copied = on(100 * MIB, of=model(attention=Grouped(8, 4, 128)), batch=16)
+    assert [flag for flag in flags(copied) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 4 --tp 4"]
+
+
+def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
+    """88 sequences of 8 MiB, as one head of K and V is on every GPU: 704 MiB, and 53 of weights.
+
+    0.3 of 1,258 MiB are 377: 380 are missing. A cache in fp8 takes 352 less, and 8 GPUs 46 of the weights.
+    """
+    asked = on(
+        1258 * MIB,
+        "sglang",
+        model(attention=Grouped(8, 1, 128)),
+        batch=88,
+        gpu_memory_utilization="0.3",
+        weights_dtype="int4",
+    )
+    narrow = asked.with_workload(kv_dtype="fp8")
+    assert "--gpus 8 --tp 8" in more_gpus(narrow)
+    found = flags(asked)
+    assert found[0] == "--mem-fraction-static 0.8"
+    assert not any("--gpus" in flag for flag in found)
+
+
+# Layers and experts in host memory
+
+
+def test_llama_cpp_leaves_layers_in_host_memory() -> None:
+    """4 layers of 24 MiB with 16 MiB of cache each, and the output layer with 16 MiB of the head.
+
+    In 140 MiB are 3 layers and the output layer. One of 4 experts' layers is enough on the host as well.
+    """
+    asked = on(140 * MIB, "llamacpp", kv_dtype="bf16")
+    changed = tried(module._layers_on_host, asked)
+    assert list(changed) == ["--n-gpu-layers 4"]
+    assert changed["--n-gpu-layers 4"].engine_args == {"n_gpu_layers": 4}
+    assert tried(module._experts_on_host, asked) == {}
+    # a given memory for the cache is as large with fewer layers
+    given = on(140 * MIB, "llamacpp", kv_dtype="bf16", kv_memory=MIB)
+    given = dataclasses.replace(given, reserve=None)
+    assert tried(module._layers_on_host, given) == tried(module._experts_on_host, given) == {}
+    # no other engine leaves layers there
+    assert tried(module._layers_on_host, on(140 * MIB)) == tried(module._experts_on_host, on(140 * MIB)) == {}
+    # everything fits: nothing has to be on the host
+    assert tried(module._layers_on_host, on(300 * MIB, "llamacpp")) == {}
+
+
+def test_llama_cpp_leaves_experts_in_host_memory() -> None:
+    """4 layers of 8 experts with 2 x 1,024 x 1,536 elements: 48 MiB of experts each, 8 of attention, 16 of cache.
+
+    304 MiB in all with the head: one of 48 less is enough for 260, two for 210.
+    """
+    for memory, layers in ((260, 1), (210, 2)):
+        asked = on(memory * MIB, "llamacpp", MIXTURE, kv_dtype="bf16")
+        (change,) = module._experts_on_host(resolve(asked))
+        words = "experts of 1 layer on the host" if layers == 1 else "experts of 2 layers on the host"
+        assert (change.words, change.flag) == (words, f"--n-cpu-moe {layers}")
+        assert change.apply(asked).engine_args == {"n_cpu_moe": layers}
+    given = on(140 * MIB, "llamacpp", MIXTURE, kv_memory=MIB)
+    assert tried(module._experts_on_host, dataclasses.replace(given, reserve=None)) == {}
