@@ -19,6 +19,7 @@ from attncalc.attention.picked import Blocks, Pools, Selected
 from attncalc.attention.span import FULL, Chunked, Sliding, Span
 from attncalc.config.build import build_model
 from attncalc.config.document import Document
+from attncalc.config.keys import kind_keys
 from attncalc.config.schema import check
 from attncalc.quantity import formula_of, symbol
 from attncalc.workload import Run
@@ -710,6 +711,13 @@ def test_every_kind_names_the_paper_or_the_code_of_its_formulas(name: str) -> No
     assert found if name != "none" else not found
 
 
+@pytest.mark.parametrize("name", [*KINDS, "cross"])
+def test_a_cached_row_is_stored_once_unless_a_class_repeats_it(name: str) -> None:
+    assert all(spec.repeated == 1 for spec in OF_EACH_KIND[name].cache())
+    falcon = made("grouped", {**GROUPED, "repeats_kv": True, "extra_states": {"last": [2, 11]}})
+    assert [spec.repeated for spec in falcon.cache()] == [6 // 2, 1]  # 6 query heads, each with a copy of one of 2
+
+
 def test_words_of_cross_attention_name_its_heads() -> None:
     cross = Cross(made("grouped", GROUPED, WINDOW))
     assert (cross.label, cross.tag, cross.span) == ("cross-GQA", "cross-GQA-2", FULL)
@@ -799,10 +807,10 @@ def test_differential_attention_needs_pairs_of_heads(heads: tuple[int, int]) -> 
 def problem(kind: str, keys: dict[str, Any]) -> str:
     """Return what is wrong with the keys of a kind in a model file, or ''."""
     base = {"d_model": D_MODEL, "n_layers": 1, "d_ff": 8, "norm": "rmsnorm", "vocab_size": 10, "attention": kind}
-    document = Document("f", base | keys, {})
+    own = {key: value for key, value in keys.items() if key in kind_keys(kind)}
     try:
-        check(document)
-        build_model(document, "m")
+        check(Document("f", own, {}), {"type": "object", "properties": kind_keys(kind)})
+        build_model(Document("f", base | keys, {}), "m")
     except AttncalcError as error:
         return error.message
     return ""
@@ -816,6 +824,8 @@ WINDOWED = {**GROUPED, "window": 8}
     [
         ("grouped", {**GROUPED, "bias": ["q", "k"]}, {"bias": ["q", "q"]}, "has an item twice"),
         ("grouped", GROUPED, {"n_kv_heads": 0}, "0 is below 1"),
+        ("grouped", {**GROUPED, "extra_projections": {"mixer": [5]}}, {"extra_projections": {"mixer": []}}, "empty"),
+        ("grouped", {**GROUPED, "extra_states": {"last": [1]}}, {"extra_states": {"last": [0]}}, "0 is below 1"),
         (
             *("position_scores", {**GROUPED, "position_products": ["c2p", "p2c"]}),
             *({"position_products": ["c2p", "c2p"]}, "has an item twice"),

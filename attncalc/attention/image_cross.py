@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix, Widths
 
 
-@dataclass(frozen=True)
 class ImageCross(Grouped):
     """Grouped attention whose keys and values come from an image.
 
