@@ -718,6 +718,12 @@ def test_a_cached_row_is_stored_once_unless_a_class_repeats_it(name: str) -> Non
     assert [spec.repeated for spec in falcon.cache()] == [6 // 2, 1]  # 6 query heads, each with a copy of one of 2
 
 
+@pytest.mark.parametrize("name", [*KINDS, "cross"])
+def test_only_mlas_latent_has_a_rotary_key_in_it(name: str) -> None:
+    rotary = sum(spec.rotary for spec in OF_EACH_KIND[name].cache())
+    assert rotary == (OF_EACH_KIND[name].d_rope if name == "latent" else 0)
+
+
 def test_words_of_cross_attention_name_its_heads() -> None:
     cross = Cross(made("grouped", GROUPED, WINDOW))
     assert (cross.label, cross.tag, cross.span) == ("cross-GQA", "cross-GQA-2", FULL)

@@ -20,8 +20,9 @@ NEEDS_TORCH = re.compile(r"^(import torch|from torch|.*importorskip\(.torch.\))"
 class ImportTime:
     """The lines that run at import, and the tests of a mutant there.
 
-    No test reaches such a line itself. A mutant of a field or a decorator is run against the tests that reach its
-    class or function, one of a constant against those that reach a line with its name.
+    No test reaches such a line itself. A mutant of a field, a default or a decorator is run against the tests that
+    reach its class or function, and those that reach a line with the name of either; one of a constant against those
+    that reach a line with its name.
     """
 
     def __init__(self, root: Path, reach: Reach) -> None:
@@ -33,7 +34,7 @@ class ImportTime:
         mutant = work.mutant
         definition = self._tests_of_definition(mutant, work.source)
         tests = definition | set(work.tests)
-        for name in mutant.names or (() if definition else tuple(mutant.within.split(".")[-1:])):
+        for name in {*mutant.names, mutant.within.rpartition(".")[2]}:
             tests |= self._tests_of(name)
         module = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
         tests = tests or module
