@@ -125,7 +125,8 @@ def test_bytes_that_continue_the_beginning_are_kept_and_others_are_not(
     assert (file.read(0, 40), file.read(39, 40)) == (FILE[:40], FILE[39:40])
     assert scripted.parts() == []
     assert file.read(38, 42) == FILE[38:42]
-    assert scripted.parts() == [(40, 2)]
+    assert file.read(42, 45) == file.read(42, 45) == FILE[42:45]
+    assert scripted.parts() == [(40, 2), (42, 3)]
 
 
 def test_the_beginning_of_a_file_may_have_as_many_bytes_as_all_answers(
@@ -157,6 +158,11 @@ def test_of_a_whole_file_the_part_is_taken(folder: RemoteFolder, scripted: Scrip
     scripted.server = lambda request: Answer(200, {}, FILE[: request.limit])
     assert opened(folder).read(40, 50) == FILE[40:50]
     assert scripted.parts() == [(40, 10), (0, 50)]
+
+
+def test_a_server_that_sends_parts_only_from_the_first_byte_is_read(folder: RemoteFolder, scripted: Scripted) -> None:
+    scripted.server = lambda request: Answer(200, {}, FILE[:5]) if request.first else ranged(request)
+    assert opened(folder).read(40, 50) == FILE[40:50]
 
 
 def test_a_server_without_ranges_sends_at_most_a_quarter_of_all_bytes(
@@ -247,7 +253,7 @@ def test_an_empty_part_is_no_failure(folder: RemoteFolder, scripted: Scripted) -
     file = folder.open("f")
     assert file is not None
     assert (file.size, file.read(0, 0)) == (None, b"")
-    assert folder.request_part("f", 5, 9) == Answer(206, {}, b"")
+    assert folder.request_part("f", 5, 9) == b""
 
 
 @pytest.mark.parametrize(
@@ -270,9 +276,15 @@ def test_a_part_starts_where_it_was_asked_to(
 ) -> None:
     scripted.server = lambda _: Answer(206, {"content-range": where}, b"5678")
     if is_the_part:
-        assert folder.request_part("f", 5, 9).content == b"5678"
+        assert folder.request_part("f", 5, 9) == b"5678"
     else:
         assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", 5, 9))
+
+
+@pytest.mark.parametrize("status", [205, 207])
+def test_another_status_is_no_part(folder: RemoteFolder, scripted: Scripted, status: int) -> None:
+    scripted.server = lambda _: Answer(status, {"content-range": "bytes 5-8/100"}, b"5678")
+    assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", 5, 9))
 
 
 def test_a_part_is_no_answer_to_a_request_for_a_whole_file(folder: RemoteFolder, scripted: Scripted) -> None:
@@ -364,6 +376,7 @@ FAILURES: dict[str, tuple[int, str, str, bool, str, str]] = {
     "499": (499, "", "", True, "does not answer like", "check HF_ENDPOINT"),
     "500": (500, "", "", True, "https://huggingface.co answered 500", "try again later"),
     "503": (503, "", "", True, "https://huggingface.co answered 503", "try again later"),
+    "101": (101, "", "", True, "does not answer like", "check HF_ENDPOINT"),
     "201": (201, "", "", True, "does not answer like", "check HF_ENDPOINT"),
     "415": (415, "", "", True, "does not answer like", "check HF_ENDPOINT"),
     "417": (417, "", "", True, "does not answer like", "check HF_ENDPOINT"),
