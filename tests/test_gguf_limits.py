@@ -10,10 +10,12 @@ import pytest
 from attncalc import AttncalcError
 from attncalc.config.gguf import local_gguf, model_name, read_header, shard_names
 from attncalc.config.gguf.files import local_sources
-from attncalc.config.gguf.header import MAX_ARRAY, MAX_KEYS, MAX_TENSORS, MAX_TEXTS, ArrayLength, is_gguf
-from attncalc.config.gguf.source import FIRST_READ, LIMIT, Cursor
+from attncalc.config.gguf.header import ArrayLength, is_gguf
+from attncalc.config.gguf.source import Cursor
 from attncalc.config.gguf_names import gguf_file, gguf_models, quantizations
 
+MAX_TENSORS, MAX_KEYS, MAX_TEXTS, MAX_ARRAY = 100_000, 10_000, 2_097_152, 10_000
+FIRST_READ, LIMIT = 1 << 20, 64 << 20
 F32, F16, Q4_K = 0, 1, 12
 UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 
@@ -171,6 +173,82 @@ def test_a_file_ends_with_its_last_tensor_or_later() -> None:
 def test_a_file_without_tensors_may_end_with_its_header() -> None:
     content = header()
     assert read_header(Bytes(content, len(content))).data_start == 32
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (0, "version 0 of GGUF is not known; known: 2 and 3"),
+        (1, "version 1 of GGUF, which llama.cpp reads no longer"),
+        (2, ""),
+        (3, ""),
+        (4, "version 4 of GGUF is not known; known: 2 and 3"),
+        (2 << 24, "a big-endian file, which llama.cpp reads on big-endian machines only"),
+        (1 << 16, "a big-endian file, which llama.cpp reads on big-endian machines only"),
+        ((1 << 16) + 1, "version 65,537 of GGUF is not known; known: 2 and 3"),
+        (1 << 15, "version 32,768 of GGUF is not known; known: 2 and 3"),
+    ],
+)
+def test_llama_cpp_reads_two_versions(version: int, message: str) -> None:
+    content = b"GGUF" + struct.pack("<IQQ", version, 0, 0)
+    assert error(content) == message if message else read_header(Bytes(content)).version == version
+
+
+@pytest.mark.parametrize("magic", [b"GGUE", b"GGUG", b"GGU\0", b"\xffGUF"])
+def test_a_file_with_another_beginning_is_not_read(magic: bytes) -> None:
+    assert error(magic + struct.pack("<IQQ", 3, 0, 0)) == "not a GGUF file: it does not start with 'GGUF'"
+    assert not is_gguf(magic)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "value"),
+    [
+        (0, "B", 255),
+        (1, "b", -1),
+        (2, "H", 65535),
+        (3, "h", -2),
+        (4, "I", 2**32 - 1),
+        (5, "i", -3),
+        (6, "f", 0.5),
+        (7, "?", True),
+        (10, "Q", 2**64 - 1),
+        (11, "q", -4),
+        (12, "d", 0.1),
+    ],
+)
+def test_numbers_have_the_types_of_gguf(kind: int, form: str, value: float) -> None:
+    """The numbers of the types are those of enum gguf_type in ggml/include/gguf.h."""
+    content = struct.pack(f"<{form}", value)
+    array = struct.pack("<IQ", kind, 2) + 2 * content
+    metadata = read_header(Bytes(header(keys=(key(b"one", kind, content), key(b"two", ARRAY, array))))).metadata
+    assert metadata == {"one": value, "two": [value, value]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        (13, b"", "the key k has the unknown type 13"),
+        (ARRAY, struct.pack("<IQ", 13, 0), "the key k has an array of the unknown type 13"),
+        (ARRAY, struct.pack("<IQ", ARRAY, 0), "the key k has an array of arrays"),
+    ],
+)
+def test_a_key_of_another_type_is_an_error(kind: int, content: bytes, message: str) -> None:
+    assert error(header(keys=(key(b"k", kind, content),))) == message
+
+
+def test_what_is_given_twice_is_an_error() -> None:
+    number = key(b"k", UINT32, struct.pack("<I", 7))
+    assert error(header(keys=(number, number))) == "the key k is given twice"
+    twice = header(tensor(b"t", (8,)), tensor(b"t", (8,), offset=32))
+    assert error(twice) == "the tensor t is given twice"
+
+
+def test_a_tensor_of_an_unknown_type_is_an_error() -> None:
+    assert error(header(tensor(b"t", (1,), 4))) == "the tensor t has the type 4, which ggml does not have"  # Q4_2
+
+
+def test_the_tensors_of_one_header_are_in_the_first_file() -> None:
+    assert [t.file for t in read_header(Bytes(header(tensor(b"t", (1,))))).tensors] == [0]
 
 
 def test_a_file_is_known_by_its_first_bytes() -> None:
@@ -355,6 +433,9 @@ def test_projectors_and_later_parts_are_no_models() -> None:
         ("q3_k", ["b-Q3_K.gguf", "a-Q2_K.gguf"], "b-Q3_K.gguf"),
         ("Q5_0", ["b-Q3_K.gguf"], None),
         ("A.GGUF", ["b.gguf", "a.gguf"], "a.gguf"),
+        ("b.gguf", ["b.gguf", "a.gguf"], "b.gguf"),
+        ("Q3_K", ["r-Q2_K.gguf", "s-Q3_K.gguf"], "s-Q3_K.gguf"),
+        ("Q8_0", ["c-Q8_0.gguf", "b-Q8_0.gguf", "a-Q8_0.gguf"], "a-Q8_0.gguf"),
         ("F16", ["a-BF16.gguf"], None),
         ("F16", ["a-BF16.gguf", "a-F16.gguf"], "a-F16.gguf"),
         ("Q4_K_M", ["Q4_K_M/a-00001-of-00002.gguf"], None),

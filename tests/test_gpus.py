@@ -12,7 +12,7 @@ import yaml
 from asking import Ask, results
 
 from attncalc import AttncalcError
-from attncalc.config.gpus import gpu, gpu_names, gpus_of, schema
+from attncalc.config.gpus import gpu, gpu_names, gpu_with, gpus_of, schema
 from attncalc.hardware import Gpu
 from attncalc.units import DTYPES
 
@@ -318,6 +318,12 @@ def test_a_number_and_a_kind_of_gpus() -> None:
 def test_a_memory_is_a_gpu(text: str, number: int | None, memory: int) -> None:
     found, kind = gpus_of(text)
     assert (found, kind.memory, kind.bandwidth, kind.flops) == (number, memory, 0, ())
+
+
+@pytest.mark.parametrize(("text", "gb"), [("24GB", 24), ("24GiB", 26), ("23.5GiB", 26), ("999MB", 1), ("1001MB", 2)])
+def test_a_memory_is_rounded_up_to_whole_gb(text: str, gb: int) -> None:
+    """24 * 2^30 B are 25.8 GB, 23.5 * 2^30 B are 25.2 GB. Software sees the bytes of GiB, as a log prints them."""
+    assert (gpu_with(text).memory_gb, gpu_with(text).measured) == (gb, "i" in text)
 
 
 @pytest.mark.parametrize(

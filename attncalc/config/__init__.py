@@ -178,7 +178,7 @@ def _document_of_config(
         return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
     config, notes = to_config(config, source.file)
     document = convert_config(config, source.file, title=title)
-    document.data["sources"] = [text.replace("config.json", "params.json", 1) for text in document.data["sources"]]
+    document.data["sources"] = [text.replace("config.json", "params.json") for text in document.data["sources"]]
     if notes:
         document.data["notes"] = [*notes, *document.data.get("notes", ())]
     return document, config

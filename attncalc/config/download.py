@@ -231,7 +231,8 @@ def _next_url(url: str, location: str) -> str:
     except ValueError:
         is_safe, is_plain, parts = True, False, urlsplit("")
     if not is_safe:
-        raise DownloadError(f"{_host(url)} redirects from https to {truncate(parts.scheme, 20)}, which is not followed")
+        schemes = f"{urlsplit(url).scheme} to {truncate(parts.scheme, 20)}"
+        raise DownloadError(f"{_host(url)} redirects from {schemes}, which is not followed")
     if not is_plain:
         raise DownloadError(f"{_host(url)} redirects to no valid address")
     return target

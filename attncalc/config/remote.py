@@ -55,8 +55,7 @@ class RemoteFile:
         return self._head[start:end]
 
     def _part(self, start: int, end: int) -> bytes:
-        answer = self._folder.request_part(self._file, start, end)
-        content = answer.content if answer.status == 206 else answer.content[start:end]
+        content = self._folder.request_part(self._file, start, end)
         if self.size is not None and len(content) < end - start:
             raise AttncalcError(f"{self.name}: the answer ended early", "try again later")
         return content
@@ -111,18 +110,18 @@ class RemoteFolder:
         for name, answer in zip(files, answers, strict=True):
             self._opened[name] = RemoteFile(self, name, self._checked(answer, name, first=0))
 
-    def request_part(self, name: str, start: int, end: int) -> Answer:
-        """Return the answer with the bytes [start, end), or with all bytes up to `end` if the server ignores ranges.
+    def request_part(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end), of which the last ones are missing if the answer ends early.
 
-        Raises AttncalcError if it is neither.
+        From a server that ignores ranges, all bytes up to `end` are fetched. Raises AttncalcError for another answer.
         """
         request = self._request(self._address(name), end - start, first=start)
         answer = self._checked(self._get(request), name, first=start)
         if answer.status == 206:
-            return answer
+            return answer.content
         if end > MAX_BYTES // 4:
             raise self._error("the server does not send parts of files", f"fetch the file, {_OR_PATH}")
-        return self._checked(self._get(self._request(self._address(name), end, first=0)), name, first=0)
+        return self._checked(self._get(self._request(self._address(name), end, first=0)), name, first=0).content[start:]
 
     def _list_files(self) -> tuple[str, frozenset[str]]:
         """Return the commit, and the names of all files."""
@@ -136,7 +135,7 @@ class RemoteFolder:
         names = (entry.get("rfilename") for entry in siblings if isinstance(entry, Mapping))
         is_commit = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit)
         known = frozenset(
-            name for name in names if isinstance(name, str) and 0 < len(name) <= 500 and name.isprintable()
+            name for name in names if isinstance(name, str) and name and len(name) <= 500 and name.isprintable()
         )
         return str(commit) if is_commit else revision, known
 
