@@ -398,3 +398,41 @@ def test_blocks_of_states_alone_are_counted_as_the_version_does(version: str, gi
     pool = in_vllm(DELTA, engine_version=version, block_size=given, prefix_caching=False).pool(2**24, 500)
     assert pool.blocks
     assert pool.tokens == pool.blocks * tokens
+
+
+LONGER, NARROW = Grouped(8, 4, 16, span=Sliding(64)), Grouped(8, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "block", "request_blocks"),
+    [
+        ((FULL,), "L * block_size * 2 * n_kv_heads * d_head * bytes", "ceil(max_model_len / block_size)"),
+        ((LATENT,), "L * block_size * (kv_lora_rank + d_rope) * bytes", "ceil(max_model_len / block_size)"),
+        (
+            (FULL, WINDOW),
+            "L_group * block_size * 2 * n_kv_heads * d_head * bytes",
+            "ceil(max_model_len / block_size) + ceil(min(W - 1 + in_flight, max_model_len) / block_size) + 1",
+        ),
+        # one symbol for windows or heads of several sizes would be ambiguous
+        (
+            (FULL, WINDOW, LONGER),
+            "L_group * block_size * 2 * n_kv_heads * d_head * bytes",
+            "blocks_1 + blocks_2 + blocks_3",
+        ),
+        ((FULL, NARROW), "pages_1 + pages_2", "ceil(max_model_len / block_size)"),
+    ],
+)
+def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_blocks: str) -> None:
+    given: dict[str, Any] = {"device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
+    args = EngineArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **given)
+    found = layout("vllm", layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
+    details = {detail.name: detail.quantity.formula.text for detail in found.details}
+    assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
+
+
+@pytest.mark.parametrize(("prefix_caching", "tokens"), [(False, 10), (True, 16)])
+def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(prefix_caching: bool, tokens: int) -> None:
+    """Two groups, and requests of 10 tokens: the smallest block counts."""
+    found = in_vllm(FULL, DELTA, engine_version="0.19.0", prefix_caching=prefix_caching).pool(2**24, 10)
+    assert found.blocks is not None
+    assert found.tokens == found.blocks // 2 * tokens
