@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ...model import Layers
+from ...mlp import Mlp
+from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
@@ -107,10 +108,10 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     if not version.keeps_experts_workspace and peak.experts:
         forward = forward + named(peak.experts, "experts_bytes", "bytes of the workspace of the experts")
     rows, tokens = min(facts.limits), facts.limits.tokens
-    steps = [(forward, f"forward pass, {count(tokens)} tokens")]
+    steps = [(forward, f"forward pass, {plural(tokens, 'token')}")]
     if peak.sampler:
         sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
-        steps.append((sampler, f"sampler, {count(rows)} sequences"))
+        steps.append((sampler, f"sampler, {plural(rows, 'sequence')}"))
     if peak.compiler and version.profiles_cold_compiler:
         compiler = named(peak.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
         steps.append((compiler, "compiler, which copies the embedding"))
@@ -309,12 +310,9 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own kernels
     run them.
     """
-    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
-    if not mixtures:
+    mlp = _widest_mixture(facts)
+    if mlp is None or (facts.whole.experts_dtype == "mxfp4" and facts.gpu.compute_capability == _HOPPER):
         return quantity(0)
-    if facts.whole.experts_dtype == "mxfp4" and facts.gpu.compute_capability == _HOPPER:
-        return quantity(0)
-    mlp = mixtures[0]
     tokens: int = _tokens(facts)
     if version.largest_experts_chunk is not None:
         tokens = minimum(tokens, symbol("chunk_size", version.largest_experts_chunk, "tokens in one chunk"))
@@ -323,6 +321,12 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     d_model = symbol("d_model", int(mlp.d_latent or facts.whole.main.d_model), "width of the model")
     activation = d_expert if version.shares_experts_buffer else maximum(d_expert, d_model)
     return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * _width(facts))
+
+
+def _widest_mixture(facts: RuntimeFacts) -> Mlp | None:
+    """Return the experts of the layers with the widest: all layers share the workspace. None without experts."""
+    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
+    return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
 
 def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
@@ -347,10 +351,9 @@ def _copies_for_cutlass(facts: RuntimeFacts) -> int:
     They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py), but
     only with `--moe-backend cutlass`, so that they belong to the high end.
     """
-    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
-    if not mixtures or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
+    mlp = _widest_mixture(facts)
+    if mlp is None or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
         return 0
-    mlp = mixtures[0]
     d_model = int(mlp.d_latent or facts.whole.main.d_model)
     return 3 * facts.limits.tokens * int(mlp.n_experts_per_token or 1) * d_model * facts.args.dtype.bits // 8
 
