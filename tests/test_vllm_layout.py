@@ -241,6 +241,7 @@ STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
         # a window of 32 and a step: 31 + 48 tokens, and one block more since it may start in the middle of a block
         ((FULL, WINDOW), STEP, 500, 32 + 5 + 1),
         ((FULL, WINDOW), STEP, 20, 2 + 2 + 1),
+        ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 49}, 500, 32 + 5 + 1),
         ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 50}, 500, 32 + 6 + 1),
         # from 0.26 on --pp + 1 steps are in flight: 31 + 2 x 48, and 31 + 3 x 48
         ((FULL, WINDOW), {**STEP, "engine_version": "0.26.0"}, 500, 32 + 8 + 1),
@@ -436,3 +437,26 @@ def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(pre
     found = in_vllm(FULL, DELTA, engine_version="0.19.0", prefix_caching=prefix_caching).pool(2**24, 10)
     assert found.blocks is not None
     assert found.tokens == found.blocks // 2 * tokens
+
+
+def test_a_hit_is_a_multiple_of_the_blocks_of_all_groups() -> None:
+    """Full attention has blocks of 16 tokens, and windows of half the heads blocks of 32: 48 tokens are a hit of 32."""
+    narrow = Grouped(8, 2, 16, span=Sliding(1024))
+    for prefix, shared in ((31, 0), (32, 2 + 1), (48, 2 + 1), (63, 2 + 1), (64, 4 + 2)):
+        alone = in_vllm(FULL, narrow, **STEP)
+        sharing = alone.with_shared_prefix(prefix)
+        assert sharing is not None
+        assert alone.needed(3, 70) - sharing.needed(3, 70) == 2 * shared * 2 * PAGE
+
+
+def test_the_blocks_of_the_first_group_are_shown() -> None:
+    narrow = Grouped(8, 2, 16, span=Sliding(1024))
+    for kinds, tokens in (((FULL, narrow), 16), ((narrow, FULL), 32)):
+        details = in_vllm(*kinds, **STEP).pool(2**24, 500).details
+        assert next(detail.quantity for detail in details if detail.name == "kv_block_size") == tokens
+
+
+def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
+    """Groups of two layers; the first stage has full attention, and the second the windows."""
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2).parts] == [2 * PAGE, 2 * PAGE]
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2, count=1).parts] == [PAGE, PAGE]
