@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from ...attention.latent import Latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
@@ -199,7 +200,8 @@ def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Q
 def _has_top_k_buffer(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> bool:
     if not version.has_top_k_buffer or not facts.gpu.multiprocessors or v2_runner:
         return False
-    has_flashinfer = (facts.gpu.compute_capability or (0, 0)) >= (8, 0)
+    capability = facts.gpu.compute_capability
+    has_flashinfer = capability is not None and capability >= (8, 0)
     return not (version.samples_with_flashinfer and has_flashinfer)
 
 
@@ -291,17 +293,17 @@ def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
     The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
     Source: determine_chunked_prefill_workspace_size (mla_attention.py).
     """
-    kinds = [layers.attention for _, layers in facts.model.plain().groups() if layers.attention.label == "MLA"]
-    if not kinds or not version.profiles_prefix_of_latents:
+    kinds = (layers.attention for _, layers in facts.model.plain().groups())
+    kind = next((kind for kind in kinds if isinstance(kind, Latent)), None)
+    if kind is None or not version.profiles_prefix_of_latents:
         return 0
     block = facts.args.block_size or 64
     sequences = facts.limits.sequences
     chunk = max(min(max(8 * facts.context, 4 * sequences * block), 64 * 1024), sequences * block)
-    widths = kinds[0].widths()
     tokens = symbol("chunk", chunk, "tokens of a cached prefix that are expanded at once")
-    nope = int(getattr(kinds[0], "d_nope", widths.d_qk))
-    heads = symbol("n_heads", int(widths.n_heads), "query heads on one device")
-    return tokens * heads * symbol("d_kv", nope + int(widths.d_v), "width of K without rope, and of V") * _width(facts)
+    heads = symbol("n_heads", int(kind.n_heads), "query heads on one device")
+    d_kv = symbol("d_kv", int(kind.d_nope + kind.d_v), "width of K without rope, and of V")
+    return tokens * heads * d_kv * _width(facts)
 
 
 def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
@@ -405,7 +407,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     return RuntimePart(
         "outside_torch",
         label,
-        max(0, int(size) - low * thousandth),
+        int(size) - low * thousandth,
         size,
         int(size) + high * thousandth,
         _MEASURED,
@@ -578,5 +580,5 @@ def _width(facts: RuntimeFacts) -> Quantity:
 
 def _matmul_workspace(facts: RuntimeFacts) -> Quantity:
     """Return cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
-    large = (facts.gpu.compute_capability or (0, 0)) in (_HOPPER, (10, 0))
+    large = facts.gpu.compute_capability in (_HOPPER, (10, 0))
     return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")
