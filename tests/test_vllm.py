@@ -16,7 +16,7 @@ from attncalc.attention.span import Chunked
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
-from attncalc.engines.base import CacheLayout, EngineArgs
+from attncalc.engines.base import CacheLayout, DraftModel, EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.vllm.versions import RELEASES, VllmVersion, vllm_version
 from attncalc.errors import AttncalcError
@@ -524,3 +524,89 @@ def test_v0_aligns_the_latents_of_a_token_to_256_bytes() -> None:
     pool = v0.pool(int(21.43 * GIB), 128_000)
     assert pool.blocks == 18_418
     assert f"{float(pool.concurrency):.2f}" == "2.30"
+
+
+# Drafters
+
+
+def stages(vllm_layout: CacheLayout) -> list[int]:
+    """Return the bytes that one block takes on each pipeline stage."""
+    return [part.needed(0, 16) for part in vllm_layout.parts or [vllm_layout]]
+
+
+PAGE = 16 * 4096
+
+
+def test_a_draft_model_runs_on_the_last_stage() -> None:
+    """Two layers of 1 KV head x 128 beside 4 layers with 8 heads on each of two stages."""
+    small = LayerCacheSpec(2, (KV._replace(rows=2),))
+    draft = DraftModel("draft", 10**9, (small,))
+    assert stages(vllm(full(8), pp=2)) == [4 * PAGE, 4 * PAGE]
+    assert stages(vllm(full(8), pp=2, speculative_model=draft)) == [4 * PAGE, 4 * PAGE + 2 * PAGE // 8]
+    assert stages(vllm(full(8), speculative_model=draft)) == [8 * PAGE + 2 * PAGE // 8]
+    # one request takes as many blocks as without it
+    assert figure(vllm(full(8), speculative_model=draft), "kv_blocks_per_request") == 4096 // 16
+
+
+def test_the_layers_of_a_drafter_are_on_the_stage_of_the_last_attention_layer() -> None:
+    assert stages(vllm(full(5), pp=2, speculative_layers=2)) == [3 * PAGE, (2 + 2) * PAGE]
+    mixed = vllm(window(4, 1024), full(4), speculative_layers=4)
+    # two groups of full attention beside one of windows
+    assert (figure(mixed, "kv_groups"), figure(mixed, "kv_bytes_per_block")) == (3, 4 * PAGE)
+    across = LayerCacheSpec(2, (KV, KV._replace(scales_with="source")))
+    with_source = vllm(across, source=1500, speculative_layers=2)
+    # 2 + 2 layers of K and V, in groups of 2 like the 2 layers of the source
+    assert (figure(with_source, "kv_groups"), figure(with_source, "kv_bytes_per_block")) == (3, 2 * PAGE)
+
+
+def test_states_are_padded_to_the_widest_page_of_attention() -> None:
+    """A state of 2,146,304 B in pages of 528 tokens x 4,096 B; 3 groups of states beside one of attention."""
+    found = vllm(GDN, full(1, WIDE), engine_version="0.19.0")
+    assert figure(found, "kv_bytes_per_block") == 528 * 4096
+    # without attention nothing is padded: 3 layers of one group
+    alone = vllm(GDN, engine_version="0.19.0")
+    assert figure(alone, "kv_bytes_per_block") == 3 * 2_146_304
+    # with two widths of attention the wider one decides
+    both = vllm(GDN, full(1, WIDE), full(1, WIDE._replace(width=128)), engine_version="0.33.0", prefix_caching=False)
+    assert figure(both, "kv_bytes_per_block") == 528 * 4096
+
+
+def test_stages_of_old_versions_have_equal_kinds_of_groups() -> None:
+    """2 and 2 windows, and 1 full layer each, in stages of 3; 0.10 groups each stage for itself."""
+    one = [window(2, 512), full(1)]
+    old = vllm(*one, *one, pp=2, engine_version="0.10.2")
+    assert (stages(old), figure(old, "kv_groups")) == ([PAGE, PAGE], 3)
+    new = vllm(*one, *one, pp=2, engine_version="0.11.0")
+    assert (stages(new), figure(new, "kv_groups")) == ([PAGE, PAGE], 3)
+    with pytest.raises(AttncalcError) as error:
+        vllm(window(3, 512), full(1), window(2, 512), pp=2, engine_version="0.10.2")
+    assert error.value.message == "--pp 2: stages with different kinds of layers are not supported for vLLM 0.10.2"
+    assert error.value.tip == "use --engine-version 0.11.0 or later, which groups the layers of all stages together"
+    with pytest.raises(AttncalcError, match="--pp 3: stages with different kinds"):
+        vllm(full(4), window(2, 512), pp=3, engine_version="0.10.2")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    # from 0.11 to 0.16 each stage pays for the layers of all stages if their widths differ
+    [("0.11.0", [4]), ("0.16.0", [4]), ("0.17.0", [2, 2])],
+)
+def test_stages_of_layers_of_several_widths(version: str, expected: list[int]) -> None:
+    """A latent of 1,152 B and an indexer's key of 132 in each of four layers, in blocks of 64 tokens."""
+    found = vllm(LayerCacheSpec(4, (LATENT, INDEX)), pp=2, engine_version=version)
+    assert stages(found) == [layers * 64 * (1152 + 132) for layers in expected]
+    # layers of one width are divided in every version
+    assert stages(vllm(full(4), pp=2, engine_version=version)) == [2 * PAGE] * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "promoted", "groups"),
+    [("0.33.0", False, 2), ("0.33.0", True, 1), ("0.9.0", False, 1), ("0.9.1", False, 2), ("0.9.1", True, 1)],
+)
+def test_windows_are_stored_like_full_attention_without_groups_of_their_own(
+    version: str, promoted: bool, groups: int
+) -> None:
+    """4,096 tokens have 256 blocks; a window and a step of 8,192 tokens are more than that, and take one more."""
+    found = vllm(full(1), window(1, 1024), engine_version=version, disable_hybrid_kv_cache_manager=promoted)
+    assert figure(found, "kv_groups") == groups
+    assert figure(found, "kv_blocks_per_request") == (256 if groups == 1 else 256 + 256 + 1)

@@ -12,6 +12,7 @@ from attncalc.engines.base import EngineArgs
 from attncalc.engines.vllm.groups import GroupPadding, group_layers
 from attncalc.engines.vllm.layer_spec import LayerSpec, layer_specs
 from attncalc.engines.vllm.versions import vllm_version
+from attncalc.quantity import quantity, symbol
 from attncalc.units import dtype
 
 FULL = LayerSpec("full", 16, 256, ((2, 64),))
@@ -240,6 +241,15 @@ def test_bytes_of_states(drafted: int, given: str | None, model: str | None, con
     # lightning attention's state has the model's dtype, whatever is given
     (lightning,) = of_layer(MATRIX._replace(dtype=None), **options)
     assert lightning.token_bytes == 600 * 2
+
+
+def test_drafted_tokens_are_in_the_formula_of_a_convolution() -> None:
+    """3 tokens and those that a drafter proposes, of each of 100 channels."""
+    channels = CONVOLUTION._replace(rows=symbol("channels", 100, "channels of the convolution"))
+    for drafted in (0, 2):
+        (spec,) = of_layer(channels, speculative_tokens=drafted)
+        assert spec.token_bytes == 100 * (3 + drafted) * 2
+        assert ("speculative_tokens" in quantity(spec.token_bytes).formula.text) == (drafted > 0)
 
 
 def test_kinds_windows_and_labels() -> None:

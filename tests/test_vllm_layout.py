@@ -241,6 +241,7 @@ STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
         # a window of 32 and a step: 31 + 48 tokens, and one block more since it may start in the middle of a block
         ((FULL, WINDOW), STEP, 500, 32 + 5 + 1),
         ((FULL, WINDOW), STEP, 20, 2 + 2 + 1),
+        ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 49}, 500, 32 + 5 + 1),
         ((FULL, WINDOW), {**STEP, "max_num_batched_tokens": 50}, 500, 32 + 6 + 1),
         # from 0.26 on --pp + 1 steps are in flight: 31 + 2 x 48, and 31 + 3 x 48
         ((FULL, WINDOW), {**STEP, "engine_version": "0.26.0"}, 500, 32 + 8 + 1),
@@ -398,3 +399,64 @@ def test_blocks_of_states_alone_are_counted_as_the_version_does(version: str, gi
     pool = in_vllm(DELTA, engine_version=version, block_size=given, prefix_caching=False).pool(2**24, 500)
     assert pool.blocks
     assert pool.tokens == pool.blocks * tokens
+
+
+LONGER, NARROW = Grouped(8, 4, 16, span=Sliding(64)), Grouped(8, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "block", "request_blocks"),
+    [
+        ((FULL,), "L * block_size * 2 * n_kv_heads * d_head * bytes", "ceil(max_model_len / block_size)"),
+        ((LATENT,), "L * block_size * (kv_lora_rank + d_rope) * bytes", "ceil(max_model_len / block_size)"),
+        (
+            (FULL, WINDOW),
+            "L_group * block_size * 2 * n_kv_heads * d_head * bytes",
+            "ceil(max_model_len / block_size) + ceil(min(W - 1 + in_flight, max_model_len) / block_size) + 1",
+        ),
+        # one symbol for windows or heads of several sizes would be ambiguous
+        (
+            (FULL, WINDOW, LONGER),
+            "L_group * block_size * 2 * n_kv_heads * d_head * bytes",
+            "blocks_1 + blocks_2 + blocks_3",
+        ),
+        ((FULL, NARROW), "pages_1 + pages_2", "ceil(max_model_len / block_size)"),
+    ],
+)
+def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_blocks: str) -> None:
+    given: dict[str, Any] = {"device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
+    args = EngineArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **given)
+    found = layout("vllm", layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
+    details = {detail.name: detail.quantity.formula.text for detail in found.details}
+    assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
+
+
+@pytest.mark.parametrize(("prefix_caching", "tokens"), [(False, 10), (True, 16)])
+def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(prefix_caching: bool, tokens: int) -> None:
+    """Two groups, and requests of 10 tokens: the smallest block counts."""
+    found = in_vllm(FULL, DELTA, engine_version="0.19.0", prefix_caching=prefix_caching).pool(2**24, 10)
+    assert found.blocks is not None
+    assert found.tokens == found.blocks // 2 * tokens
+
+
+def test_a_hit_is_a_multiple_of_the_blocks_of_all_groups() -> None:
+    """Full attention has blocks of 16 tokens, and windows of half the heads blocks of 32: 48 tokens are a hit of 32."""
+    narrow = Grouped(8, 2, 16, span=Sliding(1024))
+    for prefix, shared in ((31, 0), (32, 2 + 1), (48, 2 + 1), (63, 2 + 1), (64, 4 + 2)):
+        alone = in_vllm(FULL, narrow, **STEP)
+        sharing = alone.with_shared_prefix(prefix)
+        assert sharing is not None
+        assert alone.needed(3, 70) - sharing.needed(3, 70) == 2 * shared * 2 * PAGE
+
+
+def test_the_blocks_of_the_first_group_are_shown() -> None:
+    narrow = Grouped(8, 2, 16, span=Sliding(1024))
+    for kinds, tokens in (((FULL, narrow), 16), ((narrow, FULL), 32)):
+        details = in_vllm(*kinds, **STEP).pool(2**24, 500).details
+        assert next(detail.quantity for detail in details if detail.name == "kv_block_size") == tokens
+
+
+def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
+    """Groups of two layers; the first stage has full attention, and the second the windows."""
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2).parts] == [2 * PAGE, 2 * PAGE]
+    assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2, count=1).parts] == [PAGE, PAGE]

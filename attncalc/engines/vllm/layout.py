@@ -253,9 +253,7 @@ class VllmLayout:
             yield maximum_concurrency
 
     def _alignment_log_lines(self) -> Iterator[str]:
-        state = next((group.spec for group in self.groups if group.spec.kind == "mamba"), None)
-        has_attention = any(group.spec.kind != "mamba" for group in self.groups)
-        if state is None or not has_attention or self.alignment is None:
+        if self.alignment is None:
             return
         grew = self.alignment.block_size > self.alignment.requested
         if grew or (self.args.block_size is None and self.vllm.always_announces_block):
@@ -263,6 +261,7 @@ class VllmLayout:
                 f"Setting attention block size to {int(self.alignment.block_size)} tokens "
                 "to ensure that attention page size is >= mamba page size."
             )
+        state = next(group.spec for group in self.groups if group.spec.kind == "mamba")
         page, unpadded = int(state.page_bytes), int(state.unpadded_page_bytes)
         if page != unpadded:
             yield (
@@ -290,7 +289,7 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup]) -> int:
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))
         return _layers_times_page(len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group")
-    layers = Counter(with_layers[0].specs if with_layers else ())
+    layers = Counter(spec for group in with_layers for spec in group.specs)
     pages = [_layers_times_page(n, spec.page_bytes, "L", "layers with a cache") for spec, n in layers.items()]
     if len(pages) > 1:
         return sum(renamed(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(pages, 1))

@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ...model import Layers
+from ...attention.latent import Latent
+from ...mlp import Mlp
+from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
@@ -107,10 +109,10 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     if not version.keeps_experts_workspace and peak.experts:
         forward = forward + named(peak.experts, "experts_bytes", "bytes of the workspace of the experts")
     rows, tokens = min(facts.limits), facts.limits.tokens
-    steps = [(forward, f"forward pass, {count(tokens)} tokens")]
+    steps = [(forward, f"forward pass, {plural(tokens, 'token')}")]
     if peak.sampler:
         sampler = named(peak.sampler, "sampler_bytes", "bytes of the sampler's tensors")
-        steps.append((sampler, f"sampler, {count(rows)} sequences"))
+        steps.append((sampler, f"sampler, {plural(rows, 'sequence')}"))
     if peak.compiler and version.profiles_cold_compiler:
         compiler = named(peak.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
         steps.append((compiler, "compiler, which copies the embedding"))
@@ -198,7 +200,8 @@ def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Q
 def _has_top_k_buffer(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> bool:
     if not version.has_top_k_buffer or not facts.gpu.multiprocessors or v2_runner:
         return False
-    has_flashinfer = (facts.gpu.compute_capability or (0, 0)) >= (8, 0)
+    capability = facts.gpu.compute_capability
+    has_flashinfer = capability is not None and capability >= (8, 0)
     return not (version.samples_with_flashinfer and has_flashinfer)
 
 
@@ -290,17 +293,17 @@ def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
     The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
     Source: determine_chunked_prefill_workspace_size (mla_attention.py).
     """
-    kinds = [layers.attention for _, layers in facts.model.plain().groups() if layers.attention.label == "MLA"]
-    if not kinds or not version.profiles_prefix_of_latents:
+    kinds = (layers.attention for _, layers in facts.model.plain().groups())
+    kind = next((kind for kind in kinds if isinstance(kind, Latent)), None)
+    if kind is None or not version.profiles_prefix_of_latents:
         return 0
     block = facts.args.block_size or 64
     sequences = facts.limits.sequences
     chunk = max(min(max(8 * facts.context, 4 * sequences * block), 64 * 1024), sequences * block)
-    widths = kinds[0].widths()
     tokens = symbol("chunk", chunk, "tokens of a cached prefix that are expanded at once")
-    nope = int(getattr(kinds[0], "d_nope", widths.d_qk))
-    heads = symbol("n_heads", int(widths.n_heads), "query heads on one device")
-    return tokens * heads * symbol("d_kv", nope + int(widths.d_v), "width of K without rope, and of V") * _width(facts)
+    heads = symbol("n_heads", int(kind.n_heads), "query heads on one device")
+    d_kv = symbol("d_kv", int(kind.d_nope + kind.d_v), "width of K without rope, and of V")
+    return tokens * heads * d_kv * _width(facts)
 
 
 def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
@@ -309,12 +312,9 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own kernels
     run them.
     """
-    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
-    if not mixtures:
+    mlp = _widest_mixture(facts)
+    if mlp is None or (facts.whole.experts_dtype == "mxfp4" and facts.gpu.compute_capability == _HOPPER):
         return quantity(0)
-    if facts.whole.experts_dtype == "mxfp4" and facts.gpu.compute_capability == _HOPPER:
-        return quantity(0)
-    mlp = mixtures[0]
     tokens: int = _tokens(facts)
     if version.largest_experts_chunk is not None:
         tokens = minimum(tokens, symbol("chunk_size", version.largest_experts_chunk, "tokens in one chunk"))
@@ -323,6 +323,12 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     d_model = symbol("d_model", int(mlp.d_latent or facts.whole.main.d_model), "width of the model")
     activation = d_expert if version.shares_experts_buffer else maximum(d_expert, d_model)
     return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * _width(facts))
+
+
+def _widest_mixture(facts: RuntimeFacts) -> Mlp | None:
+    """Return the experts of the layers with the widest: all layers share the workspace. None without experts."""
+    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
+    return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
 
 def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
@@ -347,10 +353,9 @@ def _copies_for_cutlass(facts: RuntimeFacts) -> int:
     They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py), but
     only with `--moe-backend cutlass`, so that they belong to the high end.
     """
-    mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
-    if not mixtures or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
+    mlp = _widest_mixture(facts)
+    if mlp is None or "fp4" not in (facts.whole.experts_dtype, facts.whole.weights_dtype):
         return 0
-    mlp = mixtures[0]
     d_model = int(mlp.d_latent or facts.whole.main.d_model)
     return 3 * facts.limits.tokens * int(mlp.n_experts_per_token or 1) * d_model * facts.args.dtype.bits // 8
 
@@ -402,7 +407,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     return RuntimePart(
         "outside_torch",
         label,
-        max(0, int(size) - low * thousandth),
+        int(size) - low * thousandth,
         size,
         int(size) + high * thousandth,
         _MEASURED,
@@ -575,5 +580,5 @@ def _width(facts: RuntimeFacts) -> Quantity:
 
 def _matmul_workspace(facts: RuntimeFacts) -> Quantity:
     """Return cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
-    large = (facts.gpu.compute_capability or (0, 0)) in (_HOPPER, (10, 0))
+    large = facts.gpu.compute_capability in (_HOPPER, (10, 0))
     return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")
