@@ -306,7 +306,7 @@ class LlamaCppLayout:
             yield (
                 f"llama_memory_recurrent: size = {mib(r + s)} MiB ({self.sequences:6d} cells, {self.layers:3d} "
                 f"layers, {self.sequences:2d} seqs {self.rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
-                f"S (f32): {mib(s)} MiB, P (f32): {mib(0)} MiB"
+                f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
             )
 
     def _kv_buffer_lines(self, name: str, cells: int) -> Iterator[str]:
