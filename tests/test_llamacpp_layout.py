@@ -258,7 +258,8 @@ def test_without_kv_offload_the_gpu_has_no_cache() -> None:
 
 
 def test_one_gpu_with_everything_has_no_parts() -> None:
-    for given in ({}, {"device_memory": GIB}, {"device_memory": GIB, "n_gpu_layers": 7}):
+    alone: list[dict[str, Any]] = [{}, {"device_memory": GIB}, {"device_memory": GIB, "n_gpu_layers": 7}]
+    for given in alone:
         assert llama_layout(kv(6, 2, 64), **given).parts == ()
     assert len(llama_layout(kv(6, 2, 64), device_memory=GIB, n_gpu_layers=6).parts) == 1
     assert len(llama_layout(kv(6, 2, 64), gpus=2).parts) == 2
