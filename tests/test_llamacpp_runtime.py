@@ -24,7 +24,12 @@ OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
 
 def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
     """Return the facts of a start with an f16 cache and a context of 500 tokens."""
-    unset = {"max_num_batched_tokens": None, "max_num_seqs": None, "attentions": frozenset(), "engine_version": NEW}
+    unset: dict[str, Any] = {
+        "max_num_batched_tokens": None,
+        "max_num_seqs": None,
+        "attentions": frozenset(),
+        "engine_version": NEW,
+    }
     types: dict[str, Any] = {"kv_dtype": "f16"}
     types |= {name: changes.pop(name) for name in ("kv_dtype", "kv_dtype_k", "kv_dtype_v") if name in changes}
     types = {name: dtype(text) for name, text in types.items()}
