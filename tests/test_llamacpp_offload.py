@@ -251,7 +251,7 @@ def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
     model = load(file_of(tmp_path, "mixtral-8x7b", "Q4_K_M"))
     assert model.stored
     args = resolve(request(model, gpus=3, n_gpu_layers=20, n_cpu_moe=25, tensor_split=(2.0, 1.0, 1.0))).args
-    devices = tensors_by_device(model.stored.contents, args, 32)
+    devices = tensors_by_device(model.stored.contents, args, 32, has_head=True)
     names = [tensor.name for tensors in devices.values() for tensor in tensors]
     assert sorted(names) == sorted(tensor.name for tensor in model.stored.contents)
     # 33 - 20 = 13 layers are on the host, and the experts of 25

@@ -126,6 +126,8 @@ def test_the_search_starts_at_the_slots_that_always_leave_enough(
         (StatePool(10, ONE, 1, 0, None, None), 30, 1, 50),
         (StatePool(10, ONE, 1, 0, None, None), 10, 1, 40),
         (StatePool(10, ONE, 1, 0, None, None), 10, 2, 60),
+        # 14 B have 3 slots for a sequence, 4 B, and 2 copies: 8 B are left; 13 B leave 7
+        (StatePool(1, ONE, 3, 1, 1, None), 8, 1, 14),
         # 3 slots per sequence
         (StatePool(10, ONE, 3, 0, None, None), 10, 2, 140),
         # (7 + 1) slots whatever the ratio

@@ -45,6 +45,13 @@ def test_a_token_has_one_row_per_layer(kind: Any, kv: str, row: tuple[int, int, 
     assert type(pools.indexer) is int
 
 
+def test_each_pool_has_rows_of_its_own_size() -> None:
+    # 8 heads of full attention, 2 heads in windows
+    pools = layout_of((1, MHA), (1, Grouped(32, 2, 128, span=Sliding(64)))).pools
+    assert pools.swa
+    assert (pools.full.total, pools.swa.total, pools.window) == (4096, 1024, 63)
+
+
 def test_latents_with_a_window_have_no_scales() -> None:
     """Only the full pool has an indexer's layers."""
     pools = layout_of((1, DSA), (1, MLA.with_span(Sliding(64))), kv="fp8").pools

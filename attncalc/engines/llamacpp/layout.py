@@ -11,7 +11,6 @@ llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp.
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,7 +34,7 @@ from ..base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
 from ..pipeline import LayerCacheSpec, layer_by_layer, merge_equal, sum_over_layers
 from .cells import PADDING, padded, window_cells
 from .limits import DEFAULT_BATCH, DEFAULT_UBATCH, MAX_SEQUENCES
-from .placement import HOST, Placement, place_layers, placement_of
+from .placement import HOST, Placement, float32, place_layers, placement_of
 from .versions import VERSION, LlamaCppVersion, llamacpp_version
 
 NAME = "llamacpp"
@@ -307,7 +306,7 @@ class LlamaCppLayout:
             yield (
                 f"llama_memory_recurrent: size = {mib(r + s)} MiB ({self.sequences:6d} cells, {self.layers:3d} "
                 f"layers, {self.sequences:2d} seqs {self.rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
-                f"S (f32): {mib(s)} MiB, P (f32): {mib(0)} MiB"
+                f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
             )
 
     def _kv_buffer_lines(self, name: str, cells: int) -> Iterator[str]:
@@ -583,5 +582,4 @@ def _padded_cells(free: int, streams: int, cell: int) -> int:
 
 def mib(size: int, width: int = 7) -> str:
     """Return `size` as llama.cpp prints it: MiB from a 32-bit float, by %7.2f."""
-    single: float = struct.unpack("f", struct.pack("f", size))[0]
-    return f"{single / 2**20:{width}.2f}"
+    return f"{float32(size) / 2**20:{width}.2f}"

@@ -85,18 +85,19 @@ def place_layers(
     """
     offloaded = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
     first = max(0, layers + int(output_first) - offloaded)
-    shares = list(accumulate(map(_float, tensor_split or [1] * gpus), lambda a, b: _float(a + b)))
-    ends = [_float(share / shares[-1]) for share in shares]
+    shares = list(accumulate(map(float32, tensor_split or [1] * gpus), lambda a, b: float32(a + b)))
+    ends = [float32(share / shares[-1]) for share in shares]
 
     def device(i: int) -> int:
-        return HOST if not first <= i < first + offloaded else bisect_right(ends, _float((i - first) / offloaded))
+        return HOST if not first <= i < first + offloaded else bisect_right(ends, float32((i - first) / offloaded))
 
     return Placement(tuple(map(device, range(layers))), device(layers), gpus, offloaded)
 
 
-def _float(value: float) -> float:
+def float32(value: float) -> float:
     """Return a number rounded to 32 bits."""
-    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    rounded: float
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
     return rounded
 
 

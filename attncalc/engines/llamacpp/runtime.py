@@ -83,11 +83,12 @@ def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
     placed = placement_of(facts.whole.main.n_layers, args)
     k, v = args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
     sampled = slots * (1 + args.speculative_tokens) if release.sampled_logits else ubatch
+    rows = min(ubatch, args.n_outputs_max or sampled)
     return Graph(
         release=release,
         flash=_flash(args.flash_attn, release, quantized_v=bool(v.group)),
         ubatch=-(-ubatch // slots) * slots,  # as many tokens of every slot
-        rows=min(ubatch, args.n_outputs_max or sampled),
+        rows=rows,
         full_cells=int(full),
         window_cells=windows,
         streams=streams,
@@ -97,7 +98,7 @@ def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
         first=facts.first,
         last=facts.last,
         pipelined=not (placed.is_partial or args.n_cpu_moe or args.no_kv_offload),
-        **(_copied_from_host(facts, rows=min(ubatch, args.n_outputs_max or sampled)) if facts.first else {}),
+        **(_copied_from_host(facts, rows=rows) if facts.first else {}),
     )
 
 

@@ -31,7 +31,7 @@ _ALIGNMENT, _ROW = 128, 512
 
 
 def tensors_by_device(
-    contents: Sequence[StoredTensor], args: EngineArgs, layers: int, *, has_head: bool = True
+    contents: Sequence[StoredTensor], args: EngineArgs, layers: int, *, has_head: bool
 ) -> dict[int, list[StoredTensor]]:
     """Return the tensors of a GGUF file on the host and on each GPU.
 
@@ -94,7 +94,7 @@ def mapped_bytes(tensors: Sequence[StoredTensor]) -> int:
     return total
 
 
-def largest_on_host(model: ModelSpec, args: EngineArgs, weights_dtype: str, *, of_head: bool = False) -> int:
+def largest_on_host(model: ModelSpec, args: EngineArgs, weights_dtype: str, *, of_head: bool) -> int:
     """Return the bytes of the largest matrix of a layer on the host, or of the lm head if that is there; 0 without one.
 
     Without a GGUF file all matrices are in `weights_dtype`.

@@ -248,8 +248,6 @@ class SGLangLayout:
             return StageCost(stage, full, 1)
         meaning = "bytes of a token in all layers of the pool"
         full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
-        if self.swa_ratio == 1:
-            return StageCost(stage, full + swa, 1)
         per_tokens = self.swa_ratio.denominator
         return StageCost(stage, per_tokens * full + self.swa_ratio.numerator * swa, per_tokens)
 
@@ -265,7 +263,7 @@ class SGLangLayout:
         return layers * row + (stage.indexers + self.drafter_layers) * indexer
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
-        if self.pools.swa is None or not stage.swa:
+        if self.pools.swa is None:
             return 0
         row = self.pools.swa.total
         return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row

@@ -111,7 +111,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> ModelPools
     _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
     layer_keys = [_keys(spec) for spec in specs if _keys(spec)]
     full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
-    swa_layers = [layer for layer in layer_keys if hybrid and _has_window(layer)]
+    swa_layers = [layer for layer in layer_keys if _has_window(layer)]
     return ModelPools(
         full=_common_row(full_layers, args.kv_dtype, has_indexer=indexer is not None),
         swa=_common_row(swa_layers, args.kv_dtype, has_indexer=False) if hybrid else None,

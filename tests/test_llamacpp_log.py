@@ -1,0 +1,208 @@
+"""What is read from the lines of a start-up log of llama.cpp: attncalc/engines/llamacpp/log.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncalc.engines.llamacpp.log import figures_of, llamacpp_log
+from attncalc.engines.startup_log import MIB, StartupLog
+
+CACHE = (
+    "llama_kv_cache: size =  512.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  256.00 MiB, "
+    "V (f16):  256.00 MiB"
+)
+
+
+def log_of(*lines: str) -> StartupLog:
+    log = llamacpp_log([*lines, CACHE])
+    assert log
+    return log
+
+
+def budget(*lines: str) -> dict[str, str]:
+    return {name: figure.text for name, figure in log_of(*lines).budget.items()}
+
+
+def test_buffers_are_those_of_the_fullest_gpu() -> None:
+    """Each GPU's first line is that of the model; a later one is that of a drafter."""
+    assert budget(
+        "load_tensors:   CPU_Mapped model buffer size =   281.81 MiB",
+        "load_tensors:        CUDA0 model buffer size =  4403.49 MiB",
+        "load_tensors:        CUDA1 model buffer size =  4500.00 MiB",
+        "load_tensors:        CUDA1 model buffer size =  9999.00 MiB",
+        "llama_context:      CUDA0 compute buffer size =   560.00 MiB",
+        "llama_context:      CUDA1 compute buffer size =   300.00 MiB",
+        "llama_context:  CUDA_Host compute buffer size =    20.00 MiB",
+        "llama_context:  CUDA_Host compute buffer size =    24.01 MiB",
+    ) == {"model_buffer": "4500.00", "compute_buffer": "560.00", "host_compute_buffer": "24.01"}
+
+
+def test_free_memory_is_that_of_the_fullest_gpu() -> None:
+    log = log_of(
+        "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23592 MiB free",
+        "llama_model_load_from_file_impl: using device CUDA1 (NVIDIA GeForce RTX 4090) - 23000 MiB free",
+    )
+    assert (log.budget["free_memory"].text, log.budget["free_memory"].unit) == ("23000", MIB)
+    assert (log.gpu, log.devices) == ("NVIDIA GeForce RTX 4090", 2)
+    assert "free_memory" not in log_of("llama_context: n_ctx = 8192").budget
+
+
+@pytest.mark.parametrize(
+    ("lines", "devices"),
+    [
+        ([], 0),
+        (["ggml_cuda_init: found 3 CUDA devices:"], 3),
+        (["llama_model_load: using device CUDA0 (A) - 100 MiB free"], 1),
+        (["load_tensors: CUDA0 model buffer size = 1.00 MiB", "load_tensors: CUDA1 model buffer size = 1.00 MiB"], 2),
+        (["ggml_cuda_init: found 1 CUDA devices:", "load_tensors: CUDA0 model buffer size = 1.00 MiB"], 1),
+    ],
+)
+def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) -> None:
+    assert log_of(*lines).devices == devices
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("llama_context: n_ctx = 8192", {"context": "8192", "batch": "1"}),
+        (
+            "llama_context: n_seq_max = 4 llama_context: n_ctx = 8193",
+            {"context": "2048", "batch": "4", "sequences": "4"},
+        ),
+        ("llama_context: n_seq_max = 4 llama_context: n_ctx = 3", {"context": "1", "batch": "4", "sequences": "4"}),
+        ("llama_context: n_seq_max = 0 llama_context: n_ctx = 100", {"context": "100", "batch": "1", "sequences": "0"}),
+        ("llama_context: n_ctx = 0", {}),
+        ("llama_context: n_seq_max = 4", {"sequences": "4"}),
+        ("llama_context: n_ubatch = 256", {"ubatch": "256"}),
+        ("llama_context: flash_attn = 1", {"flash_attn": "on"}),
+        ("llama_context: flash_attn = enabled", {"flash_attn": "on"}),
+        ("llama_context: flash_attn = 0", {"flash_attn": "off"}),
+        ("llama_context: flash_attn = disabled", {"flash_attn": "off"}),
+        ("llama_context: flash_attn = auto", {"flash_attn": "auto"}),
+        ("llama_context: flash_attn = perhaps", {}),
+        ("load_tensors: offloaded 25/33 layers to GPU", {"n_gpu_layers": "25"}),
+        ("load_tensors: offloaded 32/33 layers to GPU", {"n_gpu_layers": "32"}),
+        ("load_tensors: offloaded 33/33 layers to GPU", {}),
+        ("print_info: file type   = Q4_0", {"weights_dtype": "q4_0"}),
+        ("print_info: file type   = all F32", {"weights_dtype": "f32"}),
+        ("print_info: file type   = Q4_K - Medium", {}),
+        ("print_info: file type   = MOSTLY", {}),
+    ],
+)
+def test_settings_of_a_start(line: str, expected: dict[str, str]) -> None:
+    types = {"kv_dtype_k": "q8_0", "kv_dtype_v": "f16"}
+    assert log_of(line).settings == expected | types
+
+
+def test_types_of_the_cache_need_a_cache() -> None:
+    """A recurrent model's log has types too, of a cache that it does not have."""
+    states = "llama_memory_recurrent: size =  125.62 MiB (     2 cells"
+    log = llamacpp_log(["llama_init: type_k = 'f16', type_v = 'f16'", states])
+    assert log
+    assert "kv_dtype_k" not in log.settings
+    assert "kv_dtype_v" not in log.settings
+    assert {name: figure.text for name, figure in log.logged.items()} == {"recurrent_size": "125.62"}
+    log = llamacpp_log(["llama_init: type_k = 'f16', type_v = 'f16'", "llama_kv_cache: size =  1.00 MiB", states])
+    assert log
+    assert log.settings["kv_dtype_k"] == "f16"
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("build: 7000 (abcdef0) with cc", "b7000"),
+        ("version: 999 (abcdef0)", "b999"),
+        ("system_info: build = b5123", "b5123"),
+        ("llama-server b6001-abcdef0 load_tensors", "b6001"),
+        ("build: 000 (unknown) with cc", None),
+        ("llama_context: n_ctx = 8192", None),
+    ],
+)
+def test_the_build_is_the_version(line: str, version: str | None) -> None:
+    assert log_of(line).version == version
+
+
+def test_the_model_is_its_name_or_its_file() -> None:
+    file = (
+        "llama_model_loader: loaded meta data with 20 key-value pairs and 291 tensors from /models/a.gguf (version GGUF"
+    )
+    named = log_of(file, "print_info: general.name     = Meta Llama 3 8B")
+    assert (named.model, named.path) == ("Meta Llama 3 8B", "/models/a.gguf")
+    assert (log_of(file).model, log_of(file).path) == ("/models/a.gguf", "/models/a.gguf")
+    assert log_of().model is None
+    assert log_of("llama_context: kv_unified    = true").flags == {"kv_unified"}
+    assert log_of("llama_context: kv_unified    = false").flags == frozenset()
+
+
+def test_each_cache_has_its_own_size() -> None:
+    figures = figures_of(
+        [
+            "llama_context: n_ctx                 = 4096",
+            "llama_kv_cache_iswa: creating     SWA KV cache, size = 1536 cells",
+            "llama_kv_cache: size =  624.00 MiB (  1536 cells",
+            "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells",
+            "llama_kv_cache: size =  320.00 MiB (  4096 cells",
+            "llama_kv_cache: size =  999.00 MiB (  4096 cells",
+            "llama_memory_recurrent: size =  125.62 MiB (     2 cells",
+            "llama_memory_recurrent: size =  130.00 MiB (     2 cells",
+        ]
+    )
+    assert {name: (figure.text, figure.unit) for name, figure in figures.items()} == {
+        "swa_kv_size": ("624.00", MIB),
+        "kv_size": ("320.00", MIB),
+        "recurrent_size": ("125.62", MIB),
+        "n_ctx": ("4096", 1),
+    }
+    # the kind is that of the next size only
+    indexed = figures_of(
+        [
+            "llama_kv_cache_dsa: creating indexer KV cache, size = 4096 cells",
+            "llama_kv_cache: size =   61.00 MiB (  4096 cells",
+            "llama_kv_cache: size =  274.50 MiB (  4096 cells",
+        ]
+    )
+    assert {name: figure.text for name, figure in indexed.items()} == {"indexer_kv_size": "61.00", "kv_size": "274.50"}
+    assert figures_of(["llama_context: n_ctx_train = 8192"]) == {}
+
+
+def test_a_log_with_neither_a_cache_nor_a_message_is_none() -> None:
+    assert llamacpp_log([]) is None
+    assert llamacpp_log(["llama_context: n_ctx = 8192"]) is None
+    assert llamacpp_log(["llama_context: n_ctx = 8192", CACHE])
+
+
+FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"
+
+
+@pytest.mark.parametrize(
+    ("lines", "where", "tried"),
+    [
+        ([FAILED, "llama_model_load: error loading model: unable to allocate CUDA0 buffer"], "weights", None),
+        ([FAILED], "weights", None),
+        ([CACHE, FAILED], "compute", None),
+        ([CACHE, FAILED, "llama_model_load: error loading model"], "weights", None),
+        (
+            [
+                "ggml_cuda: allocating 512.00 MiB on device 0: cudaMalloc failed: out of memory",
+                "failed to allocate buffer for kv cache",
+            ],
+            "cache",
+            512 * MIB,
+        ),
+        (
+            [CACHE, "failed to allocate CUDA0 buffer of size 1048577", "failed to allocate compute pp buffers"],
+            "compute",
+            1048577,
+        ),
+        ([FAILED, "ggml_vulkan: memory allocation of size 77 failed"], "weights", 77),
+        # far from the message another cache is another start's
+        ([CACHE, FAILED, "llama_" + "x" * 2000 + " kv cache"], "compute", None),
+    ],
+)
+def test_what_could_not_be_allocated(lines: list[str], where: str, tried: int | None) -> None:
+    log = llamacpp_log(lines)
+    assert log
+    assert log.refusal
+    assert (log.refusal.kind, log.refusal.where) == ("out_of_memory", where)
+    assert (log.refusal.tried.bytes if log.refusal.tried else None) == tried
+    assert log_of().refusal is None

@@ -1,0 +1,220 @@
+"""SGLang's defaults by the GPU's memory: the prefill chunk, captured graphs, and its share of the memory."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+import pytest
+
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.sglang.defaults import DEFAULTS, drafts
+from attncalc.engines.sglang.graphs import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
+from attncalc.engines.sglang.versions import sglang_version
+from attncalc.units import dtype
+
+GIB = 2**30
+OLD, NEW = "0.5.9", "0.5.10"
+"""The last version without graphs of prefills, and the first with them."""
+
+
+def args_of(**given: Any) -> EngineArgs:
+    return EngineArgs(dtype("bf16"), dtype("bf16"), **given)
+
+
+def below(gib: int) -> int:
+    return gib * GIB - 1
+
+
+# Chunks and graphs.
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes"),
+    [
+        (NEW, {below(20): 2048, 20 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384}),
+        (OLD, {below(35): 2048, 35 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384}),
+    ],
+)
+def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
+    for memory, tokens in sizes.items():
+        args = args_of(device_memory=memory, engine_version=version)
+        assert chunked_prefill_size(args, sglang_version(version)) == tokens
+        assert DEFAULTS.limits(args) == (tokens, 256)
+    assert chunked_prefill_size(args_of(), sglang_version(version)) == 16384
+
+
+@pytest.mark.parametrize(
+    ("version", "tp", "sizes"),
+    [
+        (NEW, 3, {below(20): 8, below(35): 48, below(60): 32, below(160): 256, 160 * GIB: 512}),
+        (OLD, 3, {below(20): 8, below(35): 24, below(60): 32, below(160): 256, 160 * GIB: 512}),
+        (NEW, 4, {below(20): 8, below(60): 160, 60 * GIB: 512}),
+        (OLD, 4, {below(20): 8, below(35): 80, below(60): 160, 60 * GIB: 512}),
+    ],
+)
+def test_most_sequences_of_a_captured_decode_step(version: str, tp: int, sizes: dict[int, int]) -> None:
+    """Each is that of memory just below a limit, and the next one begins at the limit."""
+    number = sglang_version(version)
+    for memory, sequences in sizes.items():
+        assert largest_graph(args_of(device_memory=memory, tp=tp), number) == sequences
+    for limit, sequences in zip(sizes, list(sizes.values())[1:], strict=False):
+        assert largest_graph(args_of(device_memory=limit + 1, tp=tp), number) == sequences
+
+
+def test_concurrent_requests_limit_the_captured_steps() -> None:
+    number = sglang_version(None)
+    for requests, sequences in ((7, 7), (256, 256), (999, 256)):
+        args = args_of(device_memory=80 * GIB, max_running_requests=requests)
+        assert largest_graph(args, number) == sequences
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        (1, 1),
+        (2, 2),
+        (3, 3),  # 1, 2 and 3, which is the largest
+        (4, 3),
+        (7, 4),
+        (8, 4),
+        (11, 5),
+        (12, 5),
+        (15, 6),
+        (16, 6),
+        (17, 7),
+        (24, 7),
+        (256, 36),  # 5, and 31 from 16 on by 8
+        (257, 37),
+        (271, 37),
+        (272, 37),
+        (288, 38),  # by 16
+        (496, 36 + 15),
+        (511, 36 + 16),
+        (512, 36 + 16),
+        (513, 36 + 17),
+        (544, 36 + 17),  # by 32
+        (576, 36 + 18),
+    ],
+)
+def test_captured_batch_sizes(largest: int, sizes: int) -> None:
+    """generate_decode_cuda_graph_batch_sizes: 1, 2, 4, 8, 12, then by 8, 16 and 32; the largest is one of them."""
+    assert decode_graphs(largest) == sizes
+
+
+@pytest.mark.parametrize(
+    ("chunk", "sizes"),
+    [
+        (3, 0),
+        (4, 1),
+        (31, 7),
+        (32, 8),
+        (47, 8),
+        (48, 9),
+        (256, 8 + 14),
+        (287, 8 + 14),
+        (288, 8 + 14 + 1),
+        (512, 30),
+        (575, 30),
+        (576, 31),
+        (1024, 38),
+        (1279, 38),
+        (1280, 39),
+        (4096, 50),
+        (4607, 50),
+        (4608, 51),
+        (8191, 57),
+        (8192, 58),
+        (16384, 74),
+    ],
+)
+def test_each_captured_prefill_size_has_8_mib(chunk: int, sizes: int) -> None:
+    """4 to 32 by 4, to 256 by 16, to 512 by 32, to 1,024 by 64, to 4,096 by 256, and then by 512."""
+    assert prefill_graphs_mib(args_of(), chunk) == 8 * sizes
+    assert prefill_graphs_mib(args_of(pp=2), chunk) == 0
+    assert prefill_graphs_mib(args_of(attentions=frozenset({"KDA", "MLA"})), chunk) == 0
+    assert prefill_graphs_mib(args_of(attentions=frozenset({"MLA", "GQA"})), chunk) == 1536
+    assert prefill_graphs_mib(args_of(attentions=frozenset({"GQA"})), chunk) == 8 * sizes
+
+
+# The share.
+
+
+def share(memory_mib: int, left_mib: int) -> str:
+    """Return (memory - left) / memory with three decimals, a half rounded up."""
+    return f"0.{floor(Fraction(1000 * (memory_mib - left_mib), memory_mib) + Fraction(1, 2)):03d}"
+
+
+@pytest.mark.parametrize(
+    ("gib", "devices", "given", "left"),
+    [
+        (16, 1, {"engine_version": OLD}, 512 + 2048 * 3 // 2 + 128 + 8 * 2),
+        (24, 1, {"engine_version": OLD}, 512 + 2048 * 3 // 2 + 128 + 24 * 2),
+        (24, 1, {}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        (24, 4, {"tp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 160 * 2 + 8 * 50),
+        (24, 4, {"pp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 48 * 2),
+        # up to 0.5.9 a drafter has 2 GiB
+        (24, 1, {"engine_version": OLD, "speculative_tokens": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
+        (24, 1, {"engine_version": OLD, "speculative_layers": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
+        (24, 1, {"speculative_layers": 1}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        # DP attention: 3 MiB for each of 48 sequences per rank, and 4.5 if more than 300 are captured
+        (24, 2, {"tp": 2, "attn_dp": 2}, 512 + 4096 * 3 // 2 + 2 * 128 + 48 * 2 + 8 * 50 + 3 * 48 * 2),
+        (170, 2, {"tp": 2, "attn_dp": 2}, 512 + 16384 * 3 // 2 + 2 * 128 + 512 * 2 + 8 * 74 + 9 * 512),
+        (
+            170,
+            2,
+            {"tp": 2, "attn_dp": 3, "max_running_requests": 300},
+            512 + 16384 * 3 // 2 + 2 * 128 + 300 * 2 + 8 * 74 + 3 * 300 * 3,
+        ),
+        (
+            170,
+            2,
+            {"tp": 2, "attn_dp": 3, "max_running_requests": 301},
+            512 + 16384 * 3 // 2 + 2 * 128 + 301 * 2 + 8 * 74 + 301 * 3 * 9 // 2,
+        ),
+        # nvidia-smi shows 500 MiB more than PyTorch sees
+        (24, 1, {"device": "NVIDIA Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        (24, 1, {"device": "AMD Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        # above 60 GiB at least 10 GiB are left: with a chunk of 8,192 tokens that is more than enough
+        (64, 1, {"engine_version": OLD}, 512 + 8192 * 3 // 2 + 128 + 256 * 2),
+    ],
+)
+def test_the_share_leaves_a_chunk_devices_and_graphs(gib: int, devices: int, given: dict[str, Any], left: int) -> None:
+    """As many sizes of memory as the third decimal needs to change: then one MiB more or less shows."""
+    shown = 500 if given.get("device") == "NVIDIA Toy" else 0
+    first = gib * 1024
+    for mib in range(first, first + first * first // (1000 * left) + 8, max(1, gib // 24)):
+        args = args_of(device_memory=mib * 2**20 + 5, **given)
+        assert DEFAULTS.share(args, devices) == share(mib + shown, left), mib
+
+
+def test_more_than_60_gib_leave_10_gib() -> None:
+    """nvidia-smi shows 500 MiB more than the 4,096-token chunk depends on: 61,440 MiB and one more."""
+    given: dict[str, Any] = {"device": "NVIDIA Toy", "engine_version": OLD, "max_running_requests": 1}
+    left = 512 + 4096 * 3 // 2 + 128 + 2
+    at = 60 * 1024 - 500
+    assert DEFAULTS.share(args_of(device_memory=at * 2**20, **given), 1) == share(60 * 1024, left)
+    assert DEFAULTS.share(args_of(device_memory=(at + 1) * 2**20, **given), 1) == share(60 * 1024 + 1, 10 * 1024)
+    assert DEFAULTS.share(args_of(device_memory=(at + 400) * 2**20, **given), 1) == share(60 * 1024 + 400, 10 * 1024)
+
+
+def test_a_vision_tower_and_old_versions_have_their_own_rules() -> None:
+    # a tower like ViT-L: 0.95 of the share
+    vit = 12 * 24 * 1024**2
+    text, vision = (DEFAULTS.share(args_of(device_memory=24 * GIB, vision_params=n), 1) for n in (0, vit))
+    assert float(vision) == pytest.approx(0.95 * float(text), abs=1e-4)
+    # 0.4.9: 24 - 2.9 GiB of 24, less 4 GiB for DP attention, less 2 GiB for a drafter; 0.9 with a tower
+    old: dict[str, Any] = {"device_memory": 24 * GIB, "engine_version": "0.4.9"}
+    assert DEFAULTS.share(args_of(**old), 1) == "0.879"
+    assert DEFAULTS.share(args_of(attn_dp=2, **old), 1) == "0.713"
+    assert DEFAULTS.share(args_of(speculative_tokens=1, **old), 1) == "0.796"
+    assert float(DEFAULTS.share(args_of(vision_params=vit, **old), 1)) == pytest.approx(0.9 * 0.879, abs=1e-4)
+    # 2.8 + 0.8 GiB with 8 devices
+    assert DEFAULTS.share(args_of(**old), 8) == "0.850"
+    assert DEFAULTS.share(args_of(), 1) == "0.001"
+
+
+def test_a_drafter_has_layers_or_tokens() -> None:
+    found = [drafts(args_of(speculative_layers=a, speculative_tokens=b)) for a in (0, 1) for b in (0, 1)]
+    assert found == [False, True, True, True]

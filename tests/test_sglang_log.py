@@ -1,0 +1,173 @@
+"""What is read from the lines of a start-up log of SGLang: attncalc/engines/sglang/log.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncalc.engines.sglang.log import figures_of, sglang_log
+from attncalc.engines.startup_log import StartupLog
+
+CACHE = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1,000, K size: 2.82 GB, V size: 2.83 GB"
+
+
+def log_of(*lines: str) -> StartupLog:
+    log = sglang_log([*lines, CACHE])
+    assert log
+    return log
+
+
+def budget(*lines: str) -> dict[str, str]:
+    return {name: figure.text for name, figure in log_of(*lines).budget.items()}
+
+
+def settings(arguments: str, *lines: str) -> dict[str, str]:
+    return log_of(f"server_args=ServerArgs({arguments})", *lines).settings
+
+
+def test_free_memory_is_the_least_of_all_ranks_and_the_rest_the_most() -> None:
+    assert budget(
+        "[TP0] Load weight begin. avail mem=22.76 GB",
+        "[TP1] Load weight begin. avail mem=22.70 GB",
+        "[TP0] Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, avail mem=8.37 GB, mem usage=14.39 GB.",
+        "[TP1] Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, avail mem=8.36 GB, mem usage=14.41 GB.",
+        "[TP0] Memory pool end. avail mem=1.68 GB",
+        "[TP1] Memory pool end. avail mem=1.70 GB",
+        "[TP0] Capture cuda graph end. Time elapsed: 5.0 s. mem usage=0.30 GB. avail mem=1.38 GB.",
+        "[TP1] Capture cuda graph end. Time elapsed: 5.0 s. mem usage=0.29 GB. avail mem=1.38 GB.",
+    ) == {
+        "free_memory": "22.70",
+        "weights": "14.41",
+        "after_weights": "8.37",
+        "after_cache": "1.70",
+        "cuda_graphs": "0.30",
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "weights"),
+    [
+        ("avail mem=8.37 GB", "14.39"),  # before 0.4.4: 22.76 - 8.37
+        ("avail mem=8.37 GB, mem usage=0.00 GB", "14.39"),
+        ("avail mem=8.37 GB, mem usage=14.00 GB", "14.00"),
+        ("avail mem=22.75 GB", "0.01"),
+        ("avail mem=22.76 GB", None),
+        ("avail mem=23.00 GB", None),
+    ],
+)
+def test_weights_that_are_not_printed_are_what_the_free_memory_lost(end: str, weights: str | None) -> None:
+    found = budget("Load weight begin. avail mem=22.76 GB", f"Load weight end. type=Toy, {end}.")
+    assert found.get("weights") == weights
+
+
+def test_weights_need_both_figures_of_free_memory() -> None:
+    assert budget("Load weight begin. avail mem=22.76 GB") == {"free_memory": "22.76"}
+    assert budget("Load weight end. type=Toy, avail mem=8.37 GB.") == {"after_weights": "8.37"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "name", "value"),
+    [
+        ("tp_size=4", "", "tp", "4"),
+        ("max_running_requests=7", "", "max_running_requests", "7"),
+        ("max_running_requests=None", "", "max_running_requests", None),
+        # the number that SGLang concludes is no argument
+        ("tp_size=4", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", None),
+        ("max_running_requests=7", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", "7"),
+        # ranks of attention: the option of 0.5.23, or replicas that share the experts
+        ("attn_dp_size=4", "", "attn_dp", "4"),
+        ("dp_size=8, enable_dp_attention=True", "", "attn_dp", "8"),
+        ("dp_size=8, enable_dp_attention=False", "", "attn_dp", None),
+        ("attn_dp_size=4, dp_size=8, enable_dp_attention=True", "", "attn_dp", "4"),
+        ("ep_size=8", "", "enable_expert_parallel", "True"),
+        ("ep_size=2", "", "enable_expert_parallel", "True"),
+        ("ep_size=1", "", "enable_expert_parallel", None),
+        ("tp_size=8", "", "enable_expert_parallel", None),
+        ("kv_cache_dtype='fp4_e2m1'", "", "kv_dtype", "fp4"),
+        ("kv_cache_dtype='fp8_e4m3'", "", "kv_dtype", "fp8_e4m3"),
+        ("kv_cache_dtype='auto'", "Using KV cache dtype: torch.bfloat16", "kv_dtype", "bfloat16"),
+        ("quantization='fp8'", "", "weights_dtype", "fp8"),
+        ("quantization='w8a8_int8'", "", "weights_dtype", "int8"),
+        ("quantization='awq_marlin'", "", "weights_dtype", "int4"),
+        ("quantization='gptq'", "", "weights_dtype", "int4"),
+        ("quantization='modelopt_fp4'", "", "weights_dtype", None),
+        ("quantization=None", "", "weights_dtype", None),
+    ],
+)
+def test_settings_are_the_arguments_of_the_server(arguments: str, more: str, name: str, value: str | None) -> None:
+    assert settings(arguments, f"mem {more}").get(name) == value
+
+
+def test_arguments_are_read_up_to_a_limit_and_only_after_their_name() -> None:
+    far = "x" * 29_900
+    assert settings(f"a='{far}', max_running_requests=7")["max_running_requests"] == "7"
+    assert "max_running_requests" not in settings(f"a='{far}{far}', max_running_requests=7")
+    # a line of the same name before the arguments ends nothing
+    log = sglang_log(["mem max_total_num_tokens=?", "mem ServerArgs(max_running_requests=7)", CACHE])
+    assert log
+    assert log.settings["max_running_requests"] == "7"
+    log = sglang_log(["memory max_running_requests=7", CACHE])
+    assert log
+    assert "max_running_requests" not in log.settings
+
+
+def test_figures_of_each_pool_are_those_of_its_first_line() -> None:
+    figures = figures_of(
+        [
+            "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5,004, K size: 0.11 GB, V size: 0.12 GB",
+            "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.08 GB",
+            "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 7, K size: 0.01 GB, V size: 0.01 GB",
+            "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB",
+            "max_total_num_tokens=5004, ...",
+        ]
+    )
+    assert {name: figure.text for name, figure in figures.items()} == {
+        "full_kv_tokens": "5004",
+        "full_k_size": "0.11",
+        "full_v_size": "0.12",
+        "swa_kv_tokens": "4003",
+        "swa_k_size": "0.09",
+        "swa_v_size": "0.08",
+        "state_slots": "186",
+        "conv_state_size": "0.10",
+        "ssm_state_size": "4.38",
+    }
+
+
+def test_the_number_of_tokens_is_that_of_the_pool_if_it_is_printed() -> None:
+    def tokens(*lines: str) -> str:
+        return figures_of(lines)["kv_tokens"].text
+
+    assert tokens("KV Cache is allocated. #tokens: 1000, KV size: 7.51 GB", "max_total_num_tokens=999") == "1000"
+    # old versions print only the number of all ranks, of which the least applies
+    assert (
+        tokens("KV Cache is allocated. K size: 7.51 GB", "max_total_num_tokens=999", "max_total_num_tokens=998")
+        == "998"
+    )
+    assert figures_of(["KV Cache is allocated. #tokens: 1000, KV size: 7.51 GB"])["kv_size"].text == "7.51"
+    assert figures_of(["weights"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "where"),
+    [
+        (["Not enough memory. Please try to increase --mem-fraction-static."], "no_memory", ""),
+        (["Not enough memory; Please try to increase --mem-fraction-static.", CACHE], None, ""),
+        (["CUDA out of memory"], "out_of_memory", ""),
+        ([CACHE, "torch.OutOfMemoryError: CUDA out of memory"], "out_of_memory", "graphs"),
+        ([CACHE], None, ""),
+    ],
+)
+def test_why_it_did_not_start(lines: list[str], kind: str | None, where: str) -> None:
+    log = sglang_log(lines)
+    assert log
+    assert (log.refusal.kind if log.refusal else None) == kind
+    assert (log.refusal.where if log.refusal else "") == where
+
+
+def test_a_log_without_a_cache_or_a_message_is_none() -> None:
+    assert sglang_log([]) is None
+    assert sglang_log(["server_args=ServerArgs(tp_size=1)", "Load weight begin. avail mem=22.76 GB"]) is None
+    log = log_of("server_args=ServerArgs(model_path='a/b', disable_hybrid_swa_memory=True)", "sglang version 0.5.9")
+    assert (log.engine, log.model, log.version) == ("sglang", "a/b", "0.5.9")
+    assert log.flags == {"disable_hybrid_swa_memory"}
+    assert log_of("ServerArgs(disable_hybrid_swa_memory=False)").flags == frozenset()
