@@ -79,6 +79,24 @@ def test_a_batch_of_two_tokens_is_copied_for_qk(workload: Workload, copies: set[
     assert {t.name for t in qk.tensors if t.name.endswith("_copied")} == copies
 
 
+@pytest.mark.parametrize(
+    ("n_heads", "workload", "elements"),
+    [
+        (2, Workload.prefill(2, 2), 2 * 2 * 2 * 64),
+        (2, Workload.decode(2, 2), 2 * 2 * 2 * 64),  # the values of both tokens for one query
+        (1, Workload.prefill(2, 2), 0),
+        (2, Workload.prefill(1, 2), 0),
+        (2, Workload.decode(2, 1), 0),
+    ],
+)
+def test_two_values_of_two_heads_and_sequences_are_copied_for_pv(
+    n_heads: int, workload: Workload, elements: int
+) -> None:
+    (one,) = activations(layer(Grouped(n_heads, n_heads, 64), 32, "fp32"), workload)
+    pv = next(moment for moment in one.moments["math"] if moment.name == "PV")
+    assert sum(t.size for t in pv.tensors if t.name == "v_copied") == 4 * elements
+
+
 @pytest.mark.parametrize("heads", [(1, 1), (8, 2)])
 def test_one_head_or_shared_heads_are_not_copied(heads: tuple[int, int]) -> None:
     sizes = peak(layer(Grouped(*heads, 64), 64, "fp32"), Workload.prefill(2, 30), "math")

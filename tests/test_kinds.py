@@ -15,8 +15,8 @@ from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
 from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
 from attncalc.attention.kind import Matrix, Table
-from attncalc.attention.picked import Pools
-from attncalc.attention.span import FULL, Sliding, Span
+from attncalc.attention.picked import Blocks, Pools, Selected
+from attncalc.attention.span import FULL, Chunked, Sliding, Span
 from attncalc.config.build import build_model
 from attncalc.config.document import Document
 from attncalc.config.schema import check
@@ -732,12 +732,24 @@ def test_widths_of_mla_without_a_past() -> None:
     assert tuple(kind.widths(Run(1, 5, 5))) == tuple(kind.widths()) == (6, 6, 12, 9, 36 + 6 * 8, False, 6)
 
 
-def test_labels_of_windows_and_pools() -> None:
-    pools = Pools(4)
-    assert WindowAndPools(WINDOW, pools).label == "8 + all x 4"
-    assert WindowAndPools(WINDOW, Pools(4, 512)).label == "8 + 512 x 4"
-    # a decode step reads the 8 tokens of the window, and 7 whole pools of the 30 tokens
-    assert WindowAndPools(WINDOW, pools).cached_tokens(30) == 8 + 7
+@pytest.mark.parametrize(
+    ("span", "label", "description", "reach"),
+    [
+        (FULL, "full", "the whole context", None),
+        (Sliding(4096), "window 4,096", "a window of 4,096 tokens", 4096),
+        (Chunked(8192), "chunk 8,192", "chunks of 8,192 tokens", 8192),
+        (Selected(2048), "top 2,048", "the 2,048 tokens that an indexer picks", None),
+        (Blocks(64, 1024), "top 1,024 x 64", "the 1,024 blocks of 64 tokens that an indexer picks", None),
+        (WindowAndPools(WINDOW, Pools(4)), "8 + all x 4", "a window of 8 tokens and pools of 4", None),
+        (WindowAndPools(WINDOW, Pools(4, 512)), "8 + 512 x 4", "a window of 8 tokens and pools of 4", None),
+    ],
+)
+def test_spans_in_words(span: Span, label: str, description: str, reach: int | None) -> None:
+    assert (span.label, span.description, span.reach) == (label, description, reach)
+
+
+def test_a_decode_step_reads_a_window_and_whole_pools() -> None:
+    assert WindowAndPools(WINDOW, Pools(4)).cached_tokens(30) == 8 + 7  # 30 tokens have 7 whole pools of 4
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

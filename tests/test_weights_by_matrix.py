@@ -206,7 +206,9 @@ def test_without_another_dtype_every_parameter_has_the_models(of: str) -> None:
         assert [part for part, *_ in counted.parts] == ["params_on_device"]
     assert weights(toy, in_dtype="fp32").total == 4 * everything
     step = Workload.decode(3, 20, source=5 if toy.encoder else None)
-    assert bytes_read(toy, step) == bytes_read(toy, step, weights_dtype="bf16") == 2 * weights_read(toy, step)
+    for name in (None, "bf16"):
+        read = bytes_read(toy, step, weights_dtype=name)
+        assert (read, read.formula.text) == (2 * weights_read(toy, step), "params_read * bytes")
 
 
 def test_matrices_may_be_narrower_than_a_model_in_fp32() -> None:
@@ -225,7 +227,8 @@ def test_a_model_without_matrices_in_its_layers_has_nothing_in_another_dtype() -
     toy = dataclasses.replace(MODELS["dense"], experts_dtype="mxfp4")
     assert weights(toy, weights_dtype="mxfp4").total == 2 * params(toy).total
     step = Workload.decode(1, 20)
-    assert bytes_read(toy, step, weights_dtype="mxfp4") == 2 * weights_read(toy, step)
+    read = bytes_read(toy, step, weights_dtype="mxfp4")
+    assert (read, read.formula.text) == (2 * weights_read(toy, step), "params_read * bytes")
 
 
 def test_the_models_dtype_is_one_that_layers_compute_in() -> None:
@@ -456,6 +459,13 @@ def test_files_are_divided_over_devices_as_the_parameters_are() -> None:
     assert weights(in_files(7, kind="GGUF")).notes == ("Weights: the bytes of all tensors in its GGUF files.",)
 
 
+@pytest.mark.parametrize("other", ["fp32", "bf16"])
+def test_in_another_dtype_files_do_not_count(other: str) -> None:
+    toy = dataclasses.replace(in_files(9_000), dtype="fp16")
+    assert weights(toy, in_dtype=other).total == weights(MODELS["dense"], in_dtype=other).total
+    assert weights(toy, in_dtype="fp16").total == weights(toy).total == 9_000
+
+
 def test_a_part_of_a_gguf_file_has_its_own_tensors() -> None:
     toy = in_files(100_001, kind="GGUF")
     tensors = (StoredTensor("output.weight", "F16", D, 500, 0, 0),)
@@ -479,6 +489,12 @@ def test_a_step_reads_the_files_in_proportion() -> None:
     read = bytes_read(dataclasses.replace(toy, stored=files(size)), step)
     assert read == size - 2 * table
     check_formula(read)
+    assert read.formula.text == "bytes_linear_read + (params_read - params_linear_read) * bytes"
+    in_matrices = module._stored_matrix_bytes(dataclasses.replace(toy, stored=files(size)), dtype("bf16"), matrices)
+    check_formula(in_matrices)
+    assert in_matrices.formula.text.startswith(
+        "min(params_linear_read * (weights - (params - params_linear) * bytes) //"
+    )
     # as many bytes as the rest alone has: files in proportion to parameters
     small = bytes_read(dataclasses.replace(toy, stored=files(2 * rest)), step)
     assert small == matrices * 2 * rest // everything + 2 * (rest - table)
@@ -493,6 +509,7 @@ def test_a_step_reads_the_files_in_proportion() -> None:
     read = bytes_read(dataclasses.replace(toy, stored=plain), step)
     assert read == (everything - table) * (3 * everything + 1) // (2 * everything)
     check_formula(read)
+    assert read.formula.text == "params_read * weights_stored // elements"
 
 
 # What an engine holds beside the language model
@@ -519,6 +536,7 @@ def test_towers_are_loaded_beside_the_language_model() -> None:
     assert [name for name, *_ in counted.parts] == [
         *("weights_model", "params_on_device", "weights_vision_tower", "weights_audio_tower")
     ]
+    assert [part.size.formula.text for part in counted.extra] == 2 * ["(params_split + params_whole) * bytes"]
     half = weights(toy.shard(2))
     assert [part.size for part in half.extra] == [2 * (251 + 500), 600]
     assert weights(toy, engine="transformers").extra == counted.extra

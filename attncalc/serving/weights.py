@@ -95,7 +95,7 @@ def weights(
         if files and stage.stored and part is not None:
             counted = _in_buffer(stage.stored)
         elif files:
-            whole = model.tp == pp == 1 and part is None
+            whole = model.tp * pp == 1 and part is None
             counted = _as_stored(model, files, int(params(stage).total), whole=whole)
         else:
             experts_only = _experts_only(model, weights_dtype)
