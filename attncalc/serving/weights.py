@@ -88,19 +88,20 @@ def weights(
     """
     model_dtype = dtype(in_dtype or model.dtype, compute=True)
     stages = split_into_stages(model, pp) if part is None else [part]
-    stored = is_stored(model, model_dtype, weights_dtype)
+    files = model.stored if is_stored(model, model_dtype, weights_dtype) else None
     _check_quantization(model, weights_dtype)
 
     def of_stage(stage: ModelSpec) -> Weights:
-        if stored and stage.stored and part is not None:
+        if files and stage.stored and part is not None:
             counted = _in_buffer(stage.stored)
-        elif stored:
-            counted = _as_stored(model, int(params(stage).total), whole=model.tp == pp == 1 and part is None)
+        elif files:
+            whole = model.tp * pp == 1 and part is None
+            counted = _as_stored(model, files, int(params(stage).total), whole=whole)
         else:
             experts_only = _experts_only(model, weights_dtype)
             key = ("weights", model_dtype, weights_dtype, experts_only)
             counted = stage.kept(key, lambda: _in_dtypes(stage, model_dtype, weights_dtype, experts_only=experts_only))
-        return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, stored=stored)
+        return _with_extra(counted, stage, model_dtype, weights_dtype, engine, args, stored=files is not None)
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
 
@@ -177,11 +178,16 @@ def with_draft(counted: Weights, draft: DraftModel) -> Weights:
     return _add_extra(counted._replace(total=model_total, parts=terms), (*counted.extra, of_draft))
 
 
+def _width(of: DType, name: str = "bytes", what: str = "a weight") -> Quantity:
+    """Return the bytes of one element of a dtype without scales, as a symbol."""
+    return symbol(name, of.bits // 8, f"bytes of {what} in {of.name}")
+
+
 def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
     """Return the bytes of a tower on one device."""
     split = symbol("params_split", tower.split, "its parameters that tensor parallelism divides")
     whole = symbol("params_whole", tower.params - tower.split, "its parameters that every device has")
-    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    width = _width(model_dtype)
     divided = ceil_div(split, symbol("tp", tp, "tensor-parallel devices")) if tp > 1 else split
     return ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))
 
@@ -223,7 +229,7 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, model_dtype: DType
         schemes.setdefault(scheme, []).append((matrix.weights, scheme.matrix_bytes(matrix.rows, matrix.cols)))
     parts = [("params_on_device", "parameters on the device", params(model).total)]
     everything = named(params(model).total, "params", "parameters on the device")
-    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    width = _width(model_dtype)
     size, rest = quantity(0), everything
     for i, (scheme, of_scheme) in enumerate(schemes.items(), start=1):
         label = scheme.name if len(schemes) == 1 else f"{scheme.name}_{i}"
@@ -283,7 +289,7 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     assumed to be in the model's dtype. Raises AttncalcError as `weights` does.
     """
     model_dtype = compute_dtype(model, workload)
-    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    width = _width(model_dtype)
     read = named(weights_read(model, workload), "params_read", "parameters read in the step")
     stored = is_stored(model, model_dtype, weights_dtype)
     if stored and model.stored and model.stored.parameters:
@@ -411,7 +417,7 @@ def _matrices_total(
     for stack, layers in groups:
         per_layer = _layer_matrices(symbols, stack, layers, size, symbolic_step, experts_only=experts_only)
         parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * per_layer)))
-    return sum_over_groups(name, f"{name.partition('_')[0]} of {_MATRICES[experts_only]}", parts)
+    return sum_over_groups(name, f"{name.removesuffix('_linear')} of {_MATRICES[experts_only]}", parts)
 
 
 def _layer_matrices(
@@ -424,19 +430,22 @@ def _layer_matrices(
     experts_only: bool,
 ) -> int:
     """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not quantized."""
-    expert = total(size(m) for m in layers.mlp.expert(stack.d_model)) if layers.mlp else 0
+    mlp = layers.mlp
     if experts_only:
-        if not layers.mlp or not layers.mlp.n_experts:
+        if not mlp or not mlp.n_experts:
             return 0
-        return expert * (routed_read(layers.mlp, step.batch) if step else layers.mlp.n_experts)
+        return total(size(m) for m in mlp.expert(stack.d_model)) * (
+            routed_read(mlp, step.batch) if step else mlp.n_experts
+        )
     attention = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     if step:  # K and V of the source are in the cache already
         cross = tuple(m for m in cross if m.applied_to != "keys")
     layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
-    if layers.mlp:
-        layer_total += expert * (experts_read(layers.mlp, step.batch) if step else layers.mlp.experts_stored)
-        layer_total += total(size(m) for m in layers.mlp.shared(stack.d_model))
+    if mlp:
+        times = experts_read(mlp, step.batch) if step else mlp.experts_stored
+        layer_total += total(size(m) for m in mlp.expert(stack.d_model)) * times
+        layer_total += total(size(m) for m in mlp.shared(stack.d_model))
     return layer_total
 
 
@@ -448,7 +457,7 @@ def _stored_matrix_bytes(model: ModelSpec, model_dtype: DType, read: int) -> Qua
     """
     all_params, in_matrices = params(model).total, _matrices_total(model, lambda m: m.weights)
     on_device = named(weights(model, in_dtype=model_dtype.name).total, "weights", "bytes of the weights on the device")
-    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    width = _width(model_dtype)
     matrices_read = symbol("params_linear_read", read, "weights read in matrices of attention and MLPs")
     matrices = named(in_matrices, "params_linear", "weights in matrices of attention and MLPs")
     everything = named(all_params, "params", "parameters on the device")
@@ -461,7 +470,7 @@ def _quantized(model: ModelSpec, matrix_dtype: DType, model_dtype: DType, *, exp
     """Return the weights with matrices in `matrix_dtype`, and everything else in `model_dtype`."""
     all_params = params(model).total
     in_matrices = _matrices_total(model, lambda m: m.weights, experts_only=experts_only)
-    width = symbol("bytes", model_dtype.bits // 8, f"bytes of a weight in {model_dtype.name}")
+    width = _width(model_dtype)
     everything = named(all_params, "params", "parameters on the device")
     parts = [("params_on_device", "parameters on the device", all_params)]
     if matrix_dtype.name == model_dtype.name or not in_matrices:
@@ -469,7 +478,7 @@ def _quantized(model: ModelSpec, matrix_dtype: DType, model_dtype: DType, *, exp
     matrices = named(in_matrices, "params_linear", f"of them in {_MATRICES[experts_only]}")
     parts.append(("params_linear", f"of them in {_MATRICES[experts_only]}", in_matrices))
     if matrix_dtype.group is None:
-        in_bytes = symbol("bytes_linear", matrix_dtype.bits // 8, f"bytes of one in {matrix_dtype.name}")
+        in_bytes = _width(matrix_dtype, "bytes_linear", "one")
         matrix_bytes: int = matrices * in_bytes
     else:
         exact = _matrices_total(
@@ -490,17 +499,16 @@ def _quantized(model: ModelSpec, matrix_dtype: DType, model_dtype: DType, *, exp
     return Weights(size, matrix_dtype.name, tuple(parts), (note,))
 
 
-def _as_stored(model: ModelSpec, on_device: int, *, whole: bool) -> Weights:
+def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, whole: bool) -> Weights:
     """Return the bytes of the model's files, divided over the devices as its parameters are."""
-    size, kind = (model.stored.size, model.stored.kind) if model.stored else (0, "safetensors")
-    stored = symbol("weights_stored", size, f"bytes of all tensors in its {kind} files")
+    size = symbol("weights_stored", files.size, f"bytes of all tensors in its {files.kind} files")
     if whole:
-        return Weights(stored, AS_STORED, (), (f"Weights: the bytes of all tensors in its {kind} files.",))
+        return Weights(size, AS_STORED, (), (f"Weights: the bytes of all tensors in its {files.kind} files.",))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
-    per_device = ceil_div(stored * share, named(all_params, "params_total", "parameters of the whole model"))
+    per_device = ceil_div(size * share, named(all_params, "params_total", "parameters of the whole model"))
     note = (
-        f"Weights: the bytes of its {kind} files, divided as the parameters are: {count(on_device)} of "
+        f"Weights: the bytes of its {files.kind} files, divided as the parameters are: {count(on_device)} of "
         f"{count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
