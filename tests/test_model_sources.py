@@ -157,28 +157,6 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
     assert error("-").message == "there is no standard input"
 
 
-# Limits
-
-
-@pytest.mark.parametrize(("size", "allowed"), [(LIMIT, True), (LIMIT + 1, False), (LIMIT + 2, False)])
-def test_a_file_has_at_most_4_mib(tmp_path: Path, size: int, allowed: bool) -> None:
-    path = write(tmp_path / "m.json", CONFIG, size)
-    if allowed:
-        assert load(path).main.n_layers == 3
-    else:
-        assert error(path).message == f"{path}: longer than 4,194,304 bytes"
-
-
-@pytest.mark.parametrize(("size", "allowed"), [(LIMIT, True), (LIMIT + 1, False)])
-def test_a_quantization_beside_a_config_has_at_most_4_mib(tmp_path: Path, size: int, allowed: bool) -> None:
-    write(tmp_path / "config.json", CONFIG)
-    path = write(tmp_path / "quantize_config.json", {"bits": 4, "group_size": 128}, size)
-    if allowed:
-        assert load(tmp_path).quantization is not None
-    else:
-        assert error(tmp_path).message == f"{path}: longer than 4,194,304 bytes"
-
-
 # Kinds of files
 
 
