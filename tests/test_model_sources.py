@@ -14,6 +14,7 @@ import pytest
 import attncalc.config
 from attncalc import AttncalcError, load
 from attncalc.config import load_with_config, to_model_file
+from attncalc.config.yaml import to_yaml
 
 LIMIT = 4 << 20
 """Bytes of a model file, 4 MiB."""
@@ -261,3 +262,14 @@ def test_the_sources_of_a_params_json_name_it(tmp_path: Path) -> None:
 )
 def test_a_title_is_a_repository_or_the_files_name(tmp_path: Path, path: str | None, title: str) -> None:
     assert load(write(tmp_path / "m.json", {**CONFIG, "_name_or_path": path})).title == title
+
+
+# Writing a model file
+
+
+def test_a_model_file_keeps_the_letters_and_the_order_of_its_keys() -> None:
+    text = to_yaml({"n_layers": 2, "title": "Größe", "layer_kinds": {"z": {"d_ff": 8}, "a": {"d_ff": 9}}}, "a config")
+    assert text.splitlines()[0].startswith("# From a config; ")
+    assert (
+        text.index("title: Größe") < text.index("n_layers: 2") < text.index("z:") < text.index("a:", text.index("z:"))
+    )
