@@ -36,7 +36,7 @@ def largest_graph(args: EngineArgs, version: SGLangVersion) -> int:
 def decode_graphs(largest: int) -> int:
     """Return how many batch sizes up to `largest` are captured: 36 up to 256 and 52 up to 512, as logged."""
     sizes = [1, 2, 4, 8, 12, *range(16, 256, 8), *range(256, 512, 16), *range(512, largest, 32)]
-    return sum(size < largest for size in sizes) + 1
+    return len([size for size in sizes if size < largest]) + 1
 
 
 def prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
