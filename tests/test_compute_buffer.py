@@ -340,6 +340,20 @@ def test_moments_of_other_layers(
     assert found.high == size * spread[1] // 100 + embeddings + terms.get("converted_mask_bytes", 0)
 
 
+@pytest.mark.parametrize(("case", "whole", "changes", "name", "size", "spread"), KINDS, ids=lambda v: str(v)[:50])
+def test_inputs_of_each_layer_count_in_each_moment(
+    case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
+) -> None:
+    """Gemma 3n's 66 elements per token; the range is as wide as the moment's and as theirs."""
+    extra = (Matrix("layers_projection", D, 66, applied_to="queries"),)
+    terms, found = buffer(dataclasses.replace(whole, extra=extra), **changes)
+    assert terms[name] == size + 66 * U, case
+    low, high = min(spread[0], LATENT[0]), max(spread[1], LATENT[1])
+    assert found.low == terms[name] * low // 100
+    more = D * U if changes.get("release", NEW) is NEW else terms.get("converted_mask_bytes", 0)
+    assert found.high == terms[name] * high // 100 + more
+
+
 def test_layers_without_a_convolution_have_no_moment_of_attention() -> None:
     terms, _ = buffer(model(Lightning(4, 8)))
     assert set(terms) == {"mask_bytes", "logits_bytes", "mlp_bytes"}

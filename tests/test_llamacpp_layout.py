@@ -68,6 +68,14 @@ def test_cells_of_one_sequence(given: dict[str, Any], context: int, full: int, w
     assert found["kv_bytes_per_sequence"] == (full + windows) * CELL
 
 
+def test_contexts_shorter_than_a_windows_cells_have_as_many_in_both() -> None:
+    """A window of 1,500 has 2,048 cells. In 5 slots of 2,560 cells, 1,280 are for each of two layers."""
+    layers = FULL, kv(1, 2, 64, Sliding(1500))
+    assert llama_layout(*layers, sequences=5).pool(5 * 2560 * CELL, 100).tokens == 5 * 1280
+    assert llama_layout(*layers, sequences=5).pool(5 * (2048 + 2304) * CELL, 100).tokens == 5 * 2304
+    assert llama_layout(*layers, sequences=5).pool(0, 100).tokens == 0
+
+
 def test_cells_of_one_sequence_of_the_fork_are_those_of_one_slot() -> None:
     pool = llama_layout(FULL, sequences=8, engine_version="ik").pool(GIB, 1000)
     assert (details(pool)["kv_cells"], details(pool)["kv_bytes_per_sequence"]) == (1024, 1024 * CELL)
@@ -128,8 +136,14 @@ def test_formulas_of_windows_and_states() -> None:
         "kv_bytes_per_cell // 256 * 256"
     )
     assert text_of(shared.concurrency) == "most B where kv_bytes_of_B <= kv_memory"
-    # no sequence fits
-    assert llama_layout(SYMBOLS, kv_unified=True).pool(1000, 1000).concurrency[:2] == (0, 1)
+    # 5,120 cells of 3 * 512 B and 2,048 of 1,024 B for 5 windows of 300: 5 sequences fit, a sixth does not
+    concurrency = shared.concurrency
+    needed = llama_layout(SYMBOLS, SYMBOLS_OF_WINDOWS, sequences=2, kv_unified=True).needed(5, 1000)
+    assert concurrency[:2] == (5, 1)
+    assert {s.name: s.value for s in concurrency.formula.symbols}["kv_bytes_of_B"] == needed
+    concurrency = llama_layout(SYMBOLS, kv_unified=True).pool(1000, 1000).concurrency
+    assert concurrency[:2] == (0, 1)
+    assert {s.name: s.value for s in concurrency.formula.symbols}["kv_bytes_of_B"] == 0
     states = llama_layout(SYMBOLS, SYMBOLS_OF_STATES).pool(10**7, 1000)
     assert [text_of(d.quantity) for d in states.details if d.name == "state_bytes_per_sequence"] == [
         "state_row_1 + state_row_2"
@@ -165,6 +179,8 @@ def test_each_device_logs_its_part_of_each_buffer() -> None:
         "llama_kv_cache:      CUDA0 KV buffer size =   192.00 MiB",
         "llama_kv_cache:      CUDA0 KV buffer size =    96.00 MiB",
     ]
+    both = llama_layout(*specs, sequences=3, device_memory=GIB, gpus=2, n_gpu_layers=4)
+    assert [line.split()[1] for line in lines_of(both, 1024, "KV buffer")] == ["CPU", "CUDA0", "CUDA1"]
     everything = llama_layout(*specs, sequences=3, device_memory=GIB)
     assert lines_of(everything, 1024, "KV buffer") == [
         "llama_kv_cache:      CUDA0 KV buffer size =   480.00 MiB",
@@ -311,6 +327,7 @@ NOTES: list[tuple[str, list[LayerCacheSpec], dict[str, Any], bool]] = [
     ("Without flash attention llama.cpp stores every V", [FULL, WIDE], {}, True),
     ("Without flash attention llama.cpp stores every V", [FULL, kv(1, 4, 32)], {}, False),
     ("Without flash attention llama.cpp stores every V", [FULL, LATENT], {}, False),
+    ("Without flash attention llama.cpp stores every V", [LATENT], {}, False),
     ("llama.cpp puts whole layers on each GPU, as evenly as", [FULL, FULL], {"gpus": 2}, True),
     ("llama.cpp puts whole layers on each GPU, by --tensor-", [FULL], {"gpus": 2, "tensor_split": (1.0, 2.0)}, True),
     ("llama.cpp puts whole layers on each GPU", [FULL], {}, False),
@@ -324,6 +341,7 @@ NOTES: list[tuple[str, list[LayerCacheSpec], dict[str, Any], bool]] = [
     ("This assumes that llama.cpp's loader of this model", [FULL], {}, False),
     ("Every layer has a sliding window", [WINDOW], {}, True),
     ("Every layer has a sliding window", [WINDOW], {"engine_version": "ik"}, False),
+    ("Every layer has a sliding window", [WINDOW, recurrent(1, 10, 4)], {}, True),
     ("Every layer has a sliding window", [FULL], {}, False),
     ("Every layer has a sliding window", [recurrent(1, 10, 4)], {}, False),
     ("ik_llama.cpp stores the whole context", [FULL, WINDOW], {"engine_version": "ik"}, True),
@@ -359,6 +377,7 @@ def test_notes_appear_only_where_they_apply(
         ([WINDOW, kv(1, 2, 64, Sliding(301))], {}, True),
         ([LATENT], {"k": "q8_0", "v": "q8_0"}, True),
         ([LATENT], {"k": "q8_0"}, False),
+        ([LATENT], {"v": "q8_0"}, False),
         # blocks of 32 elements, of K if K is quantized and of V if V is
         ([kv(1, 2, 80)], {"k": "q8_0"}, False),
         ([kv(1, 2, 80)], {"v": "q8_0"}, False),
@@ -383,6 +402,20 @@ def test_supported_combinations(specs: list[LayerCacheSpec], given: dict[str, An
         assert error.value.tip
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"flash_attn": "off", "k": "q4_0", "v": "q8_0"}, "llama.cpp needs flash attention for V in q8_0"),
+        ({"flash_attn": "off", "k": "q4_0", "v": "fp8"}, "llama.cpp has no cache in fp8"),
+        ({"k": "int8"}, "llama.cpp has no cache in int8"),
+    ],
+)
+def test_errors_name_the_type(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError) as error:
+        llama_layout(FULL, **given)
+    assert error.value.message == message
+
+
 def test_quantized_k_and_v_have_blocks_of_their_own_type() -> None:
     """A cell of 2 heads * 64 elements: q8_0 has 34 B per 32 elements, q4_0 18 B."""
     k = 2 * 2 * 34
@@ -394,6 +427,9 @@ def test_quantized_k_and_v_have_blocks_of_their_own_type() -> None:
         ("kv", 2, 2 * 208, 2 * k, False),
         ("swa", 1, 208, k, True),
     ]
+    assert [b.label for b in both.buffers] == ["full attention", "sliding windows"]
+    assert all(type(size) is int for b in both.buffers for size in (b.layers, b.cell, b.cell_k))
+    assert llama_layout(FULL).pool(GIB, 100).details[-1].label == "one cell, all layers"
     # K of 192 elements and V of 128 in one layer are one layer of the log
     apart = llama_layout(LayerCacheSpec(3, (CacheSpec("K", 4, 192, role="k"), CacheSpec("V", 4, 128, role="v"))))
     assert isinstance(apart, LlamaCppLayout)

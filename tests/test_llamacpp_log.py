@@ -45,6 +45,8 @@ def test_free_memory_is_that_of_the_fullest_gpu() -> None:
     assert (log.budget["free_memory"].text, log.budget["free_memory"].unit) == ("23000", MIB)
     assert (log.gpu, log.devices) == ("NVIDIA GeForce RTX 4090", 2)
     assert "free_memory" not in log_of("llama_context: n_ctx = 8192").budget
+    buffer = log_of("load_tensors: CUDA0 model buffer size = 1.00 MiB").budget["model_buffer"]
+    assert buffer.line == "CUDA0 model buffer size = 1.00 MiB"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,12 @@ def test_each_cache_has_its_own_size() -> None:
         "recurrent_size": ("125.62", MIB),
         "n_ctx": ("4096", 1),
     }
+    assert {name: figure.line for name, figure in figures.items()} == {
+        "swa_kv_size": "llama_kv_cache: size = 624.00 MiB",
+        "kv_size": "llama_kv_cache: size = 320.00 MiB",
+        "recurrent_size": "llama_memory_recurrent: size = 125.62 MiB",
+        "n_ctx": "n_ctx = 4096",
+    }
     # the kind is that of the next size only
     indexed = figures_of(
         [
@@ -206,3 +214,28 @@ def test_what_could_not_be_allocated(lines: list[str], where: str, tried: int | 
     assert (log.refusal.kind, log.refusal.where) == ("out_of_memory", where)
     assert (log.refusal.tried.bytes if log.refusal.tried else None) == tried
     assert log_of().refusal is None
+
+
+@pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "weights")])
+def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int, where: str) -> None:
+    message = "cudaMalloc failed: out of memory"
+    log = llamacpp_log([message + "x" * (distance - len(message)) + "kv cache"])
+    assert log
+    assert log.refusal
+    assert log.refusal.where == where
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "allocating 512.00 MiB on device",
+        "failed to allocate CUDA0 buffer of size 77",
+        "memory allocation of size 7 failed",
+    ],
+)
+def test_what_was_tried_has_its_line(line: str) -> None:
+    log = llamacpp_log([f"ggml_cuda: {line} 0: cudaMalloc failed: out of memory"])
+    assert log
+    assert log.refusal
+    assert log.refusal.tried
+    assert log.refusal.tried.line == line

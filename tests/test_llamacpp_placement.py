@@ -181,6 +181,12 @@ def test_devices_of_a_tensor(name: str, given: dict[str, Any], devices: list[int
     assert devices_of(name, **given) == devices
 
 
+def test_no_block_of_multi_token_prediction_is_loaded() -> None:
+    contents = [stored(f"blk.{i}.attn_q.weight") for i in range(7)]
+    devices = tensors_by_device(contents, args_of(blocks=7), 4, has_head=False)
+    assert [tensor.name for tensor in devices[0]] == [f"blk.{i}.attn_q.weight" for i in range(4)]
+
+
 @pytest.mark.parametrize(
     ("tensors", "size"),
     [

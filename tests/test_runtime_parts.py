@@ -141,6 +141,7 @@ def test_constants_are_those_of_a_profile_of_vllm(tp: int, pp: int, several: boo
         (1, 1, "NVIDIA", True, (25, 55, 85)),
         (2, 1, "NVIDIA", False, (30, 55, 110)),
         (1, 2, "NVIDIA", True, (120, 190, 310)),
+        (2, 2, "NVIDIA", True, (120, 190, 310)),
         (2, 1, "NVIDIA", None, (30, 120, 310)),
         (8, 1, "AMD", True, (120, 300, 470)),
         (1, 1, "AMD", True, (25, 55, 85)),
@@ -194,6 +195,14 @@ def test_sglang_captures_graphs_by_the_gpus_memory(
     size = sizes * 27 * MIB
     asked = facts(engine_version=version, tp=tp, device_memory=gib * GIB, max_running_requests=running)
     assert parts(sglang_runtime(asked))["cuda_graphs"] == (size // 2, size, size * 2)
+
+
+def test_sglang_holds_the_activations_of_a_chunk_within_a_half() -> None:
+    """48 tokens of 2 * 100 and 3 * 300 elements in bf16, and logits of 20 sequences, twice in fp32."""
+    found = sglang_runtime(facts(engine_version="0.5.23"))
+    size = 48 * (2 * D + 3 * D_FF) * 2 + 20 * V * 8
+    assert parts(found)["activations"] == (size // 2, size, size * 3 // 2)
+    assert all(type(end) is int for part in (*found.parts, *found.outside) for end in (part.low, part.high))
 
 
 def test_sglang_warns_if_the_rest_is_too_small_for_what_is_outside_the_share() -> None:

@@ -81,6 +81,7 @@ def test_weights_need_both_figures_of_free_memory() -> None:
         ("ep_size=8", "", "enable_expert_parallel", "True"),
         ("ep_size=2", "", "enable_expert_parallel", "True"),
         ("ep_size=1", "", "enable_expert_parallel", None),
+        ("ep_size=0", "", "enable_expert_parallel", None),
         ("tp_size=8", "", "enable_expert_parallel", None),
         ("kv_cache_dtype='fp4_e2m1'", "", "kv_dtype", "fp4"),
         ("kv_cache_dtype='fp8_e4m3'", "", "kv_dtype", "fp8_e4m3"),
@@ -103,6 +104,9 @@ def test_arguments_are_read_up_to_a_limit_and_only_after_their_name() -> None:
     assert "max_running_requests" not in settings(f"a='{far}{far}', max_running_requests=7")
     # a line of the same name before the arguments ends nothing
     log = sglang_log(["mem max_total_num_tokens=?", "mem ServerArgs(max_running_requests=7)", CACHE])
+    assert log
+    assert log.settings["max_running_requests"] == "7"
+    log = sglang_log(["ServerArgs(max_running_requests=7)", CACHE])
     assert log
     assert log.settings["max_running_requests"] == "7"
     log = sglang_log(["memory max_running_requests=7", CACHE])
@@ -130,6 +134,20 @@ def test_figures_of_each_pool_are_those_of_its_first_line() -> None:
         "state_slots": "186",
         "conv_state_size": "0.10",
         "ssm_state_size": "4.38",
+    }
+
+
+def test_figures_are_printed_with_their_lines() -> None:
+    pool = "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.08 GB"
+    states = "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
+    figures = figures_of([pool, states])
+    assert {name: figure.line for name, figure in figures.items()} == {
+        "swa_kv_tokens": pool,
+        "swa_k_size": "K size: 0.09 GB",
+        "swa_v_size": "V size: 0.08 GB",
+        "state_slots": states,
+        "conv_state_size": "conv_state size: 0.10GB",
+        "ssm_state_size": "ssm_state size: 4.38GB",
     }
 
 

@@ -84,7 +84,7 @@ class Buffer(NamedTuple):
     layers: int
     cell: int
     cell_k: int
-    windowed: bool = False
+    windowed: bool
 
     @property
     def named_cell(self) -> int:
@@ -234,11 +234,11 @@ class LlamaCppLayout:
         if self.window is None or self.swa_full:
             return full_cells, full_cells
         ubatch = symbol_like(context, "n_ubatch", self.ubatch, "tokens of a micro-batch (-ub)")
-        return full_cells, window_cells(full_cells, self._window_tokens(sequences), ubatch)
+        return full_cells, window_cells(full_cells, self._window_tokens(self.window, sequences), ubatch)
 
-    def _window_tokens(self, sequences: int) -> int:
+    def _window_tokens(self, window: int, sequences: int) -> int:
         """Return the tokens of all windows in one stream."""
-        return (self.window or 0) * (sequences if self.unified else 1)
+        return window * (sequences if self.unified else 1)
 
     def _stream_bytes(self, full_cells: int, window_cells: int) -> int:
         if len(self.buffers) == 1 and not self.buffers[0].windowed:
@@ -261,7 +261,7 @@ class LlamaCppLayout:
         if self.window is None or self.swa_full:
             return _padded_cells(free, streams, full_cell + window_cell)
         ubatch = symbol("n_ubatch", self.ubatch, "tokens of a micro-batch (-ub)")
-        largest_window = padded(self._window_tokens(sequences) + ubatch)
+        largest_window = padded(self._window_tokens(self.window, sequences) + ubatch)
         if not full_cell:  # a GPU whose layers have sliding windows only
             fits = free >= streams * largest_window * window_cell
             return NO_LIMIT if fits else _padded_cells(free, streams, window_cell)
@@ -420,7 +420,7 @@ def _notes(
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
     if release.fork:
         yield "This assumes -fa (contexts are padded to 256 cells, otherwise to 32) and -mla 2 or 3 for MLA."
-    if window and (args.ubatch or 0) > DEFAULT_BATCH and not args.swa_full:
+    if window and (args.ubatch or DEFAULT_UBATCH) > DEFAULT_BATCH and not args.swa_full:
         yield f"A micro-batch is never larger than the batch, so this assumes -b {args.ubatch} or more."
     if len({int(c.width) * int(c.rows) for c in cache_specs if c.role in ("kv", "v")}) > 1:
         yield "Without flash attention llama.cpp stores every V as wide as the widest; that is not counted."
@@ -439,18 +439,19 @@ def _check_args(args: EngineArgs, types: tuple[DType, DType]) -> None:
         raise AttncalcError(
             "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads", "use --gpus only"
         )
-    if (args.sequences or 1) > MAX_SEQUENCES:
+    if args.sequences and args.sequences > MAX_SEQUENCES:
         raise AttncalcError(f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers")
     if args.flash_attn not in (None, "on", "off", "auto"):
         raise AttncalcError(f"--flash-attn {truncate(args.flash_attn)} is unknown", "give on, off or auto")
-    if args.flash_attn == "off" and types[1].group:
-        raise AttncalcError(
-            f"llama.cpp needs flash attention for V in {TYPES.get(types[1].name, types[1].name)}",
-            "leave --flash-attn off out, or use --cache-type-v f16",
-        )
     for kv_type in types:
         if kv_type.name not in TYPES:
             raise AttncalcError(f"llama.cpp has no cache in {kv_type.name}", f"known: {', '.join(TYPES)}")
+    v_type = types[1]
+    if args.flash_attn == "off" and v_type.group:
+        raise AttncalcError(
+            f"llama.cpp needs flash attention for V in {TYPES[v_type.name]}",
+            "leave --flash-attn off out, or use --cache-type-v f16",
+        )
 
 
 def _check_supported(cached: CacheSpec, types: tuple[DType, DType], fork: bool) -> None:
@@ -478,11 +479,15 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
 
     Only a model that has layers with a window and layers without gets a buffer for windows. ik_llama.cpp has none.
     """
-    attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
-    reaches = [cached.span.reach for cached in attention]
+    reaches = _reaches(cache_specs)
     if fork or all(reach is not None for reach in reaches):
         return None
     return next((reach for reach in reaches if reach is not None), None)
+
+
+def _reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
+    """Return the tokens of the window of each attention layer, None for full attention."""
+    return [c.span.reach for c in cache_specs if c.scales_with == "context" and c.role != "indexer"]
 
 
 def _window(cache_specs: Sequence[CacheSpec], fork: bool, *, is_known: bool) -> tuple[int | None, list[str]]:
@@ -492,8 +497,7 @@ def _window(cache_specs: Sequence[CacheSpec], fork: bool, *, is_known: bool) -> 
     GGUF file by llama.cpp's rules.
     """
     window = model_window(cache_specs, fork=fork)
-    attention = [cached for cached in cache_specs if cached.scales_with == "context" and cached.role != "indexer"]
-    sizes = {int(c.span.reach) for c in attention if c.span.reach is not None}
+    sizes = {int(reach) for reach in _reaches(cache_specs) if reach is not None}
     if window is None:
         if fork and sizes:
             return None, ["ik_llama.cpp stores the whole context in layers with a sliding window too."]
@@ -515,9 +519,7 @@ def _buffers(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window
     labels = {"kv": "full attention" if window else "all layers", "swa": "sliding windows", "indexer": "indexer keys"}
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
-        for cached in spec.cached:
-            if cached.scales_with != "context":
-                continue
+        for cached in (cached for cached in spec.cached if cached.scales_with == "context"):
             windowed = window is not None and cached.span.reach is not None
             name = "indexer" if cached.role == "indexer" else "swa" if windowed else "kv"
             layers_of[name].append(LayerCacheSpec(spec.layers, (cached,)))
@@ -577,7 +579,7 @@ def _state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
 
 def _padded_cells(free: int, streams: int, cell: int) -> int:
     """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of PADDING."""
-    return quantity(0) if free <= 0 else free // (streams * cell) // PADDING * PADDING * streams
+    return max(free // (streams * cell) // PADDING * PADDING * streams, quantity(0))
 
 
 def mib(size: int, width: int = 7) -> str:

@@ -41,7 +41,7 @@ def tensors_by_device(
     Args:
         contents: The tensors of the file.
         args: The arguments, with the number of blocks.
-        layers: Layers of the model; more blocks are those of multi-token prediction.
+        layers: Layers of the model, of which a block may have two; more blocks are those of multi-token prediction.
         has_head: Whether the model has an lm head.
     """
     blocks = args.blocks or layers
@@ -138,7 +138,5 @@ def model_buffers(model: ModelSpec, args: EngineArgs) -> dict[str, int]:
 def tensors_of(model: ModelSpec, args: EngineArgs) -> dict[int, list[StoredTensor]]:
     """Return the tensors of the model's GGUF file on the host and on each GPU."""
     contents = model.stored.contents if model.stored else ()
-    layers = model.main.n_layers
-    per_block = 2 if args.blocks and layers == 2 * args.blocks else 1
     has_head = model.head is not None and model.head.kind == "lm"
-    return tensors_by_device(contents, args, layers // per_block, has_head=has_head)
+    return tensors_by_device(contents, args, model.main.n_layers, has_head=has_head)

@@ -35,8 +35,8 @@ def largest_graph(args: EngineArgs, version: SGLangVersion) -> int:
 
 def decode_graphs(largest: int) -> int:
     """Return how many batch sizes up to `largest` are captured: 36 up to 256 and 52 up to 512, as logged."""
-    sizes = {1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest + 1, 32)}
-    return len({size for size in sizes if size <= largest} | {largest})
+    sizes = [1, 2, 4, 8, 12, *range(16, 256, 8), *range(256, 512, 16), *range(512, largest, 32)]
+    return len([size for size in sizes if size < largest]) + 1
 
 
 def prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
@@ -51,5 +51,8 @@ def prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
         return 0
     if "MLA" in args.attentions:
         return 1536
-    ranges = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, chunk, 512))
-    return 8 * sum(size <= chunk for start, end, step in ranges for size in range(start, end + 1, step))
+    sizes = before = 0
+    for end, step in ((32, 4), (256, 16), (512, 32), (1024, 64), (4096, 256), (chunk, 512)):
+        sizes += max(0, min(end, chunk) - before) // step
+        before = end
+    return 8 * sizes

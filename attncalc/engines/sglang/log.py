@@ -68,7 +68,7 @@ _POOL = re.compile(
     r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
     r"{0,4}[\d.]{1,20} ?GB)?)"
 )
-_STATES = re.compile(r"Mamba Cache is allocated\.(.{0,200}?ssm_state size: ?[\d.]{1,20} ?GB)")
+_STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
 _TOKENS = re.compile(rf"#tokens: {COUNT}")
 _NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
 _SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
@@ -116,13 +116,12 @@ def sglang_log(lines: Sequence[str]) -> StartupLog | None:
 
 def _settings(text: str) -> dict[str, str]:
     found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
-    start, end = text.find("ServerArgs("), text.find("max_total_num_tokens=")
-    if start >= 0:
-        # the line of max_total_num_tokens has the number that SGLang made of it
-        requests = first(_REQUESTS, text[start : start + _LONGEST_ARGS if end < start else end])
-        found["max_running_requests"] = requests if requests and requests.isdecimal() else None
+    # the line of max_total_num_tokens has the number that SGLang made of it
+    arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
+    requests = first(_REQUESTS, arguments[:_LONGEST_ARGS])
+    found["max_running_requests"] = requests if requests and requests.isdecimal() else None
     found["attn_dp"] = first(_RANKS, text) or (first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
-    if int(first(_EXPERTS, text) or 1) > 1:
+    if first(_EXPERTS, text) not in (None, "0", "1"):
         found["enable_expert_parallel"] = "True"
     settings = {name: value for name, value in found.items() if value is not None}
     if settings.get("kv_dtype", "").startswith("fp4"):
@@ -145,9 +144,9 @@ def sglang_figures(text: str) -> dict[str, Printed]:
             _keep(figures, f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _SIZES, match["rest"])
     if states := _STATES.search(text):
-        if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[1]):
+        if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
             _keep(figures, "state_slots", Printed(slots[1].replace(",", ""), states[0]))
-        _sizes(figures, "", _STATE_SIZES, states[1])
+        _sizes(figures, "", _STATE_SIZES, states[0])
     if tokens is not None and "kv_tokens" not in figures and "full_kv_tokens" not in figures:
         figures["kv_tokens"] = tokens
     return figures
