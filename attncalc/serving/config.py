@@ -119,9 +119,7 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     """Return the bytes of cache that the token of a decode step does not attend to."""
     kv_dtype, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
-        for spec in layers.cache():
-            if spec.scales_with != "context":
-                continue
+        for spec in (spec for spec in layers.cache() if spec.scales_with == "context"):
             tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
             for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
                 row_bytes = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)
