@@ -12,10 +12,12 @@ from evaluate import evaluate
 from attncalc import Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack, Workload, load
 from attncalc.attention import CacheSpec
 from attncalc.attention.picked import Selected
+from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kv_cache
 from attncalc.hardware import Gpu
 from attncalc.quantity import Quantity
 from attncalc.serving.config import ONE_DEVICE, ServingConfig, cache_read
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import dtype
 from attncalc.workload import Mask
@@ -33,8 +35,8 @@ def one_layer(mlp: Mlp | None = None, attention: Grouped | Latent = PLAIN, **fie
 
 
 def bounds(of: ModelSpec, peak: int, bandwidth: int, batch: int = 1, context: int = 1, **config: Any) -> Roofline:
-    gpu = Gpu("g", "G", "v", 1, 10**9, bandwidth, (("fp16", peak),))
-    return roofline(of, Workload.decode(batch, context), gpu, config=ServingConfig(**config))
+    device = Gpu("g", "G", "v", 1, 10**9, bandwidth, (("fp16", peak),))
+    return roofline(of, Workload.decode(batch, context), device, config=ServingConfig(**config))
 
 
 def decode(found: Roofline) -> Step:
@@ -196,8 +198,8 @@ def test_every_stage_needs_a_compute_bound_batch(stages: int) -> None:
 
 
 def test_limits_are_only_searched_if_asked_for() -> None:
-    gpu = Gpu("g", "G", "v", 1, 10**9, 20, (("fp16", 100),))
-    found = roofline(one_layer(), Workload.decode(1, 1), gpu, with_limits=False)
+    device = Gpu("g", "G", "v", 1, 10**9, 20, (("fp16", 100),))
+    found = roofline(one_layer(), Workload.decode(1, 1), device, with_limits=False)
     assert (found.compute_bound_batch, found.limit) == (None, None)
     assert decode(found).flops == 144
 
@@ -206,7 +208,22 @@ def test_limits_are_only_searched_if_asked_for() -> None:
 
 
 def test_one_device_is_the_default() -> None:
-    assert ONE_DEVICE == (1, 1, None, None, 0)
+    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "config"),
+    [
+        ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(stages=2, dcp=2)),
+        ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(drafts=3)),
+        # llama.cpp gives each GPU whole layers
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(stages=3, kv_dtype_k=Q8)),
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(stages=3, kv_dtype_v=Q8)),
+    ],
+)
+def test_the_settings_are_those_of_a_request(engine: str, fields: dict[str, Any], config: ServingConfig) -> None:
+    asked = FitRequest(load("llama3-8b"), Workload.decode(1, 100), engine, gpu=gpu("h100-80gb"), **fields)
+    assert ServingConfig.of(resolve(asked)) == config
 
 
 SPEC = CacheSpec("kv", 2, 8)
@@ -330,6 +347,9 @@ def test_tensors_in_a_dtype_of_their_own_have_a_name_of_their_own() -> None:
     names = [symbol.name for symbol in wider.formula.symbols]
     assert "v_cache" in names
     assert "k_cache" not in names
+    alike = cache_read(of, Workload.decode(2, 3), ServingConfig(kv_dtype_k=dtype("bf16")))
+    assert alike == 2 * 3 * 2 * 64
+    assert [symbol.name for symbol in alike.formula.symbols].count("k_cache") == 1
     one = cache_read(of, Workload.decode(2, 3), ServingConfig(kv_dtype_k=Q8, kv_dtype_v=Q8))
     assert one == 2 * 3 * 2 * 34
     assert "k_v_cache" in [symbol.name for symbol in one.formula.symbols]

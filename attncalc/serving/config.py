@@ -9,7 +9,7 @@ from ..cost.cache import cache_bytes
 from ..cost.common import cache_dtype
 from ..engines import ideal
 from ..model import ModelSpec
-from ..quantity import Quantity, exact_div, named, quantity, symbol, total
+from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..units import DType, dtype
 from ..workload import Workload
 
@@ -81,7 +81,7 @@ class _ConfiguredEngine:
             if piece_dtype != kv_dtype:
                 size = named(size, name, f"bytes of it in one layer, in {piece_dtype.name}")
             sizes.append(size)
-        return self._share(spec, sizes[0] if len(sizes) == 1 else total(sizes))
+        return self._share(spec, summed(sizes))
 
     def token_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.config.pieces(spec, kv_dtype)
