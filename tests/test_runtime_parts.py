@@ -10,7 +10,7 @@ import pytest
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.engines.base import EngineArgs
-from attncalc.engines.estimate import COLLECTIVES, FIXED, constant_runtime, estimated_runtime
+from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.runtime import sglang_runtime
 from attncalc.engines.vllm.runtime import runtime as vllm_runtime
@@ -113,6 +113,13 @@ def test_estimate_is_the_widest_part_of_a_layer_and_the_logits(whole: ModelSpec,
         "cuda": (GIB // 4, FIXED, FIXED * 3 // 2),
     }
     assert terms(memory) == {"activation_bytes": N * (2 * D + widest) * 2, "logit_bytes": S * V * 8}
+
+
+def test_estimate_of_a_device_without_layers() -> None:
+    bare = ModelSpec("toy", "toy", (Stack("decoder", (), D),), vocab_size=V, head=Head("lm"))
+    memory = estimated_runtime(facts(bare))
+    assert terms(memory)["activation_bytes"] == N * 2 * D * 2
+    assert activations(facts(bare)) == N * 2 * D * 2 + S * V * 8
 
 
 def test_estimate_has_as_many_logits_as_tokens_or_sequences() -> None:
