@@ -66,6 +66,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
             ["vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless"],
         ),
         ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp8"}, []),
+        ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp32"}, []),
         ((FULL, WINDOW), {}, []),
         ((FULL, WINDOW), {"device_memory": None}, [BATCHED]),
         ((FULL, WINDOW), {"device_memory": None, "max_num_batched_tokens": 2048}, []),
@@ -84,7 +85,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL, WINDOW), {"pp": 2, "engine_version": "0.29.0"}, []),
         ((FULL,), {"pp": 2, "engine_version": "0.26.0"}, []),
     ],
-    ids=range(27),
+    ids=range(28),
 )
 def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any], expected: list[str]) -> None:
     notes = in_vllm(*kinds, **options).notes
