@@ -50,6 +50,11 @@ def tiny(tmp_path: Path, more: str = "", without: str = "") -> ModelSpec:
     return load(file)
 
 
+def test_the_schema_file_is_up_to_date() -> None:
+    """`attncalc presets schema -o presets/model.schema.json --force` writes it."""
+    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(schema()))
+
+
 def test_required_presets_exist() -> None:
     assert set(preset_names()) >= REQUIRED
 
@@ -63,11 +68,6 @@ def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
     assert data["title"]
     assert data["sources"]
     assert all("http" in source for source in data["sources"])
-
-
-def test_the_schema_file_is_up_to_date() -> None:
-    """`attncalc presets schema -o presets/model.schema.json --force` writes it."""
-    assert json.loads((PRESETS / "model.schema.json").read_text()) == json.loads(json.dumps(schema()))
 
 
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+import attncalc.config.huggingface.towers
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
-from attncalc.config.huggingface.towers import _item, _safe, _side, _used_layers
-from attncalc.model import TowerItem
+from attncalc.config.huggingface.towers import _item, _safe, _side, _used_layers, towers
+from attncalc.model import Tower, TowerItem
 
 TEXT = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
 CLIP: dict[str, Any] = {
@@ -94,6 +95,38 @@ def test_clip_and_its_projector_have_the_parameters_of_their_matrices() -> None:
 @pytest.mark.parametrize("vision", [{"hidden_size": "x"}, {"model_type": "none"}, {"hidden_size": 10**6 + 1}])
 def test_a_tower_with_other_fields_is_not_counted(vision: dict[str, Any]) -> None:
     assert llava(vision) == {}
+
+
+@pytest.mark.parametrize(
+    ("split", "whole", "is_counted"),
+    [
+        (3, 4, True),
+        (0, 1, True),
+        (1, 0, True),
+        (0, 0, False),
+        (-1, 5, False),
+        (5, -1, False),
+        (10**12 - 2, 1, True),
+        (10**12 - 1, 1, False),
+        (1.5, 1, False),
+        (1, 1.5, False),
+    ],
+)
+def test_a_tower_has_parameters_of_which_some_are_divided(
+    monkeypatch: pytest.MonkeyPatch, split: float, whole: float, is_counted: bool
+) -> None:
+    table = {"towers": {"t": {"split": split, "whole": whole}}, "projectors": {"m": {"tower": "t"}}}
+    monkeypatch.setattr(attncalc.config.huggingface.towers, "_table", lambda: table)
+    outer = Fields({"model_type": "m", "vision_config": {"num_hidden_layers": 1}}, UNKNOWN_CLASS)
+    found = list(towers(Fields({"hidden_size": 8}, UNKNOWN_CLASS, outer)))
+    assert found == ([Tower("vision", int(split + whole), int(split), None)] if is_counted else [])
+
+
+def test_a_tower_that_is_left_out_is_not_counted_if_the_width_is_no_number() -> None:
+    """Gemma 4's formula compares the width with 2560."""
+    outer = Fields({"model_type": "gemma4"}, UNKNOWN_CLASS)
+    assert len(list(towers(Fields({"hidden_size": 2560}, UNKNOWN_CLASS, outer)))) > 0
+    assert list(towers(Fields({"hidden_size": "wide"}, UNKNOWN_CLASS, outer))) == []
 
 
 @pytest.mark.parametrize("sides", [[28, 28], 28])

@@ -6,25 +6,19 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_hub import LocalHub, running_hub
 
 from attncalc import AttncalcError, load
-from attncalc.config import download, gpus, safetensors
-from attncalc.config import remote as hub_folder
-from attncalc.config.download import MAX_BYTES, PARALLEL, Answer, DownloadError, Downloads, Request
-from attncalc.config.folder import POINTER, LocalFile, LocalFolder
+from attncalc.config import gpus, safetensors
 from attncalc.config.gpus import gpu
 from attncalc.config.hub import Repository, cached_folder, token
 from attncalc.config.layouts import reject_list, reject_other_layout
-from attncalc.config.remote import RemoteFile
 from attncalc.config.safetensors import INDEX, stored_weights
-from attncalc.config.source import LIMIT
 
+LIMIT = 4 << 20
 CONFIG: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}
 YAML = "d_model: 64\nn_layers: 2\nn_heads: 4\nd_ff: 9\nnorm: rmsnorm\n"
 
@@ -238,27 +232,6 @@ def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
         assert stored_weights(folder) is not None
 
 
-# Folders on disk
-
-
-def test_a_pointer_of_git_lfs_is_no_file(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(POINTER + b".github.com/spec/v1")
-    (tmp_path / "b").write_bytes(POINTER[:-1])
-    (tmp_path / "c").symlink_to(tmp_path / "none")
-    folder = LocalFolder(tmp_path)
-    assert [folder.open(name) is not None for name in "abcd"] == [False, True, False, False]
-    assert folder.names() == {"a", "b", "c"}
-    assert folder.read("b", 3) == POINTER[:4]
-    assert folder.read("b", 10**6) == POINTER[:-1]
-    assert folder.read("d", 3) is None
-
-
-def test_ranges_of_a_file_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"0123456789")
-    file = LocalFile(tmp_path / "a")
-    assert (file.size, file.read(2, 5), file.read(8, 99), file.read(3, 3)) == (10, b"234", b"89", b"")
-
-
 # The cache and the token
 
 
@@ -450,143 +423,3 @@ def test_only_a_list_of_json_up_to_a_mebibyte_is_named(content: bytes, is_reject
             reject_list(content, "f.json")
     else:
         reject_list(content, "f.json")
-
-
-# Answers of a server
-
-
-@pytest.fixture
-def hub() -> Iterator[LocalHub]:
-    with running_hub() as hub:
-        hub.add("org/name", f=b"0123456789")
-        yield hub
-
-
-def request(hub: LocalHub, limit: int, first: int | None = None) -> Request:
-    return Request(f"{hub.url}/org/name/resolve/main/f", {}, "", limit, first)
-
-
-@pytest.mark.parametrize("has_length", [True, False])
-@pytest.mark.parametrize("limit", [9, 10, 11])
-def test_an_answer_has_as_many_bytes_as_its_limit(hub: LocalHub, limit: int, has_length: bool) -> None:
-    if not has_length:
-        hub.behaviours["/f"] = lambda handler: handler.send(b"0123456789", length=None)
-    if limit < 10:
-        with pytest.raises(DownloadError) as raised:
-            Downloads().get(request(hub, limit))
-        assert raised.value.problem == "127.0.0.1 answers with more than 9 bytes"
-    else:
-        assert Downloads().get(request(hub, limit)).content == b"0123456789"
-
-
-@pytest.mark.parametrize(("first", "limit", "expected"), [(0, 3, b"012"), (2, 1, b"2"), (8, 9, b"89")])
-def test_a_part_starts_at_its_first_byte(hub: LocalHub, first: int, limit: int, expected: bytes) -> None:
-    answer = Downloads().get(request(hub, limit, first))
-    assert (answer.status, answer.content) == (206, expected)
-    assert hub.requests[-1].range == f"bytes={first}-{first + limit - 1}"
-
-
-@pytest.mark.parametrize("budget", [19, 20])
-def test_the_answers_of_one_model_share_a_budget(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
-    monkeypatch.setattr(download, "MAX_BYTES", budget)
-    hub.behaviours["/f"] = lambda handler: handler.send(b"0123456789", length=None)
-    downloads = Downloads()
-    assert downloads.get(request(hub, 10)).content == b"0123456789"
-    if budget == 20:
-        assert downloads.get(request(hub, 10)).content == b"0123456789"
-    else:
-        with pytest.raises(DownloadError, match="has sent more than 0 MiB"):
-            downloads.get(request(hub, 10))
-
-
-def test_a_length_above_the_budget_is_not_read(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "MAX_BYTES", 9)
-    with pytest.raises(DownloadError, match="answers with more than 9 bytes"):
-        Downloads().get(request(hub, 100))
-    monkeypatch.setattr(download, "MAX_BYTES", 10)
-    assert Downloads().get(request(hub, 100)).content == b"0123456789"
-
-
-def test_several_requests_have_their_answers_in_order(hub: LocalHub) -> None:
-    requests = [request(hub, 1, first) for first in range(10)]
-    assert len(requests) > PARALLEL
-    assert [answer.content for answer in Downloads().get_all(requests)] == [b"%d" % i for i in range(10)]
-
-
-class Parts:
-    """Records which parts of a file were asked for, and answers with them; `whole` for a server without ranges."""
-
-    def __init__(self, *, whole: bool = False) -> None:
-        self.asked: list[tuple[int, int]] = []
-        self.whole = whole
-
-    def label(self, name: str) -> str:
-        return name
-
-    def request_part(self, _name: str, start: int, end: int) -> Answer:
-        self.asked.append((start, end))
-        content = bytes(range(end))
-        return Answer(200, {}, content) if self.whole else Answer(206, {}, content[start:])
-
-
-def remote(parts: Parts, head: int, size: int | None) -> RemoteFile:
-    headers = {} if size is None else {"content-range": f"bytes 0-{head - 1}/{size}"}
-    folder: Any = parts
-    return RemoteFile(folder, "f", Answer(206, headers, bytes(range(head))))
-
-
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("size", [50, None])
-def test_no_byte_of_a_remote_file_is_fetched_twice(size: int | None, whole: bool) -> None:
-    parts = Parts(whole=whole)
-    file = remote(parts, 10, size)
-    assert file.size == size
-    assert (file.read(2, 5), file.read(0, 10), file.read(5, 5)) == (bytes(range(2, 5)), bytes(range(10)), b"")
-    assert parts.asked == []
-    assert file.read(8, 20) == bytes(range(8, 20))
-    assert file.read(15, 20) == bytes(range(15, 20))
-    assert parts.asked == [(10, 20)]
-    assert file.read(20, 22) == bytes([20, 21])
-    assert file.read(40, 45) == bytes(range(40, 45))
-    assert parts.asked == [(10, 20), (20, 22), (40, 45)]
-
-
-def test_a_remote_file_ends_with_its_size() -> None:
-    parts = Parts()
-    file = remote(parts, 10, 12)
-    assert (file.read(5, 99), file.read(12, 99)) == (bytes(range(5, 12)), b"")
-    assert parts.asked == [(10, 12)]
-
-
-@pytest.mark.parametrize("end", [30, 31])
-def test_the_beginning_of_a_remote_file_is_bounded(monkeypatch: pytest.MonkeyPatch, end: int) -> None:
-    monkeypatch.setattr(hub_folder, "MAX_BYTES", 30)
-    file = remote(Parts(), 10, None)
-    if end == 30:
-        assert len(file.read(0, end)) == end
-    else:
-        with pytest.raises(AttncalcError, match="f: needs more than 0 MiB"):
-            file.read(0, end)
-
-
-def test_an_answer_that_ends_early_is_an_error() -> None:
-    parts = Parts()
-    file = remote(parts, 10, 300)
-    parts.request_part = lambda *_: Answer(206, {}, b"x")  # type: ignore[method-assign]
-    with pytest.raises(AttncalcError, match="f: the answer ended early"):
-        file.read(0, 12)
-    unknown = remote(parts, 10, None)
-    assert unknown.read(9, 12) == b"\tx"
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_every_redirect_is_followed(hub: LocalHub, status: int) -> None:
-    hub.behaviours["/g"] = lambda handler: handler.redirect("/org/name/resolve/main/f", status)
-    url = f"{hub.url}/g"
-    assert Downloads().get(Request(url, {}, "", MAX_BYTES)).content == b"0123456789"
-
-
-def test_of_a_failure_at_most_64_kibibytes_are_read(hub: LocalHub) -> None:
-    hub.behaviours["/f"] = lambda handler: handler.send(bytes(1 << 17), status=404)
-    answer = Downloads().get(request(hub, 10))
-    assert (answer.status, len(answer.content)) == (404, 1 << 16)

@@ -47,6 +47,11 @@ def mine(tmp_path: Path, more: str = "", without: str = "") -> Gpu:
     return gpu(file)
 
 
+def test_the_schema_file_is_up_to_date() -> None:
+    """python -c "import json; from attncalc.config.gpus import schema; print(json.dumps(schema(), indent=2))"."""
+    assert json.loads((REPOSITORY / "presets/gpu.schema.json").read_text()) == json.loads(json.dumps(schema()))
+
+
 def test_required_gpus_exist() -> None:
     assert set(gpu_names()) >= REQUIRED
 
@@ -57,11 +62,6 @@ def test_a_gpu_names_its_schema_and_is_valid(name: str) -> None:
     assert text.startswith("# yaml-language-server: $schema=../gpu.schema.json\n")
     data = yaml.safe_load(text)
     jsonschema.validate(data, schema())
-
-
-def test_the_schema_file_is_up_to_date() -> None:
-    """python -c "import json; from attncalc.config.gpus import schema; print(json.dumps(schema(), indent=2))"."""
-    assert json.loads((REPOSITORY / "presets/gpu.schema.json").read_text()) == json.loads(json.dumps(schema()))
 
 
 @pytest.mark.parametrize("name", gpu_names())

@@ -293,9 +293,16 @@ def test_a_bias_with_aligned_rows_is_not_padded() -> None:
 
 def test_cudnn_takes_a_bias_with_any_rows() -> None:
     kind = Grouped(2, 2, 8, span=Sliding(16))
-    sizes = peak(layer(kind, 8), Workload.prefill(1, 100), "cudnn")
-    assert sizes["bias"] == 100 * 100 * 2
+    sizes = peak(layer(kind, 8), Workload.prefill(1, 101), "cudnn")
+    assert sizes["bias"] == 101 * 101 * 2
     assert "bias_padded" not in sizes
+
+
+def test_flash_splits_no_keys_on_an_unknown_machine() -> None:
+    """One tile for 2 slots per multiprocessor would be split even on a GPU with one of them."""
+    (one,) = activations(layer(Grouped(1, 1, 64), 8), Workload.decode(1, 4096))
+    assert "partial" not in {t.name for moment in one.moments["flash"] for t in moment.tensors}
+    assert one.buffers["flash"] == 0
 
 
 def test_only_a_kernels_own_buffers_are_inside_it() -> None:

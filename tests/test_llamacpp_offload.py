@@ -17,6 +17,7 @@ from test_gguf import RELEASED, dense, keys_of, outer, released
 
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu
+from attncalc.cost.params import params
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.model import ModelSpec
@@ -24,7 +25,7 @@ from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command
-from attncalc.serving.offload import held_layers, spread_over_gpus
+from attncalc.serving.offload import held_layers, on_host, spread_over_gpus
 from attncalc.serving.request import resolve
 from attncalc.serving.weights import weights
 from attncalc.units import GIB
@@ -283,6 +284,23 @@ def test_a_preset_has_the_same_layers_on_each_device() -> None:
     assert [row.cache for row in rows] == 2 * [16 * 4096 * 2 * 1024 * 2]
     # the head and the last norm are on the GPU, the embedding on the host
     assert rows[0].model - rows[1].model == 2 * 4096
+
+
+@pytest.mark.parametrize("gpus", [1, 3])
+@pytest.mark.parametrize("n_gpu_layers", [0, 1, 5, 12, 13])
+def test_a_table_of_relative_positions_is_with_the_first_layer(tmp_path: Path, gpus: int, n_gpu_layers: int) -> None:
+    """T5's first block has it (blk.0.attn_rel_b). All devices together have 32 * 12 values more than without it."""
+    text = "d_model: 768\nn_layers: 12\nnorm: rmsnorm\nn_heads: 12\nd_ff: 3072\n"
+    sizes: list[list[int]] = []
+    for i, table in enumerate(("", "relative_position_buckets: 32\n")):
+        file = tmp_path / f"{i}.yaml"
+        file.write_text(text + table)
+        resolved = resolve(request(load(file), gpus=gpus, n_gpu_layers=n_gpu_layers))
+        devices = [on_host(resolved.model, gpus, resolved.args), *spread_over_gpus(resolved.model, gpus, resolved.args)]
+        sizes.append([int(params(device).total) for device in devices])
+    more = [after - before for before, after in zip(*sizes, strict=True)]
+    first = 0 if n_gpu_layers < 13 else 1  # the output is the first that goes to a GPU, and layer 0 the last
+    assert more == [32 * 12 if i == first else 0 for i in range(gpus + 1)]
 
 
 def test_experts_of_a_preset_are_on_the_host() -> None:

@@ -139,6 +139,10 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "kinds without a pattern": ({"layer_kinds": {"a": {}}}, "'pattern' and 'layer_kinds' must be given together"),
     "a kind that is not there": ({**KINDS, "pattern": ["local", "x"]}, "pattern.1: 'x' is not one of layer_kinds"),
     "a kind that is not used": ({**KINDS, "pattern": ["local"]}, "layer_kinds.global: is not in the pattern"),
+    "two kinds that are not used": (
+        {**KINDS, "pattern": ["local"], "layer_kinds": {"a": {}, "local": {}, "b": {}}},
+        "layer_kinds.a: is not in the pattern",
+    ),
     "a window and a chunk": ({"window": 8, "chunk": 8}, "chunk: a layer has a window or a chunk, not both"),
     "no heads": ({"n_heads": None}, "'n_heads' is missing"),
     "no width of the MLP": ({"d_ff": None}, "'d_ff' is missing"),

@@ -14,6 +14,7 @@ import pytest
 import attncalc.config
 from attncalc import AttncalcError, load
 from attncalc.config import load_with_config, to_model_file
+from attncalc.config.yaml import to_yaml
 
 LIMIT = 4 << 20
 """Bytes of a model file, 4 MiB."""
@@ -157,28 +158,6 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
     assert error("-").message == "there is no standard input"
 
 
-# Limits
-
-
-@pytest.mark.parametrize(("size", "allowed"), [(LIMIT, True), (LIMIT + 1, False), (LIMIT + 2, False)])
-def test_a_file_has_at_most_4_mib(tmp_path: Path, size: int, allowed: bool) -> None:
-    path = write(tmp_path / "m.json", CONFIG, size)
-    if allowed:
-        assert load(path).main.n_layers == 3
-    else:
-        assert error(path).message == f"{path}: longer than 4,194,304 bytes"
-
-
-@pytest.mark.parametrize(("size", "allowed"), [(LIMIT, True), (LIMIT + 1, False)])
-def test_a_quantization_beside_a_config_has_at_most_4_mib(tmp_path: Path, size: int, allowed: bool) -> None:
-    write(tmp_path / "config.json", CONFIG)
-    path = write(tmp_path / "quantize_config.json", {"bits": 4, "group_size": 128}, size)
-    if allowed:
-        assert load(tmp_path).quantization is not None
-    else:
-        assert error(tmp_path).message == f"{path}: longer than 4,194,304 bytes"
-
-
 # Kinds of files
 
 
@@ -283,3 +262,14 @@ def test_the_sources_of_a_params_json_name_it(tmp_path: Path) -> None:
 )
 def test_a_title_is_a_repository_or_the_files_name(tmp_path: Path, path: str | None, title: str) -> None:
     assert load(write(tmp_path / "m.json", {**CONFIG, "_name_or_path": path})).title == title
+
+
+# Writing a model file
+
+
+def test_a_model_file_keeps_the_letters_and_the_order_of_its_keys() -> None:
+    text = to_yaml({"n_layers": 2, "title": "Größe", "layer_kinds": {"z": {"d_ff": 8}, "a": {"d_ff": 9}}}, "a config")
+    assert text.splitlines()[0].startswith("# From a config; ")
+    assert (
+        text.index("title: Größe") < text.index("n_layers: 2") < text.index("z:") < text.index("a:", text.index("z:"))
+    )

@@ -238,6 +238,8 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(mlp=Mlp(D_FF)), {}, forward(2 * D_FF)),
         (model(mlp=None), {}, forward(QKVO)),
         (model(mlp=Mlp(100)), {}, forward(QKVO)),
+        # MLA holds the latent and the part copied from K too
+        (model(MLA, None), {"engine_version": "0.10.0"}, forward(2 * HEADS * (18 + 9) + 56 + HEADS * 12)),
         (model(), {"weights_dtype": "fp8"}, forward(3 * D_FF) + N * D_FF),
         (model(), {"weights_dtype": "int8"}, forward(3 * D_FF) + N * D_FF),
         (model(mlp=None), {"weights_dtype": "fp8"}, forward(QKVO)),
@@ -255,7 +257,7 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(SPARSE), {}, forward(3 * D_FF) + 512 * MIB),
         (model(SPARSE), {"engine_version": "0.17.0"}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:
     assert terms(vllm(whole, **changes))["forward_bytes"] == expected

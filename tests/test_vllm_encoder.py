@@ -132,8 +132,8 @@ def memory(**given: Any) -> tuple[EncoderMemory, int, int]:
     item = given.pop("item", IMAGE)
     found = encoder(facts(TOWER._replace(item=item), **given), vllm_version(None), passes, WIDTH)
     assert found is not None
-    held = 2 * (400 * item.values + 100 * item.d_output) * WIDTH
-    return found, held, 2 * 400 * (item.values + 4 * 1000 + item.d_inside) * WIDTH
+    held = 2 * (item.positions * item.values + 100 * item.d_output) * WIDTH
+    return found, held, 2 * item.positions * (item.values + 4 * 1000 + item.d_inside) * WIDTH
 
 
 def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
@@ -145,6 +145,9 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
     assert (part.low, part.high) == (peak * 3 // 4 - 1_100_000, peak * 13 // 10 - 3_300_000)
     assert part.low < part.expected < part.high
     assert found.terms == (("encoder_bytes", "tensors of the encoder", peak),)
+    found, _, peak = memory(item=IMAGE._replace(positions=401))
+    assert peak * 13 % 10 == 6
+    assert found.part.high == peak * 13 // 10 - 3_300_000
 
 
 def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:

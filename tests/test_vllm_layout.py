@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -153,6 +154,7 @@ def test_vllm_does_not_start(kinds: Any, options: dict[str, Any], message: str, 
     [
         ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}),
         ((FULL,), {"dcp": 2, "tp": 8}),
+        ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 2}),
         ((LATENT,), {"dcp": 8, "tp": 8, "n_kv_heads": 1}),
         ((LATENT,), {"dcp": 4, "tp": 8, "n_kv_heads": 8}),
     ],
@@ -460,3 +462,8 @@ def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
     """Groups of two layers; the first stage has full attention, and the second the windows."""
     assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2).parts] == [2 * PAGE, 2 * PAGE]
     assert [part.needed(0, 16) for part in in_vllm(FULL, WINDOW, pp=2, count=1).parts] == [PAGE, PAGE]
+
+
+def test_a_layout_does_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        in_vllm(FULL).max_sequences = 1  # type: ignore[misc]

@@ -15,7 +15,7 @@ from .span import Span
 _PRODUCTS: Mapping[str, Any] = {"type": "array", "uniqueItems": True, "items": {"enum": ["c2p", "p2c"]}}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PositionScores(Grouped):
     """Grouped attention that also scores queries against keys of relative positions, and keys against their queries.
 

@@ -39,7 +39,7 @@ class HeldTensor(NamedTuple):
     name: str
     meaning: str
     size: Quantity
-    inside: bool = False
+    inside: bool
 
 
 class Moment(NamedTuple):

@@ -9,7 +9,7 @@ from ..cost.cache import cache_bytes
 from ..cost.common import cache_dtype
 from ..engines import ideal
 from ..model import ModelSpec
-from ..quantity import Quantity, exact_div, named, quantity, symbol, total
+from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..units import DType, dtype
 from ..workload import Workload
 
@@ -81,7 +81,7 @@ class _ConfiguredEngine:
             if piece_dtype != kv_dtype:
                 size = named(size, name, f"bytes of it in one layer, in {piece_dtype.name}")
             sizes.append(size)
-        return self._share(spec, sizes[0] if len(sizes) == 1 else total(sizes))
+        return self._share(spec, summed(sizes))
 
     def token_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.config.pieces(spec, kv_dtype)
@@ -119,9 +119,7 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     """Return the bytes of cache that the token of a decode step does not attend to."""
     kv_dtype, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
-        for spec in layers.cache():
-            if spec.scales_with != "context":
-                continue
+        for spec in (spec for spec in layers.cache() if spec.scales_with == "context"):
             tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
             for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
                 row_bytes = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)

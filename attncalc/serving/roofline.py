@@ -134,7 +134,7 @@ def roofline(
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None
-    batch, limit = _compute_bound_batch(model, micro, decode, machine) if decode and with_limits else (None, None)
+    batch, limit = _compute_bound_batch(model, micro, machine) if decode and with_limits else (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,
@@ -213,7 +213,7 @@ def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
 
 
 def _compute_bound_batch(
-    model: ModelSpec, workload: Workload, decode: Step, machine: _Machine
+    model: ModelSpec, workload: Workload, machine: _Machine
 ) -> tuple[Quantity | None, Ratio | None]:
     """Return the smallest compute-bound batch (None if there is none), and the FLOP/byte that large batches approach.
 
@@ -224,7 +224,6 @@ def _compute_bound_batch(
     Args:
         model: One device's share.
         workload: A decode step.
-        decode: The bounds of that step.
         machine: What it runs on.
     """
     gpu, math = machine.gpu, machine.math
@@ -232,7 +231,7 @@ def _compute_bound_batch(
     def decode_at(batch: int) -> Step:
         return _decode(model, dataclasses.replace(workload, batch=batch), machine)
 
-    single = decode if workload.batch == 1 else decode_at(1)
+    single = decode_at(1)
     per_sequence, cached = int(single.flops), int(single.cache)
     limit = ratio(
         named(per_sequence, "flops_per_sequence", "FLOP of one sequence's step"),
@@ -250,9 +249,9 @@ def _compute_bound_batch(
 
     # A batch with as many sequences as there are experts reads all of them, and a larger batch reads no more. So for
     # these weights the answer is a division. It is an upper bound, because smaller batches may read fewer experts.
-    experts = max((int(layers.mlp.n_experts or 1) for layers in model.main.layers if layers.mlp), default=1)
-    upper = int(ceil_div(weights(experts) * math.flops, spare))
-    smallest = upper if experts == 1 else first_true(compute_bound, 0, upper)
+    experts = [int(layers.mlp.n_experts) for layers in model.main.layers if layers.mlp and layers.mlp.n_experts]
+    upper = int(ceil_div(weights(max(experts, default=1)) * math.flops, spare))
+    smallest = first_true(compute_bound, 0, upper) if experts else upper
     step = decode_at(smallest)
     # The formula is 'least B where a > b', and the condition is FLOP / peak >= bytes / bandwidth. Multiplied by
     # peak * bandwidth, both sides are integers, so that a >= b is the same as a > b - 1.

@@ -48,6 +48,8 @@ def parts_of(
     models, start = [], model.first_layer
     for i, layers in enumerate(_cut(model, sizes)):
         part = _part(model, layers, first=embedding_first and i == 0, last=i == len(sizes) - 1, numbered=numbered)
+        if not layers or start > model.first_layer:
+            part = _without_relative_positions(part)
         models.append(dataclasses.replace(part, first_layer=start if numbered else 0))
         start += len(layers)
     return models
@@ -58,6 +60,11 @@ def _cut(model: ModelSpec, sizes: Sequence[int]) -> list[Sequence[Layers]]:
     return cut([dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)], sizes)
 
 
+def _without_relative_positions(part: ModelSpec) -> ModelSpec:
+    """Return a part without the model's first layer, which has the relative positions of all layers, as in T5."""
+    return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, relative_position_buckets=None),))
+
+
 def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool, numbered: bool) -> ModelSpec:
     """Return the model with these layers; `first` has the embedding and other tables, `last` norm and head."""
     stack = dataclasses.replace(model.main, layers=tuple(layers))
@@ -66,7 +73,7 @@ def _part(model: ModelSpec, layers: Sequence[Layers], *, first: bool, last: bool
     stack = dataclasses.replace(stack, layers=gathered, final_norm=last and stack.final_norm)
     head = model.head if last else None
     if not first:
-        stack = dataclasses.replace(stack, learned_positions=None, relative_position_buckets=None, embedding_norm=False)
+        stack = dataclasses.replace(stack, learned_positions=None, embedding_norm=False)
     if head and head.kind == "lm" and not first:  # `vocab_size` counts its matrix, so the head must not do so again
         head = head._replace(tied=True)
     return dataclasses.replace(

@@ -78,7 +78,7 @@ def _tower(
         )
     except (AttncalcError, TypeError):
         return None
-    if type(split) is not int or type(whole) is not int or not 0 < split + whole < _MAX_PARAMS or split < 0:
+    if type(split) is not int or type(whole) is not int or min(split, whole) < 0 or not 0 < split + whole < _MAX_PARAMS:
         return None
     return Tower(name, split + whole, split, _item(rules, projector, tower_fields, variables))
 

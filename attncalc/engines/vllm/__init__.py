@@ -75,7 +75,6 @@ def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> VllmLayout:
     staged += [
         (args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, version, block_size)
     ]
-    staged = _pad_states(staged, block_size)
     groups, groups_by_stage, padding = _group_by_stage(staged, args, version)
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args, version)
@@ -123,15 +122,6 @@ def _check_dcp(kinds: set[Kind], args: EngineArgs, version: VllmVersion) -> None
             f"device{'s'[: copies != 1]}",
             f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have that head",
         )
-
-
-def _pad_states(staged: Sequence[_StagedSpec], block_size: int) -> list[_StagedSpec]:
-    """Return the specs with states padded to the largest page of attention, if they fit in it."""
-    page = max((block_size * spec.token_bytes for _, spec in staged if _is_attention(spec)), key=int, default=0)
-    return [
-        (stage, spec._replace(padded=page) if spec.kind == "mamba" and spec.token_bytes <= page else spec)
-        for stage, spec in staged
-    ]
 
 
 def _group_by_stage(

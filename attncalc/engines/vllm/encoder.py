@@ -116,7 +116,7 @@ def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:
     tokens = repeats * item.tokens
     of_budget = max(facts.limits.tokens, tokens) // tokens
     of_sequences = facts.limits.sequences * max(1, facts.context // tokens)
-    return _Batch(item, repeats * max(1, min(of_budget, of_sequences)), devices)
+    return _Batch(item, repeats * min(of_budget, of_sequences), devices)
 
 
 def with_limits_of_profile(facts: RuntimeFacts, version: VllmVersion) -> RuntimeFacts:

@@ -214,8 +214,8 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     tokens, width = _tokens(facts), _width(facts)
     d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
     groups = [layers for _, layers in facts.model.plain().groups()]
-    mlp_width = max((_dense_width(layers) for layers in groups), default=0)
-    heads_width = max((_heads_width(layers) for layers in groups), default=0)
+    mlp_width = max(map(_dense_width, groups))
+    heads_width = max(map(_heads_width, groups))
     gated = 3 if any(layers.mlp and layers.mlp.gated for layers in groups) else 2
     d_ff = symbol("d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device")
     if gated * mlp_width >= heads_width:

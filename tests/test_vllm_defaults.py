@@ -1,0 +1,182 @@
+"""vLLM's defaults and what it refuses: tokens and sequences of a step, quantized checkpoints, long contexts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack
+from attncalc.engines.base import EngineArgs
+from attncalc.engines.vllm.defaults import DEFAULTS
+from attncalc.engines.vllm.limits import max_num_batched_tokens, max_num_seqs
+from attncalc.engines.vllm.quantized import checkpoint_cache_dtype, loads_quantization
+from attncalc.engines.vllm.refusals import refusal
+from attncalc.engines.vllm.versions import vllm_version
+from attncalc.quantization import Quantization
+from attncalc.units import dtype
+
+GIB = 2**30
+
+
+def arguments(**given: Any) -> EngineArgs:
+    return EngineArgs(dtype("bf16"), dtype("bf16"), **given)
+
+
+def model(attention: Any = None, **fields: Any) -> ModelSpec:
+    layers = (Layers("layers", 2, attention=attention or Grouped(8, 8, 16), mlp=Mlp(64)),)
+    max_context = fields.pop("max_context", None)
+    return ModelSpec("toy", "toy", (Stack("decoder", layers, 128, max_context=max_context),), **fields)
+
+
+@pytest.mark.parametrize(
+    ("context", "attentions", "tokens"),
+    [
+        (None, (), 2048),
+        (1000, (), 2048),
+        (2048, (), 2048),
+        (2049, (), 2049),
+        (32768, (), 32768),
+        # V0 splits longer prompts, but not with MLA
+        (32769, (), 2048),
+        (32769, ("MLA",), 32769),
+        (100_000, ("GQA",), 2048),
+    ],
+)
+def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tuple[str, ...], tokens: int) -> None:
+    args = arguments(max_model_len=context, attentions=frozenset(attentions), device_memory=160 * GIB)
+    assert max_num_batched_tokens(args, vllm_version("v0")) == tokens
+    given = dataclasses.replace(args, max_num_batched_tokens=7)
+    assert max_num_batched_tokens(given, vllm_version("v0")) == 7
+
+
+@pytest.mark.parametrize(
+    ("gib", "device", "version", "tokens", "sequences"),
+    [
+        (None, "", "0.33.0", 8192, 1024),
+        (None, "NVIDIA A100", "0.33.0", 2048, 256),
+        (69.9, "NVIDIA H100", "0.33.0", 2048, 256),
+        (70, "NVIDIA H100", "0.33.0", 8192, 1024),
+        (80, "NVIDIA A100", "0.9.0", 2048, 256),
+        (80, "NVIDIA A100", "0.8.5", 8192, 1024),
+        (121, "NVIDIA GB10", "0.32.0", 8192, 1024),
+        (121, "NVIDIA GB10", "0.33.0", 2048, 256),
+        (159.9, "AMD MI300X", "0.28.0", 8192, 1024),
+        (160, "AMD MI300X", "0.28.0", 16384, 1024),
+        (160, "AMD MI300X", "0.27.1", 8192, 1024),
+        (80, "NVIDIA H100", "v0", 2048, 256),
+    ],
+)
+def test_limits_of_a_step_by_gpu(gib: float | None, device: str, version: str, tokens: int, sequences: int) -> None:
+    args = arguments(device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version)
+    assert DEFAULTS.limits(args) == (tokens, sequences)
+    assert max_num_seqs(dataclasses.replace(args, max_num_seqs=3), vllm_version(version)) == 3
+
+
+def test_the_share_of_the_memory_is_larger_from_0_20() -> None:
+    for version, share in (("0.19.1", "0.9"), ("0.20.0", "0.92"), (None, "0.92")):
+        assert DEFAULTS.share(arguments(engine_version=version), 1) == share
+
+
+@pytest.mark.parametrize(
+    ("version", "checks"), [("0.13.0", False), ("0.14.0", True), ("0.16.0", True), ("0.17.0", False)]
+)
+def test_some_versions_check_the_layers_of_all_stages(version: str, checks: bool) -> None:
+    assert DEFAULTS.checks_all_layers(arguments(engine_version=version)) == checks
+
+
+# Quantized checkpoints
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "loads"),
+    [
+        ("fp8", "0.33.0", True),
+        ("mlx", "0.33.0", False),
+        ("exl3", "0.8.5", False),
+        ("bitsandbytes", "0.27.1", True),
+        ("bitsandbytes", "0.28", False),
+        ("bitsandbytes", "0.28.0", False),
+        ("hqq", "0.13.0", True),
+        ("hqq", "0.14", False),
+        ("hqq", "0.14.0", False),
+        ("bitsandbytes", None, False),
+    ],
+)
+def test_which_quantizations_are_loaded(method: str, version: str | None, loads: bool) -> None:
+    assert loads_quantization(method, version) == loads
+
+
+MLA = Latent(8, 50, 12, 6, 9)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "version", "attention", "expected"),
+    [
+        (None, "fp8", "0.33.0", None, None),
+        ("fp8", "fp8", "0.33.0", None, None),
+        ("modelopt", "fp8", "0.13.0", None, None),
+        ("modelopt", "fp8", "0.14", None, "fp8"),
+        ("modelopt", None, "0.14.0", None, None),
+        ("modelopt_fp4", "fp8", "0.14.0", None, "fp8"),
+        ("modelopt", "fp4", "0.19.1", None, None),
+        ("modelopt", "fp4", "0.20", None, "fp4"),
+        ("modelopt", "fp8", "0.33.0", MLA, "fp8"),
+        ("compressed-tensors", "fp8", "0.14.1", None, None),
+        ("compressed-tensors", "fp8", "0.15", None, "fp8"),
+        ("compressed-tensors", "fp8", "0.33.0", MLA, None),
+    ],
+)
+def test_which_checkpoints_decide_the_dtype_of_the_cache(
+    method: str | None, asked: str | None, version: str, attention: Any, expected: str | None
+) -> None:
+    quantization = Quantization(method, ()) if method else None
+    whole = model(attention, kv_dtype=asked, quantization=quantization)
+    assert checkpoint_cache_dtype(whole, version) == expected
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("context", "maximum", "allowed", "refused"),
+    [
+        (4096, 4096, False, False),
+        (4097, 4096, False, True),
+        (4097, 4096, True, False),
+        (4097, None, False, False),
+        (None, 4096, False, False),
+    ],
+)
+def test_contexts_beyond_the_models_maximum_are_refused(
+    context: int | None, maximum: int | None, allowed: bool, refused: bool
+) -> None:
+    args = arguments(max_model_len=context, allow_long_max_model_len=allowed)
+    found = refusal(model(max_context=maximum), args)
+    assert (found is not None) == refused
+    if found:
+        assert found.reason == "context 4,097 is beyond the model's maximum of 4,096"
+        assert found.tip.startswith("Use --context 4096 or less.")
+
+
+@pytest.mark.parametrize(
+    ("vocab", "tp", "tip"),
+    [
+        (100, 1, None),
+        (100, 2, None),
+        # 128 rows
+        (100, 3, "Use a --tp that does: 1, 2."),
+        (128, 3, "Use a --tp that does: 1, 2."),
+        # 192 rows
+        (129, 3, None),
+        (129, 7, "Use a --tp that does: 2, 3, 4, 6."),
+        (129, 9, "Use a --tp that does: 3, 4, 6, 8."),
+        (None, 3, None),
+    ],
+)
+def test_devices_divide_the_padded_vocabulary(vocab: int | None, tp: int, tip: str | None) -> None:
+    found = refusal(model(vocab_size=vocab), arguments(tp=tp))
+    assert (found and found.tip) == tip
+    if found:
+        assert found.reason == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"
