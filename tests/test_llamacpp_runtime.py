@@ -17,7 +17,8 @@ from attncalc.engines.llamacpp.compute_buffer import Graph
 from attncalc.engines.llamacpp.runtime import _flash, _graph, llamacpp_runtime
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
-from attncalc.model import ModelSpec
+from attncalc.model import ModelSpec, Tower
+from attncalc.serving.weights import weights
 from attncalc.units import GIB, dtype
 
 OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
@@ -189,6 +190,16 @@ def test_the_first_gpu_copies_matrices_from_the_host(changes: dict[str, Any], la
 def test_a_pass_has_a_micro_batch_and_the_logits_of_one_slot() -> None:
     assert DEFAULTS.limits(llama().args) == (512, 1)
     assert DEFAULTS.limits(llama(ubatch=64).args) == (64, 1)
+
+
+def test_towers_are_in_a_file_of_their_own() -> None:
+    """With --mmproj; other engines load them with the language model."""
+    tower = model(towers=(Tower("vision", 10**6, 3 * 10**6),))
+    without, with_tower = (
+        [int(weights(whole, engine=engine).total) for engine in ("llamacpp", "sglang")] for whole in (model(), tower)
+    )
+    assert with_tower[0] == without[0]
+    assert with_tower[1] > without[1]
 
 
 def test_slots_reserve_their_context_unless_they_share_cells() -> None:
