@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from attncalc import (
     load,
     params,
 )
+from attncalc.attention import FULL, KINDS
 from attncalc.cost.common import cache_dtype, compute_dtype
+from attncalc.quantity import quantity
 
 HEADS = Grouped(4, 2, 8)
 
@@ -139,3 +142,61 @@ def test_ranks_of_attention_divide_the_lm_head(ranks: int, rows: int, named: boo
 
 def test_an_lm_head_without_a_vocabulary_has_no_parameters() -> None:
     assert params(dataclasses.replace(model(head=Head("lm")), vocab_size=None)).head == 0
+
+
+@pytest.mark.parametrize(("width", "named"), [(64, "d_source"), (16, "d_model")])
+def test_the_width_of_an_encoder_is_named_if_it_is_not_the_decoders(width: int, named: str) -> None:
+    encoder = dataclasses.replace(model().main, name="encoder", d_model=width, input="source")
+    both = dataclasses.replace(model(), stacks=(encoder, model().main))
+    assert quantity(both.symbolic().d_source).formula.text == named
+    assert (both.d_source, type(both.plain().d_source)) == (width, int)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({}, {"vocabulary": "10", "maximum context": "unknown"}),
+        ({"vocab_size": None}, {"vocabulary": "none"}),
+        ({"tp": 2}, {"tensor-parallel devices": "2"}),
+        ({"assumed": "All layers are equal."}, {"assumed": "All layers are equal."}),
+    ],
+)
+def test_a_notebooks_table_has_a_row_per_fact_that_is_known(changes: dict[str, Any], rows: dict[str, str]) -> None:
+    html = dataclasses.replace(model(), **changes)._repr_html_()
+    optional = {"tensor-parallel devices", "assumed"}
+    assert {name for name in optional if f">{name}<" in html} == optional & set(rows)
+    assert all(f">{name}</th><td>{text}<" in html for name, text in rows.items())
+
+
+def test_facts_of_a_model_without_a_vocabulary() -> None:
+    facts = dataclasses.replace(model(), vocab_size=None).facts()
+    assert (facts["vocab_size"], facts["encoder_layers"], facts["n_layers"]) == (0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("mlp", "copies"),
+    [
+        (Mlp(24), {"attention": 1, "mlp": 1}),
+        (Mlp(24, n_experts=8, n_experts_per_token=2), {"attention": 1, "experts": 8, "router": 1}),
+        (
+            Mlp(24, n_experts=8, n_experts_per_token=2, n_shared_experts=2),
+            {"attention": 1, "experts": 8, "shared_experts": 2, "router": 1},
+        ),
+        # a shared MLP of another width is one
+        (
+            Mlp(24, n_experts=8, n_experts_per_token=2, d_ff_shared=32),
+            {"attention": 1, "experts": 8, "shared_experts": 1, "router": 1},
+        ),
+    ],
+)
+def test_how_many_copies_of_each_matrix_a_quantization_may_cover(mlp: Mlp, copies: dict[str, int]) -> None:
+    (layers,) = model(mlp).main.layers
+    assert {(role, number) for role, number, _ in layers.matrices_by_role(16, 16)} == set(copies.items())
+
+
+def test_a_model_without_kv_heads_names_its_first_kind() -> None:
+    kinds = [KINDS["lightning"].from_keys({"n_heads": 2, "d_head": 8}, 16, FULL), KINDS["none"].from_keys({}, 16, FULL)]
+    layers = tuple(Layers(f"kind{i}", 1, attention=kind) for i, kind in enumerate(kinds))
+    recurrent = dataclasses.replace(model(), stacks=(Stack("decoder", layers, 16),))
+    with pytest.raises(AttncalcError, match="lightning has no KV heads to exchange"):
+        recurrent.with_attention("mqa")

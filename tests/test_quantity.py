@@ -90,6 +90,22 @@ def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
         (lambda a, b, c: sum([a, b, c]), "a + b + c"),
         (lambda a, b, c: 1 * a * 1 + 0, "a"),
         (lambda a, b, c: total([]), "0"),
+        (lambda a, b, c: ceil_div(a * b, c), "ceil(a * b / c)"),
+        (lambda a, b, c: ceil_div(a, b * c), "ceil(a / (b * c))"),
+        (lambda a, b, c: quantity(0) // a, "0 // a"),
+        # a plain 0 or 1 is left out, on either side
+        *((lambda a, b, c, n=n: a + n, "a" if n == 0 else f"a + {n}") for n in (0, 1)),
+        *((lambda a, b, c, n=n: n + a, "a" if n == 0 else f"{n} + a") for n in (0, 1)),
+        *((lambda a, b, c, n=n: quantity(n) + a, "a" if n == 0 else f"{n} + a") for n in (0, 1)),
+        *((lambda a, b, c, n=n: a - n, "a" if n == 0 else f"a - {n}") for n in (0, 1)),
+        *((lambda a, b, c, n=n: a * n, ("0", "a", "a * 2")[n]) for n in (0, 1, 2)),
+        *((lambda a, b, c, n=n: n * a, ("0", "a", "2 * a")[n]) for n in (0, 1, 2)),
+        *((lambda a, b, c, n=n: quantity(n) * a, ("0", "a", "2 * a")[n]) for n in (0, 1, 2)),
+        # a symbol is not, even if it is 0 or 1
+        (lambda a, b, c: symbol("z", 0, "") * a, "z * a"),
+        (lambda a, b, c: symbol("z", 0, "") + a, "z + a"),
+        (lambda a, b, c: a * symbol("z", 1, ""), "a * z"),
+        (lambda a, b, c: total([symbol("z", 0, ""), 0, a]), "z + a"),
     ],
 )
 def test_formulas_have_only_the_needed_parentheses(build: Any, text: str) -> None:
@@ -135,6 +151,19 @@ def test_symbolic_turns_documented_ints_into_symbols() -> None:
 def test_least_reads_as_a_condition() -> None:
     context = least("T", 5, "tokens", symbol("T", 5, "tokens") * 3, 14)
     assert (int(context), context.formula.text) == (5, "least T where T * 3 > 14")
+
+
+@pytest.mark.parametrize("a", [5, symbol("a", 5, "")])
+def test_a_ratio_with_nothing_is_0(a: int) -> None:
+    quotient = ratio(a, 0)
+    assert (quotient.value, float(quotient), quotient.formula.text) == (0, 0.0, "0")
+
+
+def test_the_bound_symbol_has_the_meaning_that_a_side_gives_it() -> None:
+    sides = symbol("T", 5, "keys, with the new ones") * 3, 14
+    assert [s.meaning for s in least("T", 5, "tokens", *sides).formula.symbols] == ["keys, with the new ones"]
+    assert [s.meaning for s in least("T", 5, "tokens", 15, 14).formula.symbols] == ["tokens"]
+    assert next(s.meaning for s in least("T", 4, "tokens", *sides).formula.symbols) == "tokens"  # another number
 
 
 @given(NUMBERS, st.integers(1, 10**30))

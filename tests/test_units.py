@@ -1,0 +1,274 @@
+"""Units: how figures are printed and read, on both sides of each limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncalc.errors import AttncalcError
+from attncalc.units import (
+    BYTES,
+    BYTES_PER_SECOND,
+    FLOP,
+    GIB,
+    MAX_COUNT,
+    NO_UNIT,
+    PARAMS,
+    PER_SECOND,
+    SECONDS,
+    TOKENS,
+    column,
+    common_unit,
+    dtype,
+    duration,
+    exact,
+    human,
+    is_dtype,
+    parse_amount,
+    parse_count,
+    parse_decimal,
+    short,
+    truncate,
+)
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "text"),
+    [
+        (0, BYTES, "0 B"),
+        (1023, BYTES, "1,023 B"),
+        (1024, BYTES, "1 KiB"),  # below 1 GiB a whole number has no decimals
+        (1536, BYTES, "1.50 KiB"),
+        (GIB - 1, BYTES, "1,024.00 MiB"),
+        (GIB, BYTES, "1.00 GiB"),
+        (1024**5, BYTES, "1.00 PiB"),
+        (999, FLOP, "999 FLOP"),
+        (1000, FLOP, "1.00 kFLOP"),
+        (10**12, FLOP, "1.00 TFLOP"),
+        (3350 * 10**9, BYTES_PER_SECOND, "3.35 TB/s"),
+        (1004, FLOP, "1.00 kFLOP"),
+        (1005, FLOP, "1.01 kFLOP"),  # half up
+        (10**24, FLOP, "1,000.00 ZFLOP"),
+        (999, PARAMS, "999"),
+        (1000, PARAMS, "1.00 thousand"),
+        (68_976_648_192, PARAMS, "68.98 billion"),
+        (4096, TOKENS, "4,096"),
+    ],
+)
+def test_a_figure_is_rounded_for_people(number: int, unit: str, text: str) -> None:
+    assert human(number, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [(BYTES, "1,000 B"), (FLOP, "1,000 FLOP"), (PARAMS, "1,000"), (TOKENS, "1,000"), (NO_UNIT, "1,000")],
+)
+def test_an_exact_figure_has_its_base_unit(unit: str, text: str) -> None:
+    assert exact(1000, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "unit", "shown"),
+    [
+        ([1, 999_999], PARAMS, ("", ["1", "999,999"])),
+        ([1, 10**6], PARAMS, ("thousand", ["0.0", "1,000.0"])),  # a million is too long: a larger unit for all
+        ([1000, 2000], PARAMS, ("thousand", ["1", "2"])),
+        ([1000, 2500], PARAMS, ("thousand", ["1.00", "2.50"])),
+        ([1000, 999_500], PARAMS, ("thousand", ["1.00", "999.50"])),
+        ([1500, 999_999], PARAMS, ("thousand", ["1.50", "1,000.00"])),
+        ([1500, 10**6], PARAMS, ("thousand", ["1.5", "1,000.0"])),  # one decimal from 1,000 of the unit
+        ([0, 1024], BYTES, ("KiB", ["0", "1"])),
+        ([GIB, 2 * GIB], BYTES, ("GiB", ["1.00", "2.00"])),  # whole, but from 1 GiB with decimals
+        ([1024**2, 3 * 1024**2], BYTES, ("MiB", ["1", "3"])),
+        ([5 * 10**9], FLOP, ("GFLOP", ["5"])),
+        ([5 * 10**12], FLOP, ("TFLOP", ["5.00"])),
+        ([0], BYTES, ("B", ["0"])),
+        ([], FLOP, ("FLOP", [])),
+    ],
+)
+def test_a_column_has_one_unit(numbers: list[int], unit: str, shown: tuple[str, list[str]]) -> None:
+    assert column(numbers, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "1 s"),
+        (1.4, "1 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (89 * 60, "89 min"),
+        (90 * 60, "2 hours"),
+        (47 * 3600, "47 hours"),
+        (48 * 3600, "2 days"),
+        (365 * DAY, "365 days"),
+        (366 * DAY, "more than a year"),
+    ],
+)
+def test_a_duration_has_the_next_unit_from_its_limit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (999, TOKENS, "999"),
+        (999_999, TOKENS, "999,999"),
+        (10**6, TOKENS, "1 million"),
+        (999.4, PER_SECOND, "999"),
+        (999.5, PER_SECOND, "1,000"),
+        (1023, BYTES, "1,023 B"),
+        (1024, BYTES, "1 KiB"),
+        (1, SECONDS, "1 s"),
+        (0.5, SECONDS, "500 ms"),
+        (1e-9, SECONDS, "0.001 us"),
+    ],
+)
+def test_a_short_figure_changes_its_unit_at_the_limit(value: float, unit: str, text: str) -> None:
+    assert short(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("largest", "unit", "shown"),
+    [
+        (999, FLOP, ("FLOP", 1)),
+        (1000, FLOP, ("kFLOP", 1000)),
+        (0, BYTES, ("B", 1)),
+        (1024, BYTES, ("KiB", 1024)),
+        (1, SECONDS, ("s", 1.0)),
+        (1e-9, SECONDS, ("us", 1e-6)),
+        (999, PARAMS, ("", 1)),
+        (1000, PARAMS, ("thousand", 1000)),
+    ],
+)
+def test_the_unit_of_an_axis_changes_at_its_size(largest: float, unit: str, shown: tuple[str, float]) -> None:
+    assert common_unit(largest, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "size"),
+    [
+        ("fp32", 100, 400),
+        ("fp8", 100, 100),
+        ("int8", 100, 100 + 4),  # one scale per row
+        ("int4", 101, 51 + 4),
+        ("fp4", 32, 16 + 2),  # one byte per 16
+        ("fp4", 33, 17 + 3),
+        ("mxfp4", 32, 16 + 1),
+        ("mxfp4", 33, 17 + 2),
+        ("q8_0", 32, 34),  # llama.cpp's block_q8_0
+        ("q4_0", 32, 18),
+        ("q4_1", 32, 20),
+        ("q5_0", 32, 22),
+        ("q5_1", 32, 24),
+        ("iq4_nl", 64, 36),
+    ],
+)
+def test_bytes_of_a_row_with_its_scales(name: str, width: int, size: int) -> None:
+    assert dtype(name).row_bytes(width) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("bf16", "2 B"),
+        ("int8", "8-bit elements and 4 B of scale per row"),
+        ("q4_0", "4-bit elements and 2 B of scale per 32 of them"),
+    ],
+)
+def test_the_size_of_an_element_in_words(name: str, note: str) -> None:
+    assert dtype(name).note == note
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("FLOAT16", "fp16"), ("float", "fp32"), ("fp8_e5m2", "fp8"), ("nvfp4", "fp4"), ("BF16", "bf16")]
+)
+def test_a_dtype_has_the_names_of_torch_and_the_engines(alias: str, name: str) -> None:
+    assert dtype(alias).name == name
+    assert is_dtype(alias)
+    assert not is_dtype(f"{alias}_")
+
+
+def test_only_a_cache_has_a_dtype_with_scales() -> None:
+    assert dtype("fp8", compute=True).name == "fp8"
+    with pytest.raises(AttncalcError, match="int8 can only be the dtype of a cache") as caught:
+        dtype("int8", compute=True)
+    assert caught.value.tip == "known: fp32, fp16, bf16, fp8"
+    with pytest.raises(AttncalcError, match="there is no dtype 'fp7'") as caught:
+        dtype("fp7")
+    assert "q4_0" in caught.value.tip
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1", 1),
+        (" 4096 ", 4096),
+        ("131_072", 131_072),
+        ("131,072", 131_072),
+        ("128k", 128_000),
+        ("128K", 131_072),
+        ("2m", 2 * 10**6),
+        ("2M", 2 * 2**20),
+        ("3g", 3 * 10**9),
+        ("3G", 3 * 2**30),
+        ("4t", 4 * 10**12),
+        ("4T", 4 * 2**40),
+        (str(MAX_COUNT), 10**30),
+    ],
+)
+def test_a_count_may_have_a_suffix(text: str, number: int) -> None:
+    assert parse_count(text, "--context") == number
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "", "k", "-1", "_1", "1__0", "1.5k", "1kk", "0x10", str(MAX_COUNT + 1), "9" * 30 + "T"]
+)
+def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
+    with pytest.raises(AttncalcError, match=r"^--context: "):
+        parse_count(text, "--context")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("0.92", (92, 100)), (".5", (5, 10)), ("1", (1, 1)), ("1.", (1, 1)), ("1.0", (10, 10)), ("0.0001", (1, 10**4))],
+)
+def test_a_decimal_is_exact(text: str, parts: tuple[int, int]) -> None:
+    assert parse_decimal(text, "--share", upper=1) == parts
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 13])
+def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
+    with pytest.raises(AttncalcError, match=r"^--share: .* and at most 1"):
+        parse_decimal(text, "--share", upper=1)
+    assert parse_decimal("2", "--share") == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a" * 40, "a" * 40), ("a" * 41, "a" * 37 + "..."), ("a\tb\n c", "a?b? c"), ("a  b", "a b")],
+)
+def test_a_text_in_an_error_is_one_short_line(text: str, shown: str) -> None:
+    assert truncate(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        (str(MAX_COUNT), (MAX_COUNT, 1, NO_UNIT)),
+        (f"{MAX_COUNT - 1}.5", (10 * MAX_COUNT - 5, 10, NO_UNIT)),
+        ("1e30", (MAX_COUNT, 1, NO_UNIT)),
+        ("25e-2", (25, 100, NO_UNIT)),
+        ("1.5 TFLOP", (15 * 10**12, 10, FLOP)),
+        ("0", (0, 1, NO_UNIT)),
+    ],
+)
+def test_an_amount_is_exact(text: str, amount: tuple[int, int, str]) -> None:
+    assert tuple(parse_amount(text, "--fail-if")) == amount
+
+
+@pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "1e31", f"{MAX_COUNT}.5", "10e29.", "e5", "5 parsecs", "-1"])
+def test_other_amounts_are_errors_that_name_the_option(text: str) -> None:
+    with pytest.raises(AttncalcError, match=r"^--fail-if: "):
+        parse_amount(text, "--fail-if")
