@@ -200,3 +200,11 @@ def test_a_model_without_kv_heads_names_its_first_kind() -> None:
     recurrent = dataclasses.replace(model(), stacks=(Stack("decoder", layers, 16),))
     with pytest.raises(AttncalcError, match="lightning has no KV heads to exchange"):
         recurrent.with_attention("mqa")
+
+
+def test_equal_layers_are_gathered_in_formulas_unless_their_order_counts() -> None:
+    local, full = (dataclasses.replace(model().main.layers[0], name=name) for name in ("local", "full"))
+    mixed = dataclasses.replace(model(), stacks=(Stack("decoder", (local, full, local), 16),))
+    assert [(group.name, int(group.count)) for group in mixed.symbolic().main.layers] == [("local", 6), ("full", 3)]
+    in_order = mixed.symbolic(gathered=False).main.layers
+    assert [(group.name, int(group.count)) for group in in_order] == [("local", 3), ("full", 3), ("local", 3)]
