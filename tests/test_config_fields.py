@@ -366,6 +366,15 @@ def test_only_a_model_type_that_is_nearly_the_same_is_suggested(model_type: str,
     assert near is None or f"did you mean '{near}'?" in tip
 
 
+def test_an_encoder_without_a_model_type_is_that_of_its_class() -> None:
+    """T5GemmaConfig makes its encoder a t5_gemma_module; another model_type is an error of its own."""
+    given = MEASURED["default-t5gemma"]
+    encoder = {key: value for key, value in given["encoder"].items() if key != "model_type"}
+    assert params(spec_of({**given, "encoder": encoder})).total == params(spec_of(given)).total
+    error = error_of({**given, "encoder": {**encoder, "model_type": "an_invention"}})
+    assert "encoder.model_type 'an_invention' is not supported" in error.message
+
+
 def test_layer_types_may_have_transformers_older_names() -> None:
     """transformers remaps deepseek_sparse_attention, which GLM-5.2-NVFP4 has, to indexed_attention."""
     glm = MEASURED["default-axk2"]

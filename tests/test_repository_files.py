@@ -206,8 +206,10 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
 def test_a_named_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # with a writer, opening it does not wait
     with pytest.raises(AttncalcError) as raised:
         LocalFolder(tmp_path).open("pipe")
+    os.close(writer)
     assert raised.value.message == f"{tmp_path / 'pipe'}: not a file"
 
 

@@ -13,6 +13,8 @@ from reach import Reach, file_of
 
 FILES = 5
 """Test files per mutant: each has to be collected anew, which takes longer than its tests."""
+COMPARED = {"attncalc/config/keys.py": "tests/test_config.py::test_the_schema_file_is_up_to_date"}
+"""{module: the test that compares all that it defines with a file}; no line that uses a single constant leads to it."""
 NEEDS_TORCH = re.compile(r"^(import torch|from torch|.*importorskip\(.torch.\))", re.MULTILINE)
 """A test file that imports torch for all its tests takes seconds to collect."""
 
@@ -39,7 +41,10 @@ class ImportTime:
         module = self.reach.tests(mutant.path, 1, len(work.source.splitlines()))
         tests = tests or module
         files = self._files(tests, definition, module)
-        return work._replace(tests=sorted(test for test in tests if file_of(test) in files))
+        chosen = {test for test in tests if file_of(test) in files}
+        if mutant.path in COMPARED:
+            chosen.add(COMPARED[mutant.path])
+        return work._replace(tests=sorted(chosen))
 
     def _files(self, tests: set[str], definition: set[str], module: set[str]) -> set[str]:
         """Return FILES test files: by turns the one with the quickest test left, and the one that is most about it."""
