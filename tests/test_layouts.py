@@ -14,7 +14,7 @@ from specs import CONTEXTS, models
 from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache, load
 from attncalc.attention import CacheSpec
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
+from attncalc.engines import layout, transformers
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec, describe, merge_equal, sum_over_layers
 from attncalc.quantity import Quantity, symbol
@@ -136,6 +136,7 @@ def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
     for residual, waiting in ((None, 127), (6, 5), (1, 0)):
         cache_layout = layout("transformers", (four,), replace(args, residual_length=residual))
         assert cache_layout.needed(2, 100 + waiting) == 2 * (51200 + 2 * 3200) + waiting * whole
+        assert type(cache_layout.needed(2, 100 + waiting)) is int
     # Two tokens: the first quantised, the second waits
     assert layout("transformers", (four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
     # Backend fp8: one byte per element
@@ -217,6 +218,31 @@ def test_the_tip_suggests_the_nearest_cache_implementation() -> None:
     with pytest.raises(AttncalcError) as raised:
         layout("transformers", (KV,), replace(F16, cache_implementation="quantised"))
     assert raised.value.tip == "did you mean 'quantized'? known: dynamic, static, quantized"
+
+
+def test_a_dynamic_window_is_full_one_token_before_its_size() -> None:
+    """A window of 100 stores 99 tokens, because the next one makes the 100th; states and sources are ideal's."""
+    (window,), (kv,), (state,) = WINDOW.cached, KV.cached, STATE.cached
+    across = window._replace(scales_with="source")
+    fp16 = dtype("fp16")
+    for context, stored in ((98, 98), (99, 99), (100, 99), (500, 99)):
+        run = Workload.decode(3, context, source=50)
+        assert transformers.layer_bytes(window, run, fp16) == 3 * stored * ROW
+        assert transformers.token_bytes(window, run, fp16) == (ROW if context < 99 else 0)
+        assert transformers.layer_bytes(kv, run, fp16) == 3 * context * ROW
+        assert transformers.token_bytes(kv, run, fp16) == ROW
+        assert transformers.layer_bytes(across, run, fp16) == 3 * 50 * ROW
+        assert transformers.layer_bytes(state, run, fp16) == 3 * 8 * 16 * 4
+        for cached in (across, state):
+            assert transformers.token_bytes(cached, run, fp16) == 0
+
+
+def test_transformers_runs_whole_prompts_and_a_static_cache_reserves_its_context() -> None:
+    defaults = transformers.DEFAULTS
+    assert defaults.whole_prompts
+    assert defaults.runtime_grows
+    for name, reserves in ((None, False), ("dynamic", False), ("static", True), ("quantized", False)):
+        assert defaults.reserves_context(replace(F16, cache_implementation=name)) == reserves
 
 
 def test_equal_layers_are_merged_and_summed() -> None:
