@@ -11,7 +11,9 @@ from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Slidi
 from attncalc.attention import Matrix
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.attention.mamba import Mamba
+from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
+from attncalc.cost.params import params
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.engines.transformers import layer_bytes, token_bytes
 from attncalc.quantity import symbol
@@ -247,6 +249,17 @@ def test_vllms_devices_have_a_part_of_each_expert_or_one(tp: int, dp: int, whole
     with pytest.raises(AttncalcError) as error:
         divide_experts(mixture(), tp, dp, expert_parallel=whole)
     assert (error.value.message, error.value.tip) == (message, tip)
+
+
+@pytest.mark.parametrize("size", [1_000_003, 10**17 + 1])
+def test_files_are_divided_as_the_parameters_of_a_rank(size: int) -> None:
+    """Rounded up, and exact for any size."""
+    whole = mixture(stored=CheckpointWeights(1, 1, (), size))
+    divided = divide_experts(whole, 1, 2, expert_parallel=True)
+    assert divided.stored is not None
+    here, everywhere = int(params(divided).total), int(params(whole).total)
+    assert divided.stored.size == -(-size * here // everywhere)
+    assert isinstance(divided.stored.size, int)
 
 
 def test_shared_experts_that_tp_does_not_divide_are_an_error() -> None:

@@ -69,6 +69,12 @@ def test_the_last_token_of_a_prompt_is_computed_even_if_it_is_shared() -> None:
     assert numbers(users_of(Traffic(4096, 1024, 4096))) == ((9_999 - 255) // (288 - 255), (9_999 - 255) // (320 - 255))
 
 
+@pytest.mark.parametrize(("prompt", "prefix", "shared"), [(9, 9, 8), (9, 8, 8), (9, 7, 7), (1, 1, 0)])
+def test_all_but_the_last_token_of_a_prompt_may_be_shared(prompt: int, prefix: int, shared: int) -> None:
+    assert Traffic(prompt, 5, prefix).shared_tokens == shared
+    assert Traffic(shared_prefix=prefix, lengths=(prompt + 3, prompt)).shared_tokens == shared
+
+
 def test_half_of_an_odd_output_is_rounded_up() -> None:
     assert int(Traffic(100, 5).average_tokens) == 103
 
@@ -267,6 +273,15 @@ def test_users_are_not_compared_with_a_log(ask: Ask) -> None:
 
 
 def test_a_request_is_checked_in_python_too() -> None:
-    for traffic in (Traffic(), Traffic(-1, 5), Traffic(5, -1), Traffic(5, 5, -1), Traffic(5, 5, lengths=(5,))):
+    for traffic in (
+        Traffic(),
+        Traffic(-1, 5),
+        Traffic(5, -1),
+        Traffic(5, 5, -1),
+        Traffic(5, 5, lengths=(5,)),
+        Traffic(5, lengths=(5,)),
+    ):
         with pytest.raises(AttncalcError):
             users_of(traffic)
+    with pytest.raises(AttncalcError, match="--lengths cannot be combined with --prompt"):
+        Traffic(output=5, lengths=(5,)).check(100)

@@ -171,7 +171,7 @@ def _divided(width: int, name: str, tp: int, ranks: int) -> int:
     """Return the width that a rank has. Raises AttncalcError if not all devices get the same part."""
     if width % tp:
         raise AttncalcError(f"--tp {tp} does not divide {name}, {width}", "choose a number that does")
-    return width // ranks
+    return exact_div(width, ranks)
 
 
 def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:
@@ -181,4 +181,4 @@ def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:
             f"--tp {tp} times --dp {dp} does not divide the width of an expert, {mlp.d_ff}",
             "choose numbers that do, or add --enable-expert-parallel, which divides whole experts",
         )
-    return dataclasses.replace(mlp, d_ff=mlp.d_ff // dp)
+    return dataclasses.replace(mlp, d_ff=exact_div(mlp.d_ff, dp))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..checkpoint import CheckpointWeights, StoredDtype
+from ..checkpoint import CheckpointWeights
 from ..engines.base import EngineArgs
 from ..engines.llamacpp.placement import HOST, placement_of
 from ..engines.llamacpp.tensors import cuda_bytes, mapped_bytes, tensors_of
@@ -76,11 +76,7 @@ def _with_tensors(
     for model, device in zip(models, range(HOST, args.gpus), strict=True):
         tensors = devices[device]
         size = mapped_bytes(tensors) if device == HOST else cuda_bytes(tensors)
-        sizes: dict[str, int] = {}
-        for tensor in tensors:
-            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size
-        by_dtype = sorted((StoredDtype(name, 0, total) for name, total in sizes.items()), key=lambda d: -d.size)
-        part = stored._replace(tensors=len(tensors), by_dtype=tuple(by_dtype), size=size, contents=tuple(tensors))
+        part = stored._replace(tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors))
         parts.append(dataclasses.replace(model, stored=part))
     return parts
 
