@@ -88,6 +88,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
             "mlp_bytes": 4 * MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + EMBEDDINGS,
         },
     ),
+    ({"gpus": 2, "flash": False}, {"mask_bytes": 4 * MASK_F32}),
     (
         {"gpus": 2, "pipelined": False},
         {"mask_bytes": MASK_F16, "mlp_bytes": MASK_F16 + (3 * 300 + 2 * D + Q_PLACE) * U + D * U},
@@ -202,6 +203,14 @@ KINDS: list[tuple[str, ModelSpec, dict[str, Any], str, int, tuple[int, int]]] = 
         {},
         "mlp_bytes",
         MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U,
+        CLOSE,
+    ),
+    (
+        "narrower ones have room there too",
+        model(mlp=Mlp(80, gated=True, n_experts=8, n_experts_per_token=2)),
+        {},
+        "mlp_bytes",
+        MASK_F16 + (2 * 2 * 80 + 2 * D + Q_PLACE) * U,
         CLOSE,
     ),
     (

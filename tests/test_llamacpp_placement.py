@@ -203,6 +203,7 @@ def test_no_block_of_multi_token_prediction_is_loaded() -> None:
         # rows of whole 512 elements are not padded, nor those that are not quantized
         ([stored("a", "Q8_0", 512, 16 * 34)], 640),
         ([stored("a", "Q8_0", 1024, 32 * 34)], 1152),
+        ([stored("a", "Q8_0", 16384, 512 * 34)], 17408),
         ([stored("a", "F16", 544, 1088)], 1152),
     ],
 )

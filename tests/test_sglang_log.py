@@ -102,6 +102,9 @@ def test_arguments_are_read_up_to_a_limit_and_only_after_their_name() -> None:
     far = "x" * 29_900
     assert settings(f"a='{far}', max_running_requests=7")["max_running_requests"] == "7"
     assert "max_running_requests" not in settings(f"a='{far}{far}', max_running_requests=7")
+    name = ", max_running_requests="
+    for length, found in ((30_000 - len(name) - 1, "7"), (30_000 - len(name), None)):
+        assert log_of("mem ServerArgs(" + "x" * length + f"{name}7)").settings.get("max_running_requests") == found
     # a line of the same name before the arguments ends nothing
     log = sglang_log(["mem max_total_num_tokens=?", "mem ServerArgs(max_running_requests=7)", CACHE])
     assert log
