@@ -174,7 +174,7 @@ def test_some_versions_start_a_stage_only_if_one_request_of_all_layers_fits(vers
 
 
 def test_a_layout_is_that_of_its_device_or_of_all() -> None:
-    parts = (Bytes(1), Bytes(2))
+    parts: tuple[Any, ...] = (Bytes(1), Bytes(2))
     whole: Any = Bytes(3, parts=parts)
     assert list(layout_per_device(whole, 2)) == [*parts]
     assert list(layout_per_device(whole, 3)) == [whole] * 3
