@@ -195,6 +195,22 @@ def test_a_config_without_sizes_is_an_error_that_names_what_it_has_instead() -> 
     assert error_of({"model_type": "ministral3", "text_config": LLAMA}).message.endswith("has text_config instead")
 
 
+@pytest.mark.parametrize(
+    ("inside", "has_sizes"),
+    [
+        ({"hidden_size": 64, "num_hidden_layers": 3}, True),
+        ({"hidden_size": 64}, False),
+        ({"hidden_size": 64, "num_hidden_layers": "3"}, False),
+        ({"hidden_size": "64", "num_hidden_layers": "3"}, False),
+        ({"hidden_size": 64, "seed": 3}, False),
+        ({"seed": 64, "step": 3}, False),
+    ],
+)
+def test_a_part_with_two_sizes_is_named_instead_of_missing_ones(inside: dict[str, Any], has_sizes: bool) -> None:
+    message = error_of({"model_type": "llama", "a_part": inside}).message
+    assert ("the config has a_part instead" in message) is has_sizes
+
+
 def test_a_missing_size_is_an_error_if_the_config_has_another_name_for_it() -> None:
     error = error_of({**{k: v for k, v in LLAMA.items() if k != "num_hidden_layers"}, "num_layers": 3})
     assert error.message.endswith("num_hidden_layers is missing, and num_layers 3 is not a field of llama")

@@ -102,6 +102,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
         {**scaled(rope_type="default", partial_rotary_factor=0.25), "partial_rotary_factor": 0.5},
         [("full", 1000, 16)],
     ),
+    "a share below 0": ({**BASE, "partial_rotary_factor": -0.5, "rotary_pct": 0.5}, [("full", 1000, 32)]),
     "proportional positions": (scaled(rope_type="proportional", partial_rotary_factor=0.25), FULL),
     "no heads": ({**BASE, "num_attention_heads": 0}, []),
     "one head": ({**BASE, "num_attention_heads": 1}, [("full", 1000, 256)]),

@@ -62,7 +62,7 @@ def test_a_quantization_is_there_or_not() -> None:
 @pytest.mark.parametrize("name", ["image_size", "patch_size"])
 def test_equal_sides_are_one_number(name: str) -> None:
     assert _safe({name: [14, 14]}) == {name: 14}
-    for value in ([14, 16], [14], [14, 14, 14], ["x", "x"], [1.5, 1.5]):
+    for value in ([14, 16], [16, 14], [14], [14, 14, 14], ["x", "x"], [1.5, 1.5]):
         assert _side(value) == value
         assert _safe({name: value}) == {name: None}
     assert _safe({"stride": [14, 14]}) == {"stride": None}

@@ -154,6 +154,12 @@ READ: dict[str, Case] = {
         {},
         {**HEADS, "d_head": 20, "d_v": 16, **DENSE},
     ),
+    "wide values": (
+        {**QKV, "attn_q": (D, 32), "attn_k": (D, 16), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 8, "d_v": 16, **DENSE},
+    ),
     "V is K": ({**without(QKV, "attn_v"), **MLP}, {}, {}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
     "a gate in the matrix of queries": (
         {**QKV, "attn_q": (D, 128), **MLP},
@@ -203,6 +209,12 @@ READ: dict[str, Case] = {
         {},
         {},
         {**HEADS, "d_head": 16, "qk_norm": "full", "extra_vectors": 32, **DENSE},
+    ),
+    "norms of all heads and of more": (
+        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (33,), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 16, "extra_vectors": 97, **DENSE},
     ),
     "norms of another kind": (
         {**QKV, "attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,), **MLP},
@@ -640,6 +652,15 @@ def test_tensors_that_contradict_are_an_error_of_the_block(case: str) -> None:
         read_block(block(tensors, metadata, **facts))
     assert message in raised.value.message
     assert raised.value.message.startswith("m.gguf: ")
+
+
+@pytest.mark.parametrize(("width", "heads", "d_head"), [(12, 3, 4), (12, 12, 1), (12, 5, None), (12, 0, None)])
+def test_heads_divide_a_width(width: int, heads: int, d_head: int | None) -> None:
+    if d_head is not None:
+        assert block({}).divide(width, heads, "x") == d_head
+    else:
+        with pytest.raises(AttncalcError, match=f"has x of width 12, which {heads} heads do not divide"):
+            block({}).divide(width, heads, "x")
 
 
 # Keys of a file

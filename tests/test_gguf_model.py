@@ -152,6 +152,7 @@ TENSORS = len(OUTER) + 2 * len(BLOCK)
         (1, {"count": "2"}, ""),
         (1, {"tensors__count": TENSORS + 1}, ""),
         (2, {}, ""),
+        (2, {"count": 1}, ""),
         (2, {"count": 2, "tensors__count": TENSORS}, ""),
         (2, {"count": 3}, "m.gguf: one of 3 files, whose names do not end in -00001-of-00003.gguf"),
         (3, {"count": 2}, "m.gguf: one of 2 files, whose names do not end in -00001-of-00002.gguf"),

@@ -12,11 +12,13 @@ import pytest
 from test_runtime_parts import facts, model, parts
 
 from attncalc import Grouped, Layers, Mlp, Sliding, Stack
+from attncalc.engines.llamacpp import DEFAULTS
 from attncalc.engines.llamacpp.compute_buffer import Graph
 from attncalc.engines.llamacpp.runtime import _flash, _graph, llamacpp_runtime
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
-from attncalc.model import ModelSpec
+from attncalc.model import ModelSpec, Tower
+from attncalc.serving.weights import weights
 from attncalc.units import GIB, dtype
 
 OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
@@ -180,6 +182,37 @@ def test_the_first_gpu_copies_matrices_from_the_host(changes: dict[str, Any], la
     assert (found.from_host, found.head_from_host) == (layer, head)
     notes = memory(**changes).notes
     assert any("copies matrices from the host" in note for note in notes) is bool(layer or head)
+
+
+# Defaults.
+
+
+def test_a_pass_has_a_micro_batch_and_the_logits_of_one_slot() -> None:
+    assert DEFAULTS.limits(llama().args) == (512, 1)
+    assert DEFAULTS.limits(llama(ubatch=64).args) == (64, 1)
+
+
+def test_towers_are_in_a_file_of_their_own() -> None:
+    """With --mmproj; other engines load them with the language model."""
+    tower = model(towers=(Tower("vision", 10**6, 3 * 10**6),))
+    without, with_tower = (
+        [int(weights(whole, engine=engine).total) for engine in ("llamacpp", "sglang")] for whole in (model(), tower)
+    )
+    assert with_tower[0] == without[0]
+    assert with_tower[1] > without[1]
+
+
+def test_slots_reserve_their_context_unless_they_share_cells() -> None:
+    assert DEFAULTS.reserves_context(llama().args)
+    assert not DEFAULTS.reserves_context(llama(kv_unified=True).args)
+
+
+GROWING: list[dict[str, Any]] = [{}, {"context": 50_000}, {"sequences": 9, "kv_unified": True}]
+
+
+def test_the_compute_buffer_grows_with_context_and_slots() -> None:
+    one, long, several = (int(memory(**changes).total) for changes in GROWING)
+    assert DEFAULTS.runtime_grows == (one < several < long)
 
 
 # Ranges and notes.

@@ -42,7 +42,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("letters", "others", "wide"),
     # a character of ASCII has a null in 16 bits: nearly all must be of ASCII, in more than 8 bytes
-    [(5, 0, True), (4, 0, False), (9, 1, True), (17, 4, True), (16, 4, False), (8, 4, False)],
+    [(5, 0, True), (4, 0, False), (3, 0, False), (9, 1, True), (17, 4, True), (16, 4, False), (8, 4, False)],
 )
 def test_sixteen_bits_without_a_mark_are_recognized_by_their_nulls(letters: int, others: int, wide: bool) -> None:
     text = "a" * letters + "两" * others

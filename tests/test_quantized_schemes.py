@@ -643,6 +643,7 @@ UNREAD: dict[str, tuple[Any, str]] = {
     **{f"GPTQ of {bits} bits": (gptq(bits=bits), f"{bits} bits") for bits in (1, 9)},
     **{f"AWQ of {bits} bits": ({"quant_method": "awq", "bits": bits}, f"{bits} bits") for bits in (3, 5, 7, 9)},
     **{f"AutoRound of {bits} bits": (auto_round(bits=bits), f"{bits} bits") for bits in (1, 9)},
+    "AutoRound of 15 bits in a module": (auto_round(extra_config={"a": {"bits": 15}}), "15 bits"),
     "AutoRound's floats": (auto_round(data_type="fp"), "data_type fp"),
     "AutoRound's MXFP of 5 bits": (auto_round(data_type="mx_fp", bits=5), "data_type mx_fp"),
     "AutoRound for llm-compressor": (

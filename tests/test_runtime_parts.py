@@ -10,7 +10,7 @@ import pytest
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.engines.base import EngineArgs
-from attncalc.engines.estimate import COLLECTIVES, FIXED, constant_runtime, estimated_runtime
+from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.runtime import sglang_runtime
 from attncalc.engines.vllm.runtime import runtime as vllm_runtime
@@ -79,6 +79,7 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
 
 
 def ends(part: RuntimePart) -> tuple[int, int, int]:
+    assert type(part.low) is type(part.high) is int  # no fractions of bytes
     return part.low, int(part.expected), part.high
 
 
@@ -112,6 +113,13 @@ def test_estimate_is_the_widest_part_of_a_layer_and_the_logits(whole: ModelSpec,
         "cuda": (GIB // 4, FIXED, FIXED * 3 // 2),
     }
     assert terms(memory) == {"activation_bytes": N * (2 * D + widest) * 2, "logit_bytes": S * V * 8}
+
+
+def test_estimate_of_a_device_without_layers() -> None:
+    bare = ModelSpec("toy", "toy", (Stack("decoder", (), D),), vocab_size=V, head=Head("lm"))
+    memory = estimated_runtime(facts(bare))
+    assert terms(memory)["activation_bytes"] == N * 2 * D * 2
+    assert activations(facts(bare)) == N * 2 * D * 2 + S * V * 8
 
 
 def test_estimate_has_as_many_logits_as_tokens_or_sequences() -> None:
@@ -245,6 +253,7 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(mlp=None), {"weights_dtype": "fp8"}, forward(QKVO)),
         (model(), {"weights_dtype": "int4"}, forward(3 * D_FF)),
         (model(mlp=MIXTURE), {}, forward(QKVO)),
+        (model(mlp=MIXTURE), {"weights_dtype": "fp8"}, forward(QKVO)),
         (model(mlp=dataclasses.replace(MIXTURE, n_shared_experts=5)), {}, forward(3 * 5 * 40)),
         (model(mlp=dataclasses.replace(MIXTURE, d_ff_shared=250)), {}, forward(3 * 250)),
         # MLA: K and V of a chunk of the prefix: 8 contexts of 500, 4 blocks of 64 of 20 sequences, at most 65,536
@@ -257,7 +266,7 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(SPARSE), {}, forward(3 * D_FF) + 512 * MIB),
         (model(SPARSE), {"engine_version": "0.17.0"}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
     ],
-    ids=range(24),
+    ids=range(25),
 )
 def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:
     assert terms(vllm(whole, **changes))["forward_bytes"] == expected
@@ -400,6 +409,11 @@ def experts(d_ff: int, *, tokens: int = N, activation: int | None = None, d: int
         (model(mlp=MIXTURE), {"limits": Limits(50_000, S), "engine_version": "0.20.0"}, experts(40, tokens=50_000)),
         (model(mlp=MIXTURE, experts_dtype="mxfp4"), {}, experts(40)),
         (model(mlp=MIXTURE, experts_dtype="mxfp4"), {"gpu": HOPPER}, None),
+        (
+            model(mlp=MIXTURE, experts_dtype="mxfp4"),
+            {"gpu": dataclasses.replace(DEVICE, compute_capability=(10, 0))},
+            experts(40),
+        ),
         (model(mlp=MIXTURE, experts_dtype="fp8"), {"gpu": HOPPER}, experts(40)),
         (model(), {}, None),
     ],
@@ -540,7 +554,8 @@ NO_NVIDIA = dataclasses.replace(DEVICE, vendor="AMD", compute_capability=None, n
         (HOPPER, "0.20.0", 2, 2050, 6, 100, 200),
         (HOPPER, "0.20.0", 4, 2080, 16, 100, 200),
         (HOPPER, "0.20.0", 8, 2080, 16, 700, 1500),
-        (HOPPER, "0.21.0", 4, 2080, 16, 700, 700),
+        (HOPPER, "0.21", 4, 2080, 16, 700, 700),
+        (dataclasses.replace(DEVICE, compute_capability=(10, 0)), "0.19.0", 2, 2050, 6, 700, 700),
         (NO_NVIDIA, "0.17.0", 1, 130, 0, 90, 150 + 5000),
     ],
 )

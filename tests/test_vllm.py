@@ -578,6 +578,10 @@ def test_stages_of_old_versions_have_equal_kinds_of_groups() -> None:
     assert (stages(old), figure(old, "kv_groups")) == ([PAGE, PAGE], 3)
     new = vllm(*one, *one, pp=2, engine_version="0.11.0")
     assert (stages(new), figure(new, "kv_groups")) == ([PAGE, PAGE], 3)
+    # the first stage logs its own padding: 4 windows in groups of 2 need none, and 3 of the second stage a layer
+    uneven = vllm(full(2), window(4, 512), full(2), window(3, 512), pp=2, engine_version="0.10.2")
+    assert (stages(uneven), figure(uneven, "kv_groups")) == ([2 * PAGE, 2 * PAGE], 3)
+    assert not any("padding" in line for line in uneven.pool(GIB, 4096).log_lines)
     with pytest.raises(AttncalcError) as error:
         vllm(window(3, 512), full(1), window(2, 512), pp=2, engine_version="0.10.2")
     assert error.value.message == "--pp 2: stages with different kinds of layers are not supported for vLLM 0.10.2"

@@ -89,6 +89,8 @@ def test_a_step_encodes_as_many_images_as_its_tokens_and_sequences_allow(given: 
         ({"tokens": 1600}, 16),
         ({"tokens": 100}, 8),
         ({"tokens": 100, "context": 750}, 7),
+        ({"tokens": 100, "context": 799}, 7),
+        ({"tokens": 100, "context": 800}, 8),
         ({"tokens": 100, "context": 99}, 1),
         ({"tokens": 5000, "sequences": 2}, 2 * 8),
         # up to 0.10 a video leaves the tokens of an image free
@@ -148,6 +150,7 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
     found, _, peak = memory(item=IMAGE._replace(positions=401))
     assert peak * 13 % 10 == 6
     assert found.part.high == peak * 13 // 10 - 3_300_000
+    assert type(found.part.low) is type(found.part.high) is int
 
 
 def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:
@@ -184,6 +187,7 @@ def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> N
     size = 250 * (D + 28 * 28 * 3) * WIDTH
     part = found.part
     assert (part.low, int(part.expected), part.high) == (size // 4, size, 4 * GIB - 2_200_000)
+    assert type(part.low) is int
     assert found.terms == ()
     large = encoder(facts(TOWER._replace(item=None), tokens=10**6), vllm_version(None), PASSES, WIDTH)
     assert large is not None

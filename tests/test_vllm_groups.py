@@ -39,6 +39,8 @@ def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -
 def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
     (group,), padding = group_layers([FULL, FULL], vllm_version("0.33.0"), promote=False)
     assert (group.layers, group.spec, padding) == ((0, 1), FULL, ())
+    ((group,), _) = group_layers([WIDE, FULL], vllm_version("0.33.0"), promote=False)
+    assert group.spec == WIDE
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,7 @@ def test_promoted_windows_have_the_blocks_of_full_attention() -> None:
 def pages(*specs: LayerSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
     """Return the tokens per block and the bytes of a page of each layer, in the order of its groups."""
     groups, _ = group_layers(specs, vllm_version(version), promote=False)
+    assert all(type(spec.block_size) is int for group in groups for spec in group.specs)
     return [(spec.block_size, spec.page_bytes) for group in groups for spec in group.specs]
 
 

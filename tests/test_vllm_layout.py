@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
+from attncalc.attention import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
@@ -65,6 +66,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
             ["vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless"],
         ),
         ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp8"}, []),
+        ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp32"}, []),
         ((FULL, WINDOW), {}, []),
         ((FULL, WINDOW), {"device_memory": None}, [BATCHED]),
         ((FULL, WINDOW), {"device_memory": None, "max_num_batched_tokens": 2048}, []),
@@ -83,7 +85,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL, WINDOW), {"pp": 2, "engine_version": "0.29.0"}, []),
         ((FULL,), {"pp": 2, "engine_version": "0.26.0"}, []),
     ],
-    ids=range(27),
+    ids=range(28),
 )
 def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any], expected: list[str]) -> None:
     notes = in_vllm(*kinds, **options).notes
@@ -315,6 +317,8 @@ def test_the_log_has_one_line_from_0_28() -> None:
         ((FULL,), 500, 15, 0),
         ((FULL, WINDOW), 500, 480, 30 + 1),  # the window of 500 tokens begins at 469, in block 29
         ((FULL, WINDOW), 600, 480, 30),  # it begins behind the prefix
+        ((FULL, WINDOW), 511, 496, 31 + 1),  # at 480, the first token of block 30
+        ((FULL, WINDOW), 510, 496, 31 + 2),  # at 479, the last one of block 29
         ((FULL, WINDOW), 20, 16, 1 + 1),
         ((FULL, CHUNKS), 470, 464, 29 + 1),  # the chunk begins at 448, in block 28
         ((FULL, CHUNKS), 490, 480, 30),  # at 480
@@ -433,10 +437,14 @@ def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_bl
     assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
 
 
-@pytest.mark.parametrize(("prefix_caching", "tokens"), [(False, 10), (True, 16)])
-def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(prefix_caching: bool, tokens: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "prefix_caching", "tokens"), [("0.10.2", False, 10), ("0.19.0", False, 10), ("0.19.0", True, 16)]
+)
+def test_a_states_block_counts_as_a_whole_request_unless_prefixes_are_cached(
+    version: str, prefix_caching: bool, tokens: int
+) -> None:
     """Two groups, and requests of 10 tokens: the smallest block counts."""
-    found = in_vllm(FULL, DELTA, engine_version="0.19.0", prefix_caching=prefix_caching).pool(2**24, 10)
+    found = in_vllm(FULL, DELTA, engine_version=version, prefix_caching=prefix_caching).pool(2**24, 10)
     assert found.blocks is not None
     assert found.tokens == found.blocks // 2 * tokens
 
@@ -467,3 +475,43 @@ def test_a_stage_that_lacks_a_group_has_the_bytes_of_the_others() -> None:
 def test_a_layout_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         in_vllm(FULL).max_sequences = 1  # type: ignore[misc]
+
+
+def test_devices_that_divide_a_sequence_share_its_prefix() -> None:
+    """With --dcp 2 a block of 16 tokens on each of two devices has 32 of a sequence."""
+    alone = in_vllm(FULL, dcp=2, tp=8, n_kv_heads=4)
+    for prefix, shared in ((31, 0), (32, 1), (63, 1), (64, 2)):
+        sharing = alone.with_shared_prefix(prefix)
+        assert sharing is not None
+        assert alone.needed(3, 500) - sharing.needed(3, 500) == 2 * shared * 2 * PAGE
+
+
+@pytest.mark.parametrize("kinds", [(FULL, DELTA), (DELTA, FULL)])
+def test_states_are_not_shared(kinds: Any) -> None:
+    alone = in_vllm(*kinds, engine_version="0.26.0")
+    sharing = alone.with_shared_prefix(64)
+    assert sharing is not None
+    assert alone.needed(3, 500) - sharing.needed(3, 500) == 2 * 4 * 2 * PAGE
+
+
+@dataclasses.dataclass(frozen=True)
+class Both(Grouped):
+    """Self-attention that reads a source too, as a decoder's layer with both."""
+
+    def cache(self) -> tuple[CacheSpec, ...]:
+        (own,) = super().cache()
+        return own, own._replace(scales_with="source")
+
+
+@pytest.mark.parametrize(("version", "times"), [("0.10.2", 1), ("0.11.0", 2)])
+def test_tokens_of_several_groups_are_multiplied_by_dcp_from_0_11(version: str, times: int) -> None:
+    across = in_vllm(Both(8, 4, 16), engine_version=version, dcp=2, tp=8, n_kv_heads=4, source=100)
+    found = across.pool(2**24, 500)
+    assert found.blocks is not None
+    assert found.tokens == found.blocks // 2 * 16 * times
+
+
+def test_a_source_of_unknown_length_has_one_token() -> None:
+    across = in_vllm(Both(8, 4, 16), engine_version="0.12.0", block_size=1).pool(2**24, 500)
+    details = {detail.name: detail.quantity for detail in across.details}
+    assert details["kv_blocks_per_request"] == 500 + 1

@@ -133,7 +133,7 @@ def _group_by_stage(
         return _group_each_stage(staged, args.pp, version, promote=promote)
     groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
-    if len(groups) == 1 and has_several_widths and not version.cuts_groups_by_stage:
+    if has_several_widths and not version.cuts_groups_by_stage:  # of several groups, each has one width
         return groups, (groups,), padding
     stage_of = [stage for stage, _ in staged]
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
