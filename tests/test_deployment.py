@@ -14,7 +14,7 @@ from attncalc.quantity import Quantity, quantity, ratio
 from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as module
 from attncalc.serving.devices import Device, devices_of
-from attncalc.serving.fit import Deployment, fit, possible_verdict, sure_limits
+from attncalc.serving.fit import Deployment, fit, min_gpus, possible_verdict, sure_limits, with_other_gpus
 from attncalc.serving.memory_budget import MemoryBudget, memory_budget
 from attncalc.serving.request import FitRequest, LoggedExcess, resolve
 from attncalc.serving.traffic import Traffic
@@ -194,6 +194,61 @@ def test_a_search_computes_the_stage_with_the_most_layers_first(monkeypatch: pyt
 def test_what_is_not_possible_has_no_verdict() -> None:
     assert possible_verdict(request("vllm", tp=3)) is None
     assert possible_verdict(request("ideal")) == "fits"
+
+
+# Other numbers of GPUs
+
+
+@pytest.mark.parametrize(
+    ("memory", "numbers"),
+    # 4 layers of 24 MiB, the head's 16, and norms: a little more than 112
+    [(GIB, [1, 2, 3, 4]), (113 * MIB, [1, 2, 3, 4]), (56 * MIB, [2, 3, 4]), (37 * MIB, [3, 4]), (29 * MIB, [3, 4])],
+)
+def test_llama_cpps_gpus_are_at_least_those_of_the_weights(memory: int, numbers: list[int]) -> None:
+    assert [each.gpus for each in with_other_gpus(resolve(request("llamacpp", memory=memory)))] == numbers
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "numbers"),
+    [
+        ("vllm", {}, [(1, 1), (2, 2), (4, 4), (8, 8)]),
+        ("vllm", {"pp": 2}, [(1, 2), (2, 4), (4, 8), (8, 16)]),
+        ("vllm", {"tp": 2, "dp": 3}, [(1, 3), (2, 6), (4, 12), (8, 24)]),
+        ("sglang", {"tp": 2, "attn_dp": 2}, [(2, 2), (4, 4), (8, 8), (16, 16)]),
+        ("vllm", {"kv_memory": GIB, "reserve": None}, []),
+        ("vllm", {"kv_memory": GIB, "reserve": None, "gpu": None}, []),
+        ("llamacpp", {"kv_memory": GIB, "reserve": None}, []),
+    ],
+)
+def test_other_engines_gpus_divide_the_heads(
+    engine: str, fields: dict[str, Any], numbers: list[tuple[int, int]]
+) -> None:
+    found = [(each.tp, each.gpus) for each in with_other_gpus(resolve(request(engine, **fields)))]
+    assert found == numbers
+
+
+@pytest.mark.parametrize(
+    ("memory", "fewest"),
+    # weights 128 MiB, a sequence 64: halves are 96 and norms, quarters 48, eighths 24
+    [(193, 1), (192, 2), (97, 2), (96, 4), (49, 4), (48, 8), (25, 8), (24, None)],
+)
+def test_the_fewest_gpus_are_the_first_number_with_room(memory: int, fewest: int | None) -> None:
+    found = min_gpus(resolve(request("ideal", memory=memory * MIB)))
+    assert found == fewest
+    if found is not None:
+        symbols = {symbol.name: symbol.value for symbol in found.formula.symbols}
+        assert symbols["needed_at"] == 64 * MIB // found
+        assert symbols["kv_memory_at"] >= symbols["needed_at"]
+        assert found.formula.text == "least gpus where kv_memory_at >= needed_at"
+
+
+def test_the_formula_of_the_fewest_gpus_is_that_of_the_fullest() -> None:
+    """Of 4 layers and the output, 3 are on the first of two GPUs: 72 MiB of weights and 48 of cache."""
+    found = min_gpus(resolve(request("llamacpp", memory=125 * MIB)))
+    assert found == 2
+    symbols = {symbol.name: symbol.value for symbol in found.formula.symbols}
+    assert symbols["needed_at"] == 48 * MIB
+    assert symbols["kv_memory_at"] == 125 * MIB - 72 * MIB - 3 * 4096
 
 
 # The budget
