@@ -13,6 +13,7 @@ from attncalc.cost.params import params
 from attncalc.engines.base import EngineArgs
 from attncalc.hardware import Gpu
 from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
+from attncalc.serving.devices import devices_of
 from attncalc.serving.expert_parallel import WholeExperts
 from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.offload import held_layers, on_host, spread_over_gpus
@@ -200,6 +201,18 @@ def test_compute_buffers_are_those_of_the_runtime_memory() -> None:
     assert (gpu.total, host.outside) == (gpu.model + gpu.cache + gpu.compute + gpu.outside, None)
 
 
+def test_the_hosts_compute_buffer_is_the_same_on_every_gpu() -> None:
+    resolved = resolve(dataclasses.replace(on(GIB, gpus=3), reserve=None))
+    found = [
+        int(float(detail.quantity))
+        for device in devices_of(resolved)
+        if device.budget.reserve
+        for detail in device.budget.reserve.runtime.details
+        if detail.name == "host_compute_buffer"
+    ]
+    assert found == 3 * [device_memory(resolved)[-1].compute]
+
+
 def test_other_engines_and_a_given_memory_have_no_rows() -> None:
     assert device_memory(resolve(dataclasses.replace(on(GIB), engine="ideal"))) == ()
     assert device_memory(resolve(dataclasses.replace(on(GIB), kv_memory=5, reserve=None))) == ()
@@ -221,5 +234,11 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
         "common_memory_breakdown_print: |   - Host               |                    18 =    16 +       0 +       2"
         "                |",
     ]
+    # without a compute buffer of its own, and a byte less than 16 MiB
+    bare = DeviceMemory("host", 0, 16 * MIB - 1, 0, None, None)
+    assert list(breakdown_lines((rows[0], bare), gpu))[-1] == (
+        "common_memory_breakdown_print: |   - Host               |                    15 =    15 +       0 +       0"
+        "                |"
+    )
     assert list(breakdown_lines((), gpu)) == []
     assert list(breakdown_lines((rows[0]._replace(compute=None), rows[1]), gpu)) == []

@@ -115,6 +115,9 @@ def test_llamacpps_first_gpu_has_no_embedding() -> None:
 
 def test_one_stage_is_the_model_and_an_encoder_decoder_has_no_others() -> None:
     assert split_into_stages(EMBEDDED, 1) == [EMBEDDED]
+    files = dataclasses.replace(EMBEDDED, stored=CheckpointWeights(1, 1, (), 5))
+    assert split_into_stages(files, 1) == [files]
+    assert split_into_stages(load("t5-base"), 1) == [load("t5-base")]
     with pytest.raises(AttncalcError, match="--pp 2: an encoder-decoder cannot be split into pipeline stages"):
         split_into_stages(load("t5-base"), 2)
 

@@ -385,8 +385,8 @@ def _fewest_for_weights(resolved: ResolvedRequest) -> int:
     """Return a number of GPUs below which their memory is smaller than the weights that they share, at least 1."""
     budgets = [device.budget for device in devices_of(resolved)]
     weights = sum(int(budget.weights.total) for budget in budgets if budget.weights)
-    usable = max((int(budget.usable) for budget in budgets if budget.usable), default=0)
-    return max(1, weights // usable) if usable else 1
+    usable = max(int(budget.usable) for budget in budgets if budget.usable)
+    return max(1, weights // usable)
 
 
 def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:
