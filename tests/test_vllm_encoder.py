@@ -180,6 +180,13 @@ def test_tensor_parallelism_divides_the_inside_of_a_layer_of_a_tower_that_is_spl
         assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
 
 
+def test_an_inside_that_tensor_parallelism_does_not_divide_is_rounded_up() -> None:
+    """Qwen3-VL-235B's tower has 2 * 4304 values inside a layer: on 64 devices 134.5."""
+    found = encoder(facts(TOWER._replace(item=IMAGE._replace(d_inside=8608)), tp=64), vllm_version(None), PASSES, WIDTH)
+    assert found is not None
+    assert found.terms[0][2] == 2 * 400 * (588 + 4000 + 135) * WIDTH
+
+
 def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> None:
     """250 tokens, as wide as the model and as 28 x 28 x 3 pixels. No log has an encoder of more than 4 GiB."""
     found = encoder(facts(TOWER._replace(item=None)), vllm_version(None), PASSES, WIDTH)

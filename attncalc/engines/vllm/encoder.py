@@ -11,7 +11,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ...model import TowerItem
-from ...quantity import Quantity, exact_div, maximum, quantity, symbol
+from ...quantity import Quantity, ceil_div, maximum, quantity, symbol
 from ...units import GIB
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .versions import VllmVersion
@@ -76,7 +76,8 @@ def encoder(
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
     held = quantity((positions * values + tokens * symbol("d_output", item.d_output, "width of the output")) * width)
-    inside = exact_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), batch.devices)
+    # rounded up: the encoder's widths need not be a multiple of the devices that the language model allows
+    inside = ceil_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), batch.devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
     encoding = quantity(positions * (values + outside + inside) * width)
     language_model = symbol(
