@@ -208,3 +208,12 @@ def test_equal_layers_are_gathered_in_formulas_unless_their_order_counts() -> No
     assert [(group.name, int(group.count)) for group in mixed.symbolic().main.layers] == [("local", 6), ("full", 3)]
     in_order = mixed.symbolic(gathered=False).main.layers
     assert [(group.name, int(group.count)) for group in in_order] == [("local", 3), ("full", 3), ("local", 3)]
+
+
+def test_a_layer_has_two_norms_unless_its_number_is_given() -> None:
+    layers = Layers("layers", 3, attention=HEADS)
+    two, one = (
+        dataclasses.replace(model().main, layers=(group,)) for group in (layers, dataclasses.replace(layers, norms=1))
+    )
+    assert params(dataclasses.replace(model(), stacks=(two,))).norm == 3 * 2 * 16
+    assert params(dataclasses.replace(model(), stacks=(one,))).norm == 3 * 1 * 16

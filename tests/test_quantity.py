@@ -93,24 +93,31 @@ def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
         (lambda a, b, c: ceil_div(a * b, c), "ceil(a * b / c)"),
         (lambda a, b, c: ceil_div(a, b * c), "ceil(a / (b * c))"),
         (lambda a, b, c: quantity(0) // a, "0 // a"),
-        # a plain 0 or 1 is left out, on either side
-        *((lambda a, b, c, n=n: a + n, "a" if n == 0 else f"a + {n}") for n in (0, 1)),
-        *((lambda a, b, c, n=n: n + a, "a" if n == 0 else f"{n} + a") for n in (0, 1)),
-        *((lambda a, b, c, n=n: quantity(n) + a, "a" if n == 0 else f"{n} + a") for n in (0, 1)),
-        *((lambda a, b, c, n=n: a - n, "a" if n == 0 else f"a - {n}") for n in (0, 1)),
-        *((lambda a, b, c, n=n: a * n, ("0", "a", "a * 2")[n]) for n in (0, 1, 2)),
-        *((lambda a, b, c, n=n: n * a, ("0", "a", "2 * a")[n]) for n in (0, 1, 2)),
-        *((lambda a, b, c, n=n: quantity(n) * a, ("0", "a", "2 * a")[n]) for n in (0, 1, 2)),
-        # a symbol is not, even if it is 0 or 1
-        (lambda a, b, c: symbol("z", 0, "") * a, "z * a"),
-        (lambda a, b, c: symbol("z", 0, "") + a, "z + a"),
-        (lambda a, b, c: a * symbol("z", 1, ""), "a * z"),
-        (lambda a, b, c: total([symbol("z", 0, ""), 0, a]), "z + a"),
     ],
 )
 def test_formulas_have_only_the_needed_parentheses(build: Any, text: str) -> None:
     a, b, c = (symbol(n, v, "") for n, v in zip("abc", (12, 10, 6), strict=True))
     assert quantity(build(a, b, c)).formula.text == text
+
+
+def test_formulas_leave_out_a_plain_0_or_1() -> None:
+    """A symbol stays, even if it is 0 or 1."""
+    a, z, one = symbol("a", 12, ""), symbol("z", 0, ""), symbol("one", 1, "")
+    built = {
+        "a": [a + 0, 0 + a, quantity(0) + a, a - 0, a * 1, 1 * a, quantity(1) * a],
+        "0": [a * 0, 0 * a, quantity(0) * a, quantity(0) * 5],
+        "a + 1": [a + 1],
+        "1 + a": [1 + a, quantity(1) + a],
+        "a - 1": [a - 1],
+        "a * 2": [a * 2],
+        "2 * a": [2 * a, quantity(2) * a],
+        "z * a": [z * a],
+        "z + a": [z + a, total([z, 0, a])],
+        "a * one": [a * one],
+    }
+    assert [[quantity(value).formula.text for value in several] for several in built.values()] == [
+        [text] * len(several) for text, several in built.items()
+    ]
 
 
 @given(st.lists(FORMULAS.map(quantity), max_size=5))

@@ -153,20 +153,26 @@ def test_the_unit_of_an_axis_changes_at_its_size(largest: float, unit: str, show
         ("fp8", 100, 100),
         ("int8", 100, 100 + 4),  # one scale per row
         ("int4", 101, 51 + 4),
-        ("fp4", 32, 16 + 2),  # one byte per 16
-        ("fp4", 33, 17 + 3),
-        ("mxfp4", 32, 16 + 1),
-        ("mxfp4", 33, 17 + 2),
-        ("q8_0", 32, 34),  # llama.cpp's block_q8_0
-        ("q4_0", 32, 18),
-        ("q4_1", 32, 20),
-        ("q5_0", 32, 22),
-        ("q5_1", 32, 24),
-        ("iq4_nl", 64, 36),
     ],
 )
 def test_bytes_of_a_row_with_its_scales(name: str, width: int, size: int) -> None:
     assert dtype(name).row_bytes(width) == size
+
+
+def test_a_row_has_a_scale_for_each_whole_or_begun_group() -> None:
+    """One more element than a group has begins another: 33 elements in q8_0 have 2 scales."""
+    groups = dict.fromkeys(("mxfp4", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"), 32) | {"fp4": 16}
+    sizes = {name: tuple(dtype(name).row_bytes(n + more) for more in (0, 1)) for name, n in groups.items()}
+    assert sizes == {
+        "fp4": (8 + 1, 9 + 2),
+        "mxfp4": (16 + 1, 17 + 2),
+        "q8_0": (32 + 2, 33 + 4),
+        "q4_0": (16 + 2, 17 + 4),
+        "q4_1": (16 + 4, 17 + 8),
+        "q5_0": (20 + 2, 21 + 4),
+        "q5_1": (20 + 4, 21 + 8),
+        "iq4_nl": (16 + 2, 17 + 4),
+    }
 
 
 @pytest.mark.parametrize(
