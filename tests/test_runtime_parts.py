@@ -80,6 +80,7 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
 
 def ends(part: RuntimePart) -> tuple[int, int, int]:
     assert type(part.low) is type(part.high) is int  # no fractions of bytes
+    assert part.expected.formula.symbols or not part.expected
     return part.low, int(part.expected), part.high
 
 
@@ -88,6 +89,7 @@ def parts(memory: RuntimeMemory) -> dict[str, tuple[int, int, int]]:
 
 
 def terms(memory: RuntimeMemory) -> dict[str, int]:
+    assert all(size.formula.symbols for _, _, size in memory.terms)
     return {name: int(size) for name, _, size in memory.terms}
 
 
@@ -340,6 +342,21 @@ def test_activations_are_the_largest_step_with_a_range() -> None:
         max(max(ahead + margin, sample) + GIB * 15 // 100, compile_),
     )
     assert found.parts[0].label == "sampler, 20 sequences"
+
+
+def test_formulas_of_vllms_parts() -> None:
+    found = vllm(engine_version="0.20.0")
+    assert {name: size.formula.text for name, _, size in found.terms} == {
+        "forward_bytes": "N * bytes * 3 * d_ff + N * bytes * d_model * 15 // 4 + workspace",
+        "sampler_bytes": "min(N, max_num_seqs) * V * (bytes + scratch) + (N + 2 * min(N, max_num_seqs)) * d_model"
+        " * bytes + workspace + 4 * multiprocessors * V",
+        "compiler_bytes": "(V_device + N) * d_model * bytes",
+    }
+    assert {part.name: part.expected.formula.text for part in found.parts} == {
+        "activations": "max(forward_bytes, sampler_bytes)",
+        "outside_torch": "libraries + L * per_layer",
+        "cuda_graphs": "first + (2 * (piecewise - 1) + full - 1) * ((2097152 + L * per_layer) // 3)",
+    }
 
 
 BIG, MANY = 8192, 4096

@@ -14,6 +14,7 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import layout
 from attncalc.engines.base import CacheLayout, EngineArgs
+from attncalc.quantity import Quantity
 from attncalc.serving.fit import with_other_gpus
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype
@@ -277,6 +278,8 @@ def test_v0_has_no_null_block_and_blocks_in_host_memory() -> None:
     default = in_vllm(FULL, engine_version="0.7.3").pool(100 * 2 * PAGE, 500)
     cpu_blocks = next(detail.quantity for detail in default.details if detail.name == "cpu_blocks")
     assert cpu_blocks == 4 * 2**30 // (2 * PAGE)  # --swap-space is 4 GiB by default
+    assert isinstance(cpu_blocks, Quantity)
+    assert cpu_blocks.formula.text == "swap_space // bytes_per_block"
 
 
 @pytest.mark.parametrize(
@@ -435,6 +438,8 @@ def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_bl
     found = layout("vllm", layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
     details = {detail.name: detail.quantity.formula.text for detail in found.details}
     assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
+    assert found.blocks is not None
+    assert found.blocks.formula.text == "kv_memory // bytes_per_block"
 
 
 @pytest.mark.parametrize(
