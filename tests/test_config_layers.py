@@ -114,6 +114,12 @@ def test_a_name_with_a_number_of_its_own_is_not_given_twice() -> None:
     assert expanded(pattern, 3) == [{"d": 1}, {"d": 2}, {"d": 3}]
 
 
+@pytest.mark.parametrize(("first", "second"), [("dense", "sparse"), ("sparse", "dense")])
+def test_only_kinds_of_one_name_are_numbered_together(first: str, second: str) -> None:
+    pattern = shortest_pattern([((first,), {"d": 1}), ((second,), {"d": 2}), ((second,), {"d": 3})])
+    assert pattern["pattern"] == [first, second, f"{second}_2"]
+
+
 RULES: dict[str, Any] = {
     "attention": "grouped",
     "mlp": "gated",

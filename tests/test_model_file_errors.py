@@ -366,6 +366,7 @@ def test_lines_are_those_of_keys_and_items() -> None:
         (b"a: 1\n[b]: 2", "f:2: a key must be a word"),
         (b"a: &x 1\nb: *x", "f:2: aliases are not supported"),
         (b"a: 1\nb: [", "f:3: not YAML: "),
+        (b"a: \x01", "f: not YAML: control characters are not allowed"),
         (b"", "f: the file is empty"),
         (b"[1]", "f:1: not a mapping of keys to values"),
         (b"\xff\xfe", "f: not a text file"),

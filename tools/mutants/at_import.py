@@ -13,8 +13,14 @@ from reach import Reach, file_of
 
 FILES = 5
 """Test files per mutant: each has to be collected anew, which takes longer than its tests."""
-COMPARED = {"attncalc/config/keys.py": "tests/test_config.py::test_the_schema_file_is_up_to_date"}
-"""{module: the test that compares all that it defines with a file}; no line that uses a single constant leads to it."""
+COMPARED = {
+    f"attncalc/config/{module}.py": f"tests/{test}"
+    for module, test in (
+        ("keys", "test_config.py::test_the_schema_file_is_up_to_date"),
+        ("gguf/architectures", "test_gguf_blocks.py::test_architectures_have_the_windows_of_llama_cpp"),
+    )
+}
+"""{module: the test that compares all that it defines with a table}; no line that uses one constant leads to it."""
 NEEDS_TORCH = re.compile(r"^(import torch|from torch|.*importorskip\(.torch.\))", re.MULTILINE)
 """A test file that imports torch for all its tests takes seconds to collect."""
 
