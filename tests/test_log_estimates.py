@@ -5,6 +5,7 @@ The formulas' own figures are tested elsewhere: here it is which of them is comp
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from attncalc import AttncalcError, Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
+from attncalc.serving import log_doctor
 from attncalc.serving.fit import fit
 from attncalc.serving.log_check import Estimate, LogMemory, compare
 from attncalc.serving.log_doctor import Diagnosis, diagnose
@@ -405,3 +407,33 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     # without the share, the log does not say it
     unknown = diagnosed(request("sglang", gpu=gpu("t4")), printed)
     assert "the changes rest on the estimate" in unknown.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("room", "missing", "words"),
+    [
+        (-1, 5, "and weights and runtime memory are 1 B larger than the engine's share."),
+        (0, 5, "0 B are left for the cache: 5 B are missing."),
+        (5, 1, "5 B are left for the cache: 1 B are missing."),
+        (5, 0, "and 5 B are left for the cache."),
+        (5, -1, "and 5 B are left for the cache."),
+    ],
+)
+def test_the_reason_says_what_is_left_and_what_is_missing(room: int, missing: int, words: str) -> None:
+    for batch, start in ((1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096 tokens need ")):
+        reason = log_doctor._reason(fit(request(batch=batch, kv_memory=GIB)), room, missing)
+        assert reason.startswith(start)
+        assert reason.endswith(f", {words}")
+
+
+@pytest.mark.parametrize(("more", "missing"), [(-1, 1), (0, None), (1, None)])
+def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(more: int, missing: int | None) -> None:
+    """A GPU with as much as weights, reserve and one request take."""
+    exactly = request(gpu=H100, reserve=GIB, gpu_memory_utilization="1")
+    weights = fit(exactly).budget.weights
+    assert weights is not None
+    memory = int(weights.total) + GIB + NEEDED + more
+    device = dataclasses.replace(H100, memory=memory)
+    found = diagnosed(dataclasses.replace(exactly, gpu=device), log(refusal=TOO_SMALL))
+    assert found.missing == missing
+    assert found.notes[0].startswith("The log does not say" if missing else "By the estimate it fits")
