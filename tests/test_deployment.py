@@ -131,6 +131,13 @@ def test_the_bytes_to_start_are_those_of_one_request_if_they_are_more() -> None:
         assert [int(each) for each in found] == [max(10 * batch, start or 0) for batch in (1, 2, 3)]
 
 
+def test_a_cache_of_0_bytes_needs_none_to_start() -> None:
+    deployment = Deployment(resolve(request("ideal")))
+    deployment.devices = [device("", 100, 0)]
+    deployment.layouts = [deployment.devices[0].layout]
+    assert (deployment.needed(1, 1, 0), deployment.needed(1, 1, 0).formula.text) == (0, "0")
+
+
 def test_figures_have_formulas_and_a_search_has_none() -> None:
     deployment = Deployment(resolve(request("ideal", batch=2)))
     result = deployment.result(2, 4096)

@@ -105,6 +105,13 @@ def test_a_memory_is_named_by_its_device_unless_that_is_the_main_one() -> None:
     assert two.kv_memory(1, 4096, two).formula.text == "kv_memory"
 
 
+def test_a_memory_is_never_below_0() -> None:
+    """Weights and reserve may take more than the engine's share."""
+    found = device(0, Bytes(10))
+    short = found._replace(budget=found.budget._replace(short=5))
+    assert (short.slack(1, 1), short.kv_memory(1, 1, short)) == (-15, 0)
+
+
 def test_a_memory_that_depends_on_the_batch_has_a_name_of_its_own() -> None:
     """llama.cpp's compute buffer grows with the context."""
     (found,) = devices_of(resolve(dataclasses.replace(request("llamacpp", memory=4 * GIB), reserve=None)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from asking import REPOSITORY, Ask
 
 from attncalc import Workload, load
+from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, resolve
@@ -297,3 +299,44 @@ def test_a_draft_model_is_named_by_its_repository_or_as_given() -> None:
         )
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config == {"model": name, "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "served", "revision", "expected"),
+    [
+        # files of a repository: llama.cpp downloads them, of its default branch
+        ("GGUF", "org/name:Q4_K_M", None, "-hf org/name:Q4_K_M"),
+        ("GGUF", "org/name:a.gguf", None, "-hf org/name -hff a.gguf"),
+        ("GGUF", "org/name:A.GGUF", None, "-hf org/name -hff A.GGUF"),
+        ("GGUF", "org/name", None, "-hf org/name"),
+        ("GGUF", "org/name:Q4_K_M", "v2", None),
+        # a path
+        ("GGUF", "/models/a.gguf", None, "-m /models/a.gguf"),
+        ("GGUF", "/models/folder", None, "-m /models/folder"),
+        ("GGUF", "/models/folder", "v2", "-m /models/folder"),
+        ("safetensors", "/models/a.gguf", None, "-m /models/a.gguf"),
+        # another checkpoint is converted, into a file of this name
+        ("safetensors", "org/name", None, "-m name-BF16.gguf"),
+        (None, "org/name", None, "-m name-BF16.gguf"),
+        (None, "org/a.gguf", None, "-m org/a.gguf"),
+    ],
+)
+def test_llamacpp_loads_a_file_a_repository_or_what_a_checkpoint_is_converted_to(
+    kind: Any, served: str, revision: str | None, expected: str | None
+) -> None:
+    stored = CheckpointWeights(1, 1, (), 10**9, kind=kind) if kind else None
+    model = dataclasses.replace(load("qwen3-8b"), stored=stored)
+    asked = FitRequest(
+        model, Workload.decode(1, 4096), "llamacpp", kv_memory=2**33, served_model=served, revision=revision
+    )
+    found = launch_command(resolve(asked))
+    assert found == (None if expected is None else f"llama-server {expected} -c 4096 -np 1")
+
+
+@pytest.mark.parametrize(("drafts", "steps"), [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_sglang_drafts_the_last_token_without_a_step(drafts: int, steps: int) -> None:
+    args = {"speculative_layers": 1, "speculative_tokens": drafts}
+    text = command("sglang", engine_args=args) or ""
+    assert text.endswith(
+        f"--speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {drafts}"
+    )

@@ -5,14 +5,19 @@ The formulas' own figures are tested elsewhere: here it is which of them is comp
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from attncalc import AttncalcError, Workload, load
+from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
+from attncalc.engines.base import Detail, Pool
 from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
+from attncalc.quantity import quantity, ratio
+from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit
 from attncalc.serving.log_check import Estimate, LogMemory, compare
 from attncalc.serving.log_doctor import Diagnosis, diagnose
@@ -300,7 +305,12 @@ def test_a_model_buffer_of_one_gpu_shows_the_excess(devices: int) -> None:
 
 @pytest.mark.parametrize(
     ("tried", "free", "words"),
-    [("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free."), (None, None, "one request of 4,096 tokens")],
+    [
+        ("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free."),
+        (None, None, "one request of 4,096 tokens"),
+        ("2", None, "one request of 4,096 tokens"),
+        (None, "1", "one request of 4,096 tokens"),
+    ],
 )
 def test_a_failed_allocation_is_the_reason_if_the_log_has_it(tried: str | None, free: str | None, words: str) -> None:
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried and gib(tried), free and gib(free), "weights")  # type: ignore[arg-type]
@@ -318,7 +328,13 @@ OCCUPIED = LogRefusal("occupied", "Free memory on device")
 
 @pytest.mark.parametrize(
     ("free", "total", "share"),
-    [("70.00", "79.19", "0.88"), ("79.19", "79.19", None), ("0.50", "79.19", None), ("0.80", "79.19", "0.01")],
+    [
+        ("70.00", "79.19", "0.88"),
+        ("79.19", "79.19", None),
+        ("80.00", "79.19", None),
+        ("0.50", "79.19", None),
+        ("0.80", "79.19", "0.01"),
+    ],
 )
 def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: str | None) -> None:
     """70.00 of 79.19 GiB are 0.8839."""
@@ -405,3 +421,108 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     # without the share, the log does not say it
     unknown = diagnosed(request("sglang", gpu=gpu("t4")), printed)
     assert "the changes rest on the estimate" in unknown.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("room", "missing", "words"),
+    [
+        (-1, 5, "and weights and runtime memory are 1 B larger than the engine's share."),
+        (0, 5, "0 B are left for the cache: 5 B are missing."),
+        (5, 1, "5 B are left for the cache: 1 B are missing."),
+        (5, 0, "and 5 B are left for the cache."),
+        (5, -1, "and 5 B are left for the cache."),
+    ],
+)
+def test_the_reason_says_what_is_left_and_what_is_missing(room: int, missing: int, words: str) -> None:
+    for batch, start in ((1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096 tokens need ")):
+        reason = log_doctor._reason(fit(request(batch=batch, kv_memory=GIB)), room, missing)
+        assert reason.startswith(start)
+        assert reason.endswith(f", {words}")
+
+
+@pytest.mark.parametrize(("more", "missing"), [(-1, 1), (0, None), (1, None)])
+def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(more: int, missing: int | None) -> None:
+    """A GPU with as much as weights, reserve and one request take."""
+    exactly = request(gpu=H100, reserve=GIB, gpu_memory_utilization="1")
+    weights = fit(exactly).budget.weights
+    assert weights is not None
+    memory = int(weights.total) + GIB + NEEDED + more
+    device = dataclasses.replace(H100, memory=memory)
+    found = diagnosed(dataclasses.replace(exactly, gpu=device), log(refusal=TOO_SMALL))
+    assert found.missing == missing
+    assert found.notes[0].startswith("The log does not say" if missing else "By the estimate it fits")
+
+
+class Slots(NamedTuple):
+    """A layout in which a slot of states takes 1,000 bytes at once, and the rest holds tokens of 10 bytes.
+
+    Attributes:
+        most: The most slots, whatever the memory; None without a limit.
+    """
+
+    most: int | None = None
+
+    def pool(self, memory: int, context: int) -> Pool:
+        slots = memory // 1000 if self.most is None else min(self.most, memory // 1000)
+        tokens = quantity((memory - 1000 * slots) // 10)
+        details = (Detail("other", "others", quantity(5), ""), Detail("state_slots", "slots", quantity(slots), ""))
+        return Pool(None, tokens, ratio(tokens, context), details, ())
+
+
+@pytest.mark.parametrize(
+    ("logged", "most", "size"),
+    [
+        # of 3 slots and 7 tokens 3,070 bytes are the least; with 70 bytes there are 7 tokens too, but no slot
+        ({"state_slots": 3, "kv_tokens": 7}, None, 3070),
+        ({"state_slots": 3, "full_kv_tokens": 7}, None, 3070),
+        ({"state_slots": 1, "kv_tokens": 99}, None, 1990),
+        ({"state_slots": 3, "kv_tokens": 120}, 3, 4200),
+        ({"state_slots": 5, "kv_tokens": 120}, 3, 4200),
+        ({"kv_tokens": 7}, None, 70),
+        ({"kv_tokens": 1}, None, 10),
+        ({"state_slots": 3}, None, 3000),
+        ({"state_slots": 1}, None, 1000),
+    ],
+)
+def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
+    logged: dict[str, int], most: int | None, size: int
+) -> None:
+    layout: Any = Slots(most)
+    figures = {name: number(str(value)) for name, value in logged.items()}
+    found, checks = log_check._sglang_checks(log("sglang", figures), layout, resolve(request("sglang", kv_memory=0)))
+    assert checks == ()
+    assert found is not None
+    assert (found.low, found.printed, found.high) == (size, size, size)
+    assert found.source.endswith(", as printed")
+
+
+def test_without_tokens_and_slots_there_is_no_memory_of_sglang() -> None:
+    layout: Any = Slots()
+    resolved = resolve(request("sglang", kv_memory=0))
+    assert log_check._sglang_checks(log("sglang", {"k_size": gib("1.00")}), layout, resolved) == (None, ())
+    # the printed sizes are the memory, if there are some
+    found, _ = log_check._sglang_checks(
+        log("sglang", {"kv_tokens": number("7"), "k_size": gib("1.00"), "v_size": gib("2.00")}), layout, resolved
+    )
+    assert found is not None
+    assert found.printed == 3 * GIB
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "fp8"),
+        ({"weights_dtype": None, "experts_dtype": "mxfp4"}, "mxfp4"),
+        ({"weights_dtype": None}, None),
+        ({"stored": CheckpointWeights(1, 1, (), 5)}, None),
+    ],
+)
+def test_weights_are_compared_as_released_unless_a_dtype_or_files_are_given(
+    fields: dict[str, Any], expected: str | None
+) -> None:
+    asked = request(kv_memory=GIB)
+    model = dataclasses.replace(asked.model, **{"weights_dtype": "fp8", **fields})
+    asked = dataclasses.replace(asked, model=model)
+    assert log_check._weights_dtype(asked) == expected
+    assert log_check._weights_dtype(asked.with_workload(dtype="fp16")) is None
+    assert log_check._weights_dtype(dataclasses.replace(asked, weights_dtype="int4")) == "int4"

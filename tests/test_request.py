@@ -260,6 +260,7 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
         ({"tp": 2, "pp": 2, "dp": 2}, "llamacpp", (None, 1, 1, 1, 1, 8, False)),
         ({"tp": 2, "dp": 2}, "transformers", (2, 1, 1, 1, 1, 4, False)),
         ({"engine": "sglang", "tp": 8, "attn_dp": 4}, "vllm", (2, 1, 1, 4, 1, None, False)),
+        ({"engine": "sglang", "tp": 8, "attn_dp": 2}, "vllm", (4, 1, 1, 2, 1, None, False)),
         ({"engine": "sglang", "tp": 8, "attn_dp": 4}, "sglang", (8, 1, 1, 1, 4, None, False)),
         ({"kv_memory": 2**30, "tp": 2}, "llamacpp", (2, 1, 1, 1, 1, None, False)),
     ],

@@ -282,10 +282,7 @@ def _sglang_checks(log: StartupLog, cache_layout: CacheLayout, resolved: Resolve
     printed = int(log.logged[given].text)
 
     def counted(memory: int) -> int:
-        pool = cache_layout.pool(memory, context)
-        if named[given] == "kv_tokens":
-            return int(pool.tokens)
-        return next((int(float(d.quantity)) for d in pool.details if d.name == named[given]), 0)
+        return int(_figure(named[given], cache_layout.pool(memory, context)))
 
     low, high = _with_as_many_slots(log, cache_layout, context) if given != "state_slots" else (0, 0)
     if not high:
@@ -311,8 +308,7 @@ def _with_as_many_slots(log: StartupLog, cache_layout: CacheLayout, context: int
     printed = int(log.logged["state_slots"].text)
 
     def slots(memory: int) -> int:
-        details = cache_layout.pool(memory, context).details
-        return next((int(float(detail.quantity)) for detail in details if detail.name == "state_slots"), 0)
+        return int(_figure("state_slots", cache_layout.pool(memory, context)))
 
     if slots(2**60) <= printed:  # the number does not depend on the memory
         return 0, 0
