@@ -256,6 +256,7 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
     [
         # (tp, pp, dcp, dp, attn_dp, gpus, expert parallel)
         ({"tp": 2, "dp": 4, "enable_expert_parallel": True}, "sglang", (8, 1, 1, 1, 4, None, True)),
+        ({"tp": 2, "dp": 2}, "sglang", (4, 1, 1, 1, 2, None, False)),
         ({"tp": 2}, "sglang", (2, 1, 1, 1, 1, None, False)),
         ({"tp": 2, "pp": 2, "dp": 2}, "llamacpp", (None, 1, 1, 1, 1, 8, False)),
         ({"tp": 2, "dp": 2}, "transformers", (2, 1, 1, 1, 1, 4, False)),
