@@ -191,9 +191,10 @@ def test_scaling_of_positions_multiplies_the_context(model_type: str, given: dic
     assert scaled_context(model_type, given, 1000) == expected
 
 
-def test_a_context_that_no_number_holds_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [1e308, 10**308, 10**400, 1e300])
+def test_a_context_that_no_number_holds_is_an_error(tmp_path: Path, factor: float) -> None:
     # 10^4 * 10^308 is more than the largest double, 1.8 * 10^308
-    scaling = {"rope_type": "linear", "factor": 1e308}
+    scaling = {"rope_type": "linear", "factor": factor}
     config = {"model_type": "llama", "max_position_embeddings": 10_000, "rope_scaling": scaling}
     config |= {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -86,7 +86,7 @@ WRONG_RELATIONS: dict[str, tuple[tuple[str, ...], str, Change]] = {
     "explanation_equals_json": (("kv", "gpt2"), "--explain", lambda out: out.replace("75,497,472", "75,497,473")),
     "markdown_equals_screen": (("kv", "gpt2"), "markdown", lambda out: out.replace("72 KiB", "73 KiB")),
     "larger_batch": (("kv", "gpt2"), "2", _values(kv_cache=1)),
-    "longer_context": (("memory", "gpt2"), "2048", _values(peak_math=1)),
+    "longer_context": (("memory", "gpt2"), "2048", _values(peak_flash=1)),
     "more_memory": (FIT, "1431655766", _values(max_batch=1)),
     "limits_hold": (FIT, "29104", _keys(verdict="does_not_fit")),
     "fewest_gpus_hold": (("fit", "llama2-7b", "--gpu", "h100"), "1", _keys(verdict="does_not_fit")),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from sys import float_info
 from typing import Any
 
 _SCALED_ALREADY = frozenset({"default", "su", "longrope", "llama3", "mrope"})
 """rope_types whose max_position_embeddings is the scaled context, or that do not scale."""
+
+_TOO_LARGE = 10**18
+"""Above the longest context of a model file, 10^15."""
 
 
 def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> int:
@@ -23,12 +25,19 @@ def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> i
         return maximum
     for scaling in _scalings(given):
         kind, factor = str(scaling.get("rope_type", scaling.get("type", "default"))), scaling.get("factor")
-        if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or not isfinite(factor):
+        if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)):
+            continue
+        if isinstance(factor, float) and not isfinite(factor):
             continue
         original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
-        scaled = (original if isinstance(original, int) and original else maximum) * factor
-        maximum = max(maximum, int(min(scaled, float_info.max)))  # 10^5 * 10^308 is infinite
+        scaled = _bounded(original if isinstance(original, int) and original else maximum) * _bounded(factor)
+        maximum = max(maximum, int(scaled))
     return maximum
+
+
+def _bounded(number: float) -> float:
+    """Return a number, or one that is too large for a context: the product of two of them is finite, and an error."""
+    return max(-_TOO_LARGE, min(number, _TOO_LARGE))
 
 
 def _scalings(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
