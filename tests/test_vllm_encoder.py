@@ -10,7 +10,8 @@ import pytest
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart
-from attncalc.engines.vllm.encoder import EncoderMemory, encoder, with_limits_of_profile
+from attncalc.engines.vllm.encoder import EncoderMemory, divides_tower, encoder, with_limits_of_profile
+from attncalc.engines.vllm.runtime import runtime
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.hardware import Gpu
 from attncalc.model import Tower, TowerItem
@@ -178,6 +179,27 @@ def test_tensor_parallelism_divides_the_inside_of_a_layer_of_a_tower_that_is_spl
         found = encoder(facts(TOWER._replace(split=split), tp=4), vllm_version(None), PASSES, WIDTH)
         assert found is not None
         assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
+
+
+@pytest.mark.parametrize(
+    ("d_inside", "split", "tp", "divided"),
+    [
+        (3 * 3420, 10**5, 4, True),  # Qwen2.5-VL-3B and 7B
+        (3 * 3420, 10**5, 8, False),
+        (3 * 3420, 0, 8, True),  # on each device as a whole
+        (2 * 4304, 10**5, 16, True),  # Qwen3-VL
+        (2 * 4304, 10**5, 64, False),
+    ],
+)
+def test_a_tower_that_tensor_parallelism_does_not_divide_is_a_warning(
+    d_inside: int, split: int, tp: int, divided: bool
+) -> None:
+    tower = TOWER._replace(split=split, item=IMAGE._replace(d_inside=d_inside))
+    assert divides_tower(tp, tower) is divided
+    assert divides_tower(tp, tower._replace(item=None))  # not known
+    notes = runtime(facts(tower, tp=tp)).notes
+    warning = f"warning: --tp {tp} does not divide the layers of the vision tower."
+    assert any(note.startswith(warning) for note in notes) is not divided
 
 
 def test_an_inside_that_tensor_parallelism_does_not_divide_is_rounded_up() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ...model import TowerItem
+from ...model import Tower, TowerItem
 from ...quantity import Quantity, ceil_div, maximum, quantity, symbol
 from ...units import GIB
 from ..runtime import RuntimeFacts, RuntimePart, Term
@@ -76,7 +76,6 @@ def encoder(
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
     held = quantity((positions * values + tokens * symbol("d_output", item.d_output, "width of the output")) * width)
-    # rounded up: the encoder's widths need not be a multiple of the devices that the language model allows
     inside = ceil_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), batch.devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
     encoding = quantity(positions * (values + outside + inside) * width)
@@ -96,6 +95,15 @@ def encoder(
         f"vLLM {version.name}, {_SOURCE}",
     )
     return EncoderMemory(part, (("encoder_bytes", "tensors of the encoder", encoding),))
+
+
+def divides_tower(tp: int, tower: Tower) -> bool:
+    """Return whether tensor parallelism divides the tower's layers evenly, as far as is known.
+
+    At a layer that it cannot divide vLLM stops ("12 is not divisible by 8", github.com/vllm-project/vllm/issues/24004),
+    or has the whole tower on each GPU.
+    """
+    return tower.item is None or not tower.split or tower.item.d_inside % tp == 0
 
 
 def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:

@@ -17,7 +17,7 @@ from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
-from .encoder import encoder, with_limits_of_profile
+from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .versions import VllmVersion, vllm_version
 
@@ -561,6 +561,12 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
             f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the sampler's first run may "
             "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
         )
+    notes += [
+        f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "
+        "start; with --mm-encoder-tp-mode data it has the whole tower on each GPU."
+        for tower in facts.whole.towers
+        if not divides_tower(facts.args.tp, tower)
+    ]
     if assumed:
         notes.insert(
             0,
