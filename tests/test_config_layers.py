@@ -13,6 +13,7 @@ from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, check_values, written
 from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
+from attncalc.config.huggingface.read import _move_to_layer_kinds
 from attncalc.config.huggingface.sizes import head_dim_of, repeats_own_size
 from attncalc.config.keys import MAX_LAYERS
 
@@ -386,3 +387,20 @@ def test_the_fields_of_formulas_are_known_without_their_values() -> None:
 def test_a_layer_has_one_kind_or_several(kind: Any, expected: list[str]) -> None:
     assert kinds_of_layer({"kind": kind}, Fields({}, UNKNOWN_CLASS), 3) == expected
     assert kinds_of_layer({}, Fields({}, UNKNOWN_CLASS), 3) == []
+
+
+@pytest.mark.parametrize(
+    ("encoder", "moved"),
+    [
+        ({"n_heads": 4}, True),
+        ({"n_heads": 4, "d_ff": 9}, False),
+        ({"n_heads": 4, "layer_kinds": {"a": {"d_ff": 9}, "b": {"d_ff": 8}}}, False),
+        ({"n_heads": 4, "layer_kinds": {"a": {"d_ff": 9}, "b": {}}}, True),
+    ],
+)
+def test_an_encoder_inherits_no_key_of_the_decoders_layers(encoder: dict[str, Any], moved: bool) -> None:
+    decoder: dict[str, Any] = {"n_layers": 2, "d_ff": 8, "n_heads": 4}
+    kinds = {"pattern": ["layers"], "layer_kinds": {"layers": {"d_ff": 8}}}
+    expected = {"n_layers": 2, "n_heads": 4, **kinds} if moved else dict(decoder)
+    _move_to_layer_kinds(decoder, encoder)
+    assert decoder == expected

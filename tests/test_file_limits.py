@@ -171,6 +171,7 @@ def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.Monkey
         ({"a": ("U8", [1] * 65, [0, 1])}, 1, "no valid dtype, shape and data_offsets"),
         ({"a": ("U8", [2**64 - 1, 0], [0, 0])}, 0, ""),
         ({"a": ("U8", [2**64, 0], [0, 0])}, 0, "no valid dtype, shape and data_offsets"),
+        ({"a": ("U8", [2**64 + 1, 0], [0, 0])}, 0, "no valid dtype, shape and data_offsets"),
         ({"a": ("U8", [1], [0])}, 1, "no valid dtype, shape and data_offsets"),
         ({"b": ("U8", [1], [1, 2]), "a": ("U8", [1], [0, 1])}, 2, ""),
         ({"b": ("U8", [1], [2, 3]), "a": ("U8", [1], [0, 1])}, 3, "'b' does not start where the one before it ends"),

@@ -296,3 +296,9 @@ def test_the_workload_is_a_decode_step_whose_dtype_is_only_the_given_one() -> No
     assert (found.phase, found.new, found.batch, found.context, found.dtype) == ("decode", 1, 3, 100, None)
     assert resolve(request().with_workload(dtype="fp16")).workload.dtype == "fp16"
     assert resolve(request().with_workload(kv_dtype="fp8")).workload.kv_dtype == "fp8"
+
+
+def test_a_type_of_a_cache_is_no_type_of_a_model() -> None:
+    asked = dataclasses.replace(request(), workload=Workload.decode(1, 4096, dtype="q8_0"))
+    message, _ = refusal(asked)
+    assert message == "q8_0 can only be the dtype of a cache, since its elements share scales"
