@@ -597,7 +597,7 @@ MISBEHAVIOURS: dict[str, tuple[str, Behaviour, str]] = {
     "a listing of other things": ("/main", listing(siblings=[5, {"rfilename": ["x"]}, {}]), "it has no files"),
     "an endless listing": ("/main", listing(siblings=[{}] * 100_001), "does not answer like a Hugging Face hub"),
     "JSON that is nested deeply": ("/config.json", sending(b'{"a":' * 100_000), "JSON that cannot be read"),
-    "a number of 5,000 digits": ("/config.json", sending(b'{"a":' + b"9" * 5000 + b"}"), "JSON that cannot be read"),
+    "a number of 5,000 digits": ("/config.json", sending(b'{"a":' + b"9" * 5000 + b"}"), "model_type is missing"),
     "no UTF-8": ("/config.json", sending(b'{"\xff":1}'), "not a text file"),
     "a length that is too large": ("/config.json", sending(BODY, length=len(BODY) + 9), "ended its answer early"),
     "a length that is too small": ("/config.json", sending(BODY, length=9), "not JSON"),

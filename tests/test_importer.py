@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no layers": ({"num_hidden_layers": 0}, "the number of layers is 0"),
     "a billion layers": ({"num_hidden_layers": 10**9}, "the number of layers is 1000000000"),
     "a negative size": ({"intermediate_size": -5}, "intermediate_size -5 is not a whole number"),
-    "a size that is infinite": ({"hidden_size": float("inf")}, "hidden_size inf is not a whole number"),
+    "a size that is infinite": ({"hidden_size": float("inf")}, "hidden_size Infinity is not a whole number"),
     "yes for a number": ({"hidden_size": True}, "hidden_size True is not a whole number"),
     "a number for yes": ({"attention_bias": "no"}, "attention_bias 'no' is not true or false"),
     "heads that do not divide": ({"num_key_value_heads": 3}, "n_kv_heads: 3 does not divide n_heads 8"),
@@ -220,7 +220,7 @@ CONTENT = {
     "not JSON": (b'{"model_type": ', "not JSON"),
     "a key twice": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "hidden_size: given twice"),
     "nested too deep": (b'{"a": ' * 100_000, "JSON that cannot be read"),
-    "a number of 10,000 digits": (b'{"model_type": "llama", "hidden_size": ' + b"9" * 10_000 + b"}", "cannot be read"),
+    "a number of 10,000 digits": (b'{"model_type": "llama", "hidden_size": ' + b"9" * 10_000 + b"}", "Infinity is not"),
     "not UTF-8": (b'{"model_type": "\xff"}', "not a text file"),
 }
 

@@ -244,7 +244,7 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "no JSON": (struct.pack("<Q", 4) + b"{x:1", "not JSON"),
     "no UTF-8": (struct.pack("<Q", 4) + b'"\xff\xff"', "not a text file"),
     "JSON too deep": (struct.pack("<Q", 10**5) + b"[" * 10**5, "JSON that cannot be read"),
-    "a number of 5000 digits": (struct.pack("<Q", 5005) + b'{"a":' + b"9" * 5000, "JSON that cannot be read"),
+    "a number of 5000 digits": (struct.pack("<Q", 5006) + b'{"a":' + b"9" * 5000 + b"}", "'a' has no valid dtype"),
     "a name twice": (struct.pack("<Q", 15) + b'{"a":{},"a":{}}', "a: given twice"),
 }
 

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from ..errors import AttncalcError
 from ..units import truncate
+
+LARGEST = 1e100
+"""The largest number that is read as it is. A larger one is read as infinite, like JSON's own Infinity.
+
+A config with `1e308` or a number of 400 digits is damaged or hostile. Every reader already asks whether a number is
+finite, but a product of such numbers overflows, and so does an int of 400 digits as a float.
+"""
+
+
+def whole_number(digits: str) -> int | float:
+    """Return the integer, or infinity beyond LARGEST."""
+    if len(digits) <= 100:
+        return int(digits)
+    return -math.inf if digits.startswith("-") else math.inf
+
+
+def decimal_number(text: str) -> float:
+    """Return the number, or infinity beyond LARGEST."""
+    number = float(text)
+    return number if abs(number) <= LARGEST else math.copysign(math.inf, number)
 
 
 def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:
@@ -30,12 +51,17 @@ def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:
         return data
 
     try:
-        data = json.loads(content.decode("utf-8-sig"), object_pairs_hook=without_duplicates)
+        data = json.loads(
+            content.decode("utf-8-sig"),
+            object_pairs_hook=without_duplicates,
+            parse_int=whole_number,
+            parse_float=decimal_number,
+        )
     except UnicodeDecodeError:
         raise AttncalcError(f"{file}: not a text file", tip) from None
     except json.JSONDecodeError as error:
         raise AttncalcError(f"{file}:{error.lineno}: not JSON: {error.msg.lower()}", tip) from None
-    except (RecursionError, ValueError):  # thousands of nested brackets, or a number of thousands of digits
+    except (RecursionError, ValueError):  # thousands of nested brackets
         raise AttncalcError(f"{file}: JSON that cannot be read", tip) from None
     if not isinstance(data, dict):
         raise AttncalcError(f"{file}: not a JSON object", tip)

@@ -26,10 +26,13 @@ def fields_of(config: Mapping[str, Any] | ConfigObject) -> dict[str, Any]:
     """
     import json  # a command that reads a preset from YAML has no use for it
 
+    from .parse_json import decimal_number, whole_number
+
     if not isinstance(config, Mapping | ConfigObject) or isinstance(config, type):
         raise AttncalcError(f"a model cannot be given as {_a(config)}", _TIP)
     try:
-        fields = json.loads(json.dumps(_as_json(config), default=_as_json))
+        text = json.dumps(_as_json(config), default=_as_json)
+        fields = json.loads(text, parse_int=whole_number, parse_float=decimal_number)
     except (RecursionError, ValueError, TypeError):  # it contains itself, is too deep, or has a tuple as a key
         raise AttncalcError(f"{label_of(config)}: it cannot be written as JSON", _TIP) from None
     if not isinstance(fields, dict):

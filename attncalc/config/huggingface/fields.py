@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from math import isfinite
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from ...units import truncate
 
 def written(value: Any) -> str:
     """Return a field's value as an error prints it: 'null' for a value that is null, or missing."""
+    if isinstance(value, float) and isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return "null" if value is None else truncate(repr(value))
 
 
