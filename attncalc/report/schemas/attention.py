@@ -39,7 +39,9 @@ def _facts() -> Properties:
 def _fact(field: dataclasses.Field[Any], meaning: str) -> Schema:
     if field.name in _LISTS:
         return texts(meaning)
+    # A size has no maximum here: the d_head of `--attention mha` in place of MLA is the sum of two widths.
     schema = {"description": meaning, **field.metadata["schema"]}
+    schema.pop("maximum", None)
     return or_null(schema, "if it does not apply") if field.default is None else schema
 
 
