@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
-from attncalc.engines.runtime import RuntimeMemory
+from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.hardware import Gpu
 from attncalc.quantity import Quantity
 from attncalc.serving.devices import Device, devices_of, each_device, layout_per_device
 from attncalc.serving.memory_budget import MemoryBudget
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import Reserve
+from attncalc.serving.reserve import Reserve, estimated_reserve
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -165,6 +165,24 @@ def test_only_the_first_and_the_last_stage_have_what_belongs_there() -> None:
     (alone,) = devices_of(resolve(dataclasses.replace(request("vllm", memory=24 * GIB), reserve=None)))
     assert alone.budget.facts is not None
     assert (alone.budget.facts.first, alone.budget.facts.last) == (True, True)
+
+
+def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,096 GPUs nearly all have no layer: to estimate each would take a minute."""
+    estimated: list[tuple[int, int]] = []
+
+    def counted(engine: str, facts: RuntimeFacts) -> Reserve:
+        estimated.append((facts.batch, facts.context))
+        return estimated_reserve(engine, facts)
+
+    monkeypatch.setattr("attncalc.serving.memory_budget.estimated_reserve", counted)
+    resolved = resolve(dataclasses.replace(request("llamacpp", model(4), memory=24 * GIB, gpus=40), reserve=None))
+    devices = devices_of(resolved)
+    for _ in range(3):
+        assert len({device.slack(2, 1000) for device in devices}) > 1
+    kinds = len({(device.model, i == 0, i == 39) for i, device in enumerate(devices)})
+    assert 2 <= kinds < 10
+    assert len(estimated) == 2 * kinds  # as requested, and with two sequences
 
 
 @pytest.mark.parametrize(

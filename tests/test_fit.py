@@ -23,7 +23,7 @@ from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module
 from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
-from attncalc.serving.memory_budget import memory_budget, reserve_for
+from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.stages import split_into_stages
@@ -268,12 +268,11 @@ def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
 def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
     model, memory = load("llama2-7b"), 24 * GIB
     result = fit(request_for(model, "transformers", gpu=dataclasses.replace(GPU, memory=memory), batch=2, context=1000))
-    facts = result.budget.facts
-    assert facts is not None
-    assert facts.limits == (2000, 2)
+    assert result.budget.reserve_for is not None
+    reserve_for = result.budget.reserve_for
 
     def used_bytes(batch: int, context: int) -> int:
-        reserved = int(reserve_for(result.resolved, facts, batch, context).total)
+        reserved = int(reserve_for(batch, context).total)
         return 2 * 6_738_415_616 + reserved + batch * context * 524_288  # 32 layers * 2 * 4096 * 2 B per token
 
     assert result.max_batch is not None

@@ -11,7 +11,7 @@ from ..engines import layout
 from ..engines.base import CacheLayout
 from ..model import ModelSpec
 from ..quantity import Quantity, named
-from .memory_budget import End, MemoryBudget, at, memory_budget, reserve_for
+from .memory_budget import End, MemoryBudget, at, memory_budget
 from .request import ResolvedRequest
 from .stages import split_into_stages
 
@@ -65,9 +65,9 @@ class Device(NamedTuple):
         0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """
         budget = self.budget
-        if budget.reserve is None or budget.facts is None or not self.resolved.defaults.runtime_grows:
+        if budget.reserve is None or budget.reserve_for is None or not self.resolved.defaults.runtime_grows:
             return 0
-        return at(end, reserve_for(self.resolved, budget.facts, batch, context)) - at(end, budget.reserve)
+        return at(end, budget.reserve_for(batch, context)) - at(end, budget.reserve)
 
 
 def devices_of(resolved: ResolvedRequest) -> list[Device]:

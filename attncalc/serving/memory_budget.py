@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 from ..engines.runtime import RuntimeFacts
@@ -29,6 +31,8 @@ class MemoryBudget(NamedTuple):
         short: Bytes by which weights and reserve exceed `usable`.
         layers: The number of layers on this GPU, if it does not have all of them.
         facts: What the runtime memory was estimated from; None if it was given.
+        reserve_for: Returns what is reserved for another batch and context; None if the reserve was given. It keeps
+            its answers: GPUs with equal layers have one budget, and a request may have thousands of GPUs.
     """
 
     kv_memory: Quantity
@@ -40,6 +44,7 @@ class MemoryBudget(NamedTuple):
     short: int = 0
     layers: int | None = None
     facts: RuntimeFacts | None = None
+    reserve_for: Callable[[int, int], Reserve] | None = None
 
     def room(self, end: End = "expected") -> int:
         """Return the bytes for the cache; negative if weights and reserve are too large."""
@@ -116,6 +121,7 @@ def memory_budget(
         short=short,
         layers=part.main.n_layers if part else None,
         facts=facts,
+        reserve_for=cache(partial(reserve_for, resolved, facts)) if facts else None,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked
@@ -195,7 +196,7 @@ class LlamaCppLayout:
         only_states = sequence_bytes and not whole.buffers
         n_ctx = memory * tokens // divisor if only_states else self._largest_n_ctx(memory)
         details = self._details(context, sequence_bytes, full_cells, window_cells)
-        return Pool(None, quantity(n_ctx), concurrency, tuple(details), tuple(whole._log_lines(context)))
+        return Pool(None, quantity(n_ctx), concurrency, tuple(details), whole._lines_of(context))
 
     def _details(self, context: int, sequence_bytes: int, full_cells: int, window_cells: int) -> Iterator[Detail]:
         here = ", on this GPU" if self.whole else ""
@@ -277,6 +278,16 @@ class LlamaCppLayout:
         batch = first_true(lambda n: n == limit or self.needed(n, context) > memory, 0, limit) - 1
         needed = named(self.needed(batch, context) if batch else 0, "kv_bytes_of_B", "bytes of that many sequences")
         return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
+
+    def _lines_of(self, context: int) -> tuple[str, ...]:
+        """Return the log lines, which all devices share: with thousands of GPUs they are made only once."""
+        if context not in self._kept_lines:
+            self._kept_lines[context] = tuple(self._log_lines(context))
+        return self._kept_lines[context]
+
+    @cached_property
+    def _kept_lines(self) -> dict[int, tuple[str, ...]]:
+        return {}
 
     def _log_lines(self, context: int) -> Iterator[str]:
         """Yield the lines that a start with `sequences` slots of `context` tokens each prints about the cache."""
