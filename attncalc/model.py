@@ -210,6 +210,19 @@ class TowerItem(NamedTuple):
     repeats: int = 1
 
 
+class TowerAttention(NamedTuple):
+    """How tensor parallelism divides a tower's attention: by its heads.
+
+    Attributes:
+        heads: attention heads of a layer.
+        whole: parameters that every device has whole if the devices do not divide the heads. 0 if the engine does not
+            start then.
+    """
+
+    heads: int
+    whole: int = 0
+
+
 class Tower(NamedTuple):
     """A vision or audio tower with its projector, which serving engines load with the language model.
 
@@ -218,12 +231,24 @@ class Tower(NamedTuple):
         params: its parameters.
         split: the parameters that tensor parallelism divides; the others are on every device.
         item: the largest item that it encodes; None if unknown.
+        attention: its heads, which tensor parallelism divides; None if unknown, or if nothing is divided.
     """
 
     name: str
     params: int
     split: int
     item: TowerItem | None = None
+    attention: TowerAttention | None = None
+
+    def has_whole_heads(self, tp: int) -> bool:
+        """Return whether each of `tp` devices has the same number of the tower's heads, as far as is known."""
+        return self.attention is None or self.attention.heads % tp == 0
+
+    def split_by(self, tp: int) -> int:
+        """Return the parameters that `tp` devices divide: InternViT's 25 heads are not divided by 4."""
+        if self.attention is None or self.has_whole_heads(tp):
+            return self.split
+        return self.split - self.attention.whole
 
 
 class RopeTable(NamedTuple):

@@ -131,6 +131,14 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "mask: a decoder cannot be bidirectional",
     ),
     "an item of no tower": ({"tower_items": {"audio": {}}}, "tower_items.audio: belongs to no tower"),
+    "attention of no tower": (
+        {"tower_attention": {"audio": {"heads": 12}}},
+        "tower_attention.audio: belongs to no tower",
+    ),
+    "attention larger than its tower": (
+        {"towers": {"vision": [100, 80]}, "tower_attention": {"vision": {"heads": 12, "whole": 81}}},
+        "tower_attention.vision.whole: is more than the 80 parameters of 'vision' that are divided",
+    ),
     "a pattern longer than the model": (
         {**KINDS, "n_layers": 2},
         "pattern: is longer than n_layers, 2",

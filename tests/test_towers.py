@@ -179,6 +179,54 @@ def test_towers_have_the_parameters_of_transformers_classes(name: str) -> None:
     assert tower_of(outer, text, config, field).params == measured + PROJECTORS.get(name, 0)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_towers_that_are_divided_have_the_heads_of_transformers_classes(name: str) -> None:
+    pytest.importorskip("transformers")
+    outer, text, config, field, module, config_class, _ = CASES[name]
+    configs = importlib.import_module(f"transformers.models.{module}.configuration_{module}")
+    built = getattr(configs, config_class)(**{key: value for key, value in config.items() if key != "model_type"})
+    names = ("num_attention_heads", "num_heads", "attention_heads")
+    heads = next((getattr(built, each) for each in names if hasattr(built, each)), None)
+    tower = tower_of(outer, text, config, field)
+    if tower.split == 0 or outer == "gemma3n":  # of Gemma 3n's towers only the embedder is divided
+        assert tower.attention is None
+    else:
+        assert tower.attention is not None
+        assert tower.attention.heads == heads
+
+
+INTERN_VIT_6B = {
+    "model_type": "intern_vit_6b",
+    "hidden_size": 3200,
+    "intermediate_size": 12800,
+    "num_hidden_layers": 45,
+    "num_attention_heads": 25,
+    "qk_normalization": True,
+    "qkv_bias": False,
+    "norm_type": "rms_norm",
+}
+"""The vision_config of InternVL2-26B."""
+
+
+@pytest.mark.parametrize(("tp", "divides"), [(1, True), (2, False), (4, False), (5, True), (8, False), (25, True)])
+def test_heads_of_intern_vit_that_are_not_divided_leave_its_attention_whole(tp: int, divides: bool) -> None:
+    """_init_attn of vLLM's intern_vit.py then takes InternSdpaAttention, which each device has whole."""
+    tower = tower_of("internvl", "llama", INTERN_VIT_6B, "vision_config")
+    attention = 45 * 4 * 3200**2
+    assert tower.attention == (25, attention)
+    assert tower.split == attention + 45 * (2 * 3200 * 12800 + 12800)
+    assert tower.has_whole_heads(tp) is divides
+    assert tower.split_by(tp) == tower.split - (0 if divides else attention)
+
+
+@pytest.mark.parametrize("heads", [0, -5, "many", 10**13, 2.5])
+def test_a_tower_without_a_number_of_heads_is_counted_without_them(heads: Any) -> None:
+    config = {"model_type": "siglip_vision_model", **SIGLIP, "num_attention_heads": heads}
+    tower = tower_of("gemma3", "gemma3", config, "vision_config")
+    assert tower.attention is None
+    assert tower.split_by(7) == tower.split == tower_of(*CASES["siglip"][:4]).split
+
+
 def test_a_text_model_has_no_tower() -> None:
     spec = build_model(convert_config(TEXT["llama"], "config"), "config")
     assert spec.towers == ()

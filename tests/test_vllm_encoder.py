@@ -14,7 +14,7 @@ from attncalc.engines.vllm.encoder import EncoderMemory, divides_tower, encoder,
 from attncalc.engines.vllm.runtime import runtime
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.hardware import Gpu
-from attncalc.model import Tower, TowerItem
+from attncalc.model import Tower, TowerAttention, TowerItem
 from attncalc.quantity import Quantity
 from attncalc.units import GIB, dtype
 
@@ -200,6 +200,40 @@ def test_a_tower_that_tensor_parallelism_does_not_divide_is_a_warning(
     notes = runtime(facts(tower, tp=tp)).notes
     warning = f"warning: --tp {tp} does not divide the layers of the vision tower."
     assert any(note.startswith(warning) for note in notes) is not divided
+
+
+@pytest.mark.parametrize(
+    ("heads", "whole", "tp", "divided"),
+    [
+        (20, 0, 4, True),  # Voxtral
+        (20, 0, 8, False),  # 20 heads, though its MLP's 5,120 elements can be divided by 8
+        (25, 1000, 8, True),  # InternViT-6B has its attention whole on each GPU
+    ],
+)
+def test_heads_that_tensor_parallelism_does_not_divide_are_a_warning(
+    heads: int, whole: int, tp: int, divided: bool
+) -> None:
+    tower = TOWER._replace(attention=TowerAttention(heads, whole))
+    assert divides_tower(tp, tower) is divided
+    assert divides_tower(tp, tower._replace(item=None)) is divided
+    assert divides_tower(tp, tower._replace(split=0))  # on each device as a whole
+
+
+def test_the_inside_of_a_layer_with_whole_attention_is_not_divided() -> None:
+    # InternViT's attention is larger than its divided MLP, so the widest tensors are nearly those of one device
+    for tp, inside in ((5, 6000 // 5), (4, 6000)):
+        tower = TOWER._replace(attention=TowerAttention(25, 1000))
+        found = encoder(facts(tower, tp=tp), vllm_version(None), PASSES, WIDTH)
+        assert found is not None
+        assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
+
+
+def test_whole_attention_of_a_tower_is_a_note() -> None:
+    tower = TOWER._replace(attention=TowerAttention(25, 1000))
+    note = "--tp 4 does not divide the 25 heads of the vision tower: each GPU has its attention whole."
+    assert note in runtime(facts(tower, tp=4)).notes
+    assert note not in runtime(facts(tower, tp=5)).notes
+    assert not any("tower" in each for each in runtime(facts(tower, tp=1)).notes)
 
 
 def test_an_inside_that_tensor_parallelism_does_not_divide_is_rounded_up() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
-from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower, TowerItem
+from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower, TowerAttention, TowerItem
 from ..workload import Mask
 from .document import Document, KeyPath
 from .keys import is_layer_key, is_stack_key, kind_keys
@@ -88,22 +88,32 @@ def _as_tuple(keys: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _towers(document: Document, top: Mapping[str, Any]) -> tuple[Tower, ...]:
-    """Return the towers. Raises AttncalcError if a largest item belongs to none of them."""
-    towers, items = top.get("towers", {}), top.get("tower_items", {})
-    for name in items:
-        if name not in towers:
-            raise document.error(("tower_items", name), "belongs to no tower", f"add '{name}' to towers")
-    return tuple(_tower(document, name, sizes, items.get(name)) for name, sizes in towers.items())
+    """Return the towers. Raises AttncalcError if a largest item or attention belongs to none of them."""
+    towers = top.get("towers", {})
+    for key in ("tower_items", "tower_attention"):
+        for name in top.get(key, {}):
+            if name not in towers:
+                raise document.error((key, name), "belongs to no tower", f"add '{name}' to towers")
+    return tuple(_tower(document, name, sizes, top) for name, sizes in towers.items())
 
 
-def _tower(document: Document, name: str, sizes: list[int], item: Mapping[str, int] | None) -> Tower:
-    """Return a tower. Raises AttncalcError unless there are two sizes, of which the second is a part of the first."""
+def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, Any]) -> Tower:
+    """Return a tower. Raises AttncalcError unless its sizes are each a part of the one before."""
     if len(sizes) != 2 or sizes[1] > sizes[0]:
         raise document.error(
             ("towers", name), "is not [parameters, those of them that are divided]", "the second is at most the first"
         )
     params, split = sizes
-    return Tower(name, params, split, TowerItem(**item) if item else None)
+    item, attention = (top.get(key, {}).get(name) for key in ("tower_items", "tower_attention"))
+    if attention and attention.get("whole", 0) > split:
+        raise document.error(
+            ("tower_attention", name, "whole"),
+            f"is more than the {split:,} parameters of '{name}' that are divided",
+            "it is the part of them that belongs to attention",
+        )
+    return Tower(
+        name, params, split, TowerItem(**item) if item else None, TowerAttention(**attention) if attention else None
+    )
 
 
 def _rope_table(document: Document, name: str, shape: list[int]) -> RopeTable:

@@ -232,6 +232,25 @@ _MODEL_KEYS: dict[str, Schema] = {
             "required": [name for name in _TOWER_ITEM if name != "repeats"],
         },
     },
+    "tower_attention": {
+        "description": "how tensor parallelism divides a tower's attention",
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {
+            "type": "object",
+            "properties": {
+                "heads": _key({"type": "integer", "minimum": 1, "maximum": 2**53 - 1}, "attention heads of a layer"),
+                "whole": _key(
+                    {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+                    "parameters that every device has if the devices do not divide the heads; without them the "
+                    "engine does not start then",
+                    "0",
+                ),
+            },
+            "additionalProperties": False,
+            "required": ["heads"],
+        },
+    },
     "rope_tables": {
         "description": "tables of rotary positions that vLLM computes once and all layers share: {name: [rows, width]}",
         **SHAPES,

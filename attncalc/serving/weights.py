@@ -185,8 +185,9 @@ def _width(of: DType, name: str = "bytes", what: str = "a weight") -> Quantity:
 
 def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
     """Return the bytes of a tower on one device."""
-    split = symbol("params_split", tower.split, "its parameters that tensor parallelism divides")
-    whole = symbol("params_whole", tower.params - tower.split, "its parameters that every device has")
+    of_split = tower.split_by(tp)
+    split = symbol("params_split", of_split, "its parameters that tensor parallelism divides")
+    whole = symbol("params_whole", tower.params - of_split, "its parameters that every device has")
     width = _width(model_dtype)
     divided = ceil_div(split, symbol("tp", tp, "tensor-parallel devices")) if tp > 1 else split
     return ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))

@@ -296,6 +296,11 @@ def _keys_of_engines(family: Family) -> dict[str, Any]:
     keys = {
         "towers": {tower.name: [tower.params, tower.split] for tower in found_towers},
         "tower_items": {tower.name: tower.item._asdict() for tower in found_towers if tower.item},
+        "tower_attention": {
+            tower.name: {key: value for key, value in tower.attention._asdict().items() if value}
+            for tower in found_towers
+            if tower.attention
+        },
         "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, fields)},
     }
     return {**(dict(to_keys(found)) if found else {}), **{key: value for key, value in keys.items() if value}}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import AttncalcError
-from ...model import Tower, TowerItem
+from ...model import Tower, TowerAttention, TowerItem
 from ..data_files import file_content
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class
 from .formulas import value_of
@@ -80,7 +80,8 @@ def _tower(
         return None
     if type(split) is not int or type(whole) is not int or min(split, whole) < 0 or not 0 < split + whole < _MAX_PARAMS:
         return None
-    return Tower(name, split + whole, split, _item(rules, projector, tower_fields, variables))
+    item = _item(rules, projector, tower_fields, variables)
+    return Tower(name, split + whole, split, item, _attention(rules, split, tower_fields) if split else None)
 
 
 def _item(
@@ -97,6 +98,18 @@ def _item(
     if any(type(size) is not int or not 0 <= size < _MAX_PARAMS for size in sizes.values()) or not sizes["tokens"]:
         return None
     return TowerItem(**sizes)
+
+
+def _attention(rules: Mapping[str, Any], split: int, fields: Fields) -> TowerAttention | None:
+    """Return how the devices divide a tower's attention, or None if its heads are not known."""
+    try:
+        heads = value_of(rules.get("heads"), fields)
+        whole = value_of(rules.get("attention", 0), fields)
+    except (AttncalcError, TypeError):
+        return None
+    if type(heads) is not int or not 0 < heads < _MAX_PARAMS or type(whole) is not int or not 0 <= whole <= split:
+        return None
+    return TowerAttention(heads, whole)
 
 
 _LISTS = ("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels", "vision_feature_layer")

@@ -98,12 +98,15 @@ def encoder(
 
 
 def divides_tower(tp: int, tower: Tower) -> bool:
-    """Return whether tensor parallelism divides the tower's layers evenly, as far as is known.
+    """Return whether tensor parallelism divides the heads and the MLPs of the tower evenly, as far as is known.
 
     At a layer that it cannot divide vLLM stops ("12 is not divisible by 8", github.com/vllm-project/vllm/issues/24004),
-    or has the whole tower on each GPU.
+    or has the whole tower on each GPU. Heads that a tower of InternVL then has on each GPU are no obstacle.
     """
-    return tower.item is None or not tower.split or tower.item.d_inside % tp == 0
+    if not tower.split:
+        return True
+    heads = tower.has_whole_heads(tp) or bool(tower.attention and tower.attention.whole)
+    return heads and (tower.item is None or tower.item.d_inside % tp == 0)
 
 
 def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:
@@ -117,7 +120,7 @@ def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:
     tower = max(known, key=lambda tower: tower.item.tokens if tower.item else 0)
     item = tower.item
     assert item is not None
-    devices = facts.args.tp if tower.split else 1
+    devices = facts.args.tp if tower.split and tower.has_whole_heads(facts.args.tp) else 1
     if version.v0:
         return _Batch(item, facts.limits.tokens // _tokens_v0(item) * _images_v0(item), devices)
     room = facts.context - (item.tokens if version.videos_leave_room_for_image else 0)

@@ -567,6 +567,12 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
         for tower in facts.whole.towers
         if not divides_tower(facts.args.tp, tower)
     ]
+    notes += [
+        f"--tp {facts.args.tp} does not divide the {tower.attention.heads} heads of the {tower.name} tower: each GPU "
+        "has its attention whole."
+        for tower in facts.whole.towers
+        if tower.attention and tower.attention.whole and not tower.has_whole_heads(facts.args.tp)
+    ]
     if assumed:
         notes.insert(
             0,
