@@ -244,11 +244,18 @@ class Tower(NamedTuple):
         """Return whether each of `tp` devices has the same number of the tower's heads, as far as is known."""
         return self.attention is None or self.attention.heads % tp == 0
 
-    def split_by(self, tp: int) -> int:
-        """Return the parameters that `tp` devices divide: InternViT's 25 heads are not divided by 4."""
+    def split_by(self, tp: int, *, pads_heads: bool = False) -> tuple[int, int]:
+        """Return the parameters that `tp` devices divide, and those that each of them has.
+
+        4 devices do not divide InternViT's 25 heads: they divide 28 heads, of which 3 are padding, or none.
+        """
+        whole = self.params - self.split
         if self.attention is None or self.has_whole_heads(tp):
-            return self.split
-        return self.split - self.attention.whole
+            return self.split, whole
+        undivided, heads = self.attention.whole, self.attention.heads
+        if pads_heads:
+            return self.split + -heads % tp * undivided // heads, whole
+        return self.split - undivided, whole + undivided
 
 
 class RopeTable(NamedTuple):

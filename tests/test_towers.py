@@ -13,6 +13,7 @@ from attncalc import ModelSpec, load, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.model import Tower
+from attncalc.serving.weights import weights
 
 TEXT: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008},
@@ -216,7 +217,32 @@ def test_heads_of_intern_vit_that_are_not_divided_leave_its_attention_whole(tp: 
     assert tower.attention == (25, attention)
     assert tower.split == attention + 45 * (2 * 3200 * 12800 + 12800)
     assert tower.has_whole_heads(tp) is divides
-    assert tower.split_by(tp) == tower.split - (0 if divides else attention)
+    undivided = 0 if divides else attention
+    assert tower.split_by(tp) == (tower.split - undivided, tower.params - tower.split + undivided)
+
+
+@pytest.mark.parametrize(("tp", "heads"), [(1, 25), (2, 26), (4, 28), (5, 25), (8, 32)])
+def test_sglang_pads_the_heads_of_intern_vit(tp: int, heads: int) -> None:
+    """update_vit_attn_dummy_heads_config in sglang/srt/layers/attention/vision_utils.py."""
+    tower = tower_of("internvl", "llama", INTERN_VIT_6B, "vision_config")
+    divided, whole = tower.split_by(tp, pads_heads=True)
+    assert whole == tower.params - tower.split
+    assert divided == 45 * 4 * 3200 * heads * 128 + 45 * (2 * 3200 * 12800 + 12800)
+
+
+def test_the_engines_hold_a_tower_with_25_heads_differently() -> None:
+    """4 GPUs: vLLM has the attention of 25 heads on each, SGLang 7 of 28; attncalc's own count has no engine."""
+    config = {"model_type": "internvl", "text_config": TEXT["llama"], "vision_config": INTERN_VIT_6B}
+    model = build_model(convert_config({**config, "torch_dtype": "bfloat16"}, "config"), "config")
+    head = 45 * 4 * 3200 * 128 * 2
+
+    def tower(engine: str) -> int:
+        (found,) = (
+            part for part in weights(model.shard(4), engine=engine).extra if part.name == "weights_vision_tower"
+        )
+        return int(found.size)
+
+    assert tower("vllm") - tower("sglang") == (25 - 7) * head
 
 
 @pytest.mark.parametrize("heads", [0, -5, "many", 10**13, 2.5])
@@ -224,7 +250,7 @@ def test_a_tower_without_a_number_of_heads_is_counted_without_them(heads: Any) -
     config = {"model_type": "siglip_vision_model", **SIGLIP, "num_attention_heads": heads}
     tower = tower_of("gemma3", "gemma3", config, "vision_config")
     assert tower.attention is None
-    assert tower.split_by(7) == tower.split == tower_of(*CASES["siglip"][:4]).split
+    assert tower.split_by(7) == tower_of(*CASES["siglip"][:4]).split_by(8)
 
 
 def test_a_text_model_has_no_tower() -> None:

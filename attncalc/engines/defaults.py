@@ -93,6 +93,8 @@ class EngineDefaults(NamedTuple):
             quantization (kv_cache_scheme), or None for the model's dtype.
         loads_quantization: returns whether a version of the engine loads checkpoints with a quant_method.
         loads_towers: whether vision and audio towers are loaded with the language model.
+        pads_tower_heads: whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each
+            device has them whole, or the engine does not start.
         extra_weights: returns what the engine holds beside the weights and towers of a model's part, if it is known.
         reserves_context: returns whether each sequence has memory for its whole context from its start.
     """
@@ -119,5 +121,6 @@ class EngineDefaults(NamedTuple):
     checkpoint_cache_dtype: Callable[[ModelSpec, str | None], str | None] = lambda model, engine_version: None
     loads_quantization: Callable[[str, str | None], bool] = lambda method, engine_version: True
     loads_towers: bool = True
+    pads_tower_heads: bool = False
     extra_weights: Callable[[ModelSpec, EngineArgs, HeldWeights], Sequence[ExtraWeights]] | None = None
     reserves_context: Callable[[EngineArgs], bool] = grows_by_token

@@ -137,7 +137,8 @@ def _with_extra(
     defaults = engine_defaults(engine) if engine else None
     extra: list[ExtraWeights] = []
     if not stored and (defaults is None or defaults.loads_towers):
-        extra += [_tower(tower, stage.tp, model_dtype) for tower in stage.towers]
+        pads_heads = defaults is not None and defaults.pads_tower_heads
+        extra += [_tower(tower, stage.tp, model_dtype, pads_heads=pads_heads) for tower in stage.towers]
     if defaults and args and defaults.extra_weights:
         matrices = stage.weights_dtype or stage.experts_dtype if stored else weights_dtype
         extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, matrices))
@@ -183,11 +184,11 @@ def _width(of: DType, name: str = "bytes", what: str = "a weight") -> Quantity:
     return symbol(name, of.bits // 8, f"bytes of {what} in {of.name}")
 
 
-def _tower(tower: Tower, tp: int, model_dtype: DType) -> ExtraWeights:
+def _tower(tower: Tower, tp: int, model_dtype: DType, *, pads_heads: bool) -> ExtraWeights:
     """Return the bytes of a tower on one device."""
-    of_split = tower.split_by(tp)
-    split = symbol("params_split", of_split, "its parameters that tensor parallelism divides")
-    whole = symbol("params_whole", tower.params - of_split, "its parameters that every device has")
+    divided_params, whole_params = tower.split_by(tp, pads_heads=pads_heads)
+    split = symbol("params_split", divided_params, "its parameters that tensor parallelism divides")
+    whole = symbol("params_whole", whole_params, "its parameters that every device has")
     width = _width(model_dtype)
     divided = ceil_div(split, symbol("tp", tp, "tensor-parallel devices")) if tp > 1 else split
     return ExtraWeights(f"weights_{tower.name}_tower", f"{tower.name} tower", quantity((divided + whole) * width))

@@ -65,5 +65,6 @@ DEFAULTS = EngineDefaults(
     dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
     checkpoint_cache_dtype=checkpoint_cache_dtype,
     loads_quantization=loads_quantization,
+    pads_tower_heads=True,
     extra_weights=extra_weights,
 )
