@@ -253,16 +253,38 @@ def test_a_symbol_has_the_same_value_in_all_figures() -> None:
 
 
 def test_a_purely_recurrent_model_has_a_token_count_on_several_gpus() -> None:
-    model = of_layers("gpt2", 64)
+    model = of_layers("gpt2", 15)
     (layer,) = model.main.layers
     stack = dataclasses.replace(model.main, layers=(dataclasses.replace(layer, attention=Lightning(12, 64)),))
     model = dataclasses.replace(model, stacks=(stack,))
-    for gpus in (1, 2, 65):  # the last of 65 has only the output
+    for gpus in (1, 2, 16):  # the last of 16 has only the output
         result = fit(request_for(model, "llamacpp", gpu=GPU, gpus=gpus, reserve=0, context=1000))
         # the sequences that fit, as a fraction, times 1,000 tokens; a layer's states take 12 * 64 * 64 * 4 B
         sizes = [(10 * GIB - int(weights(part).total), part.main.n_layers) for part in spread_over_gpus(model, gpus)]
         assert result.pool.tokens == min(room * 1000 // (n * 196_608) for room, n in sizes if n)
         assert result.max_context is None
+
+
+def test_a_server_of_llama_cpp_has_at_most_16_gpus() -> None:
+    """llama_max_devices in src/llama.cpp returns 16."""
+    model = of_layers("gpt2", 20)
+    assert fit(request_for(model, "llamacpp", gpu=GPU, gpus=16, reserve=0)).fits
+    with pytest.raises(AttncalcError, match=r"llama\.cpp supports at most 16 GPUs, not 131,072") as raised:
+        fit(request_for(model, "llamacpp", gpu=GPU, gpus=131_072, reserve=0))
+    assert raised.value.tip == "give --gpus 16: a second server can use other GPUs"
+    assert fit(request_for(model, "ideal", gpu=GPU, gpus=131_072, tp=1, reserve=0)).fits  # replicas
+
+
+def test_fewest_gpus_of_llama_cpp_are_at_most_16() -> None:
+    # a layer has 12 * 768^2 * 2 B = 14.2 MB, the head 50257 * 768 * 2 B = 77.2 MB: 200 MB hold 14 layers
+    def fewest(layers: int) -> int | None:
+        small = dataclasses.replace(GPU, memory=2 * 10**8)
+        request = request_for(of_layers("gpt2", layers), "llamacpp", gpu=small, reserve=0, context=1)
+        found = min_gpus(resolve(request))
+        return None if found is None else int(found)
+
+    assert 130 / 14 <= (fewest(130) or 0) <= 16
+    assert fewest(260) is None  # 260 / 14 are 19 GPUs
 
 
 def test_transformers_reserves_a_pass_over_the_whole_batch() -> None:
@@ -426,8 +448,8 @@ def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pyte
         return memory_budget(resolved, part, **ends)
 
     monkeypatch.setattr(devices_module, "memory_budget", counted)
-    # 61 layers on 20 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold
-    request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=20)
+    # 61 layers on 16 GPUs: the first has 4, three of them mixtures of 16.9 GB each, which 24 GB do not hold
+    request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=16)
     assert possible_verdict(request) == "does_not_fit"
     assert [part.main.n_layers for part in parts if part] == [4]
 

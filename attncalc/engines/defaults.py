@@ -80,6 +80,7 @@ class EngineDefaults(NamedTuple):
         fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
         runtime_grows: whether `runtime` depends on the batch and the context.
         max_slots: the most slots that its server can have; None for an engine without slots.
+        max_gpus: GPUs that one server supports; None without a limit.
         splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
         stage_sizes: returns the layers of each pipeline stage, for a number of layers and a number of stages.
         refusal: returns why the engine does not start with a model and arguments, whatever the memory.
@@ -111,6 +112,7 @@ class EngineDefaults(NamedTuple):
     fewer_sequences: tuple[int, ...] = ()
     runtime_grows: bool = False
     max_slots: int | None = None
+    max_gpus: int | None = None
     splits_by_layer: bool = False
     stage_sizes: Callable[[int, int], Sequence[int]] = stage_sizes
     refusal: Callable[[ModelSpec, EngineArgs], Refusal | None] = no_refusal

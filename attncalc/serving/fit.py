@@ -373,7 +373,8 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
     request = resolved.request
     if resolved.whole_layers and request.kv_memory is None:
-        for gpus in range(_fewest_for_weights(resolved), request.model.main.n_layers + 1):
+        n_layers = request.model.main.n_layers
+        for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.defaults.max_gpus or n_layers) + 1):
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):

@@ -21,7 +21,7 @@ from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..units import dtype, truncate
+from ..units import count, dtype, truncate
 from ..workload import Workload
 from .expert_parallel import divide_experts, divide_for_attention, has_experts
 from .reserve import Share, default_share, parse_share
@@ -249,6 +249,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     defaults, model = engine_defaults(request.engine), request.model
     _check_parallelism(request)
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
+    if defaults.max_gpus and gpus > defaults.max_gpus:
+        raise AttncalcError(
+            f"{defaults.title} supports at most {defaults.max_gpus} GPUs, not {count(gpus)}",
+            f"give --gpus {defaults.max_gpus}: a second server can use other GPUs",
+        )
     workload = request.workload
     if request.traffic:
         request.traffic.check(workload.context)

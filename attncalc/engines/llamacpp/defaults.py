@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..defaults import EngineDefaults
 from ..runtime import Limits
-from .limits import DEFAULT_UBATCH, MAX_SEQUENCES
+from .limits import DEFAULT_UBATCH, MAX_GPUS, MAX_SEQUENCES
 from .runtime import llamacpp_runtime
 
 DEFAULTS = EngineDefaults(
@@ -15,6 +15,7 @@ DEFAULTS = EngineDefaults(
     narrower_cache_dtypes=("q8_0", "q4_0"),
     narrower_weight_dtypes=("q8_0", "q4_0"),
     max_slots=MAX_SEQUENCES,
+    max_gpus=MAX_GPUS,
     splits_by_layer=True,
     reserves_context=lambda args: not args.kv_unified,
     runtime_grows=True,
