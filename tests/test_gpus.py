@@ -210,6 +210,24 @@ def test_memory_without_a_log_is_assumed_in_decimal_gb(tmp_path: Path) -> None:
     assert "10 x 10^9 bytes are assumed" in mine(tmp_path).notes[0]
 
 
+def test_a_gpu_file_without_further_keys_has_no_such_facts(tmp_path: Path) -> None:
+    """0 multiprocessors are those of a GPU that is not NVIDIA's, or of which nobody knows them."""
+    described = mine(tmp_path)
+    assert (described.multiprocessors, described.compute_capability, described.nvlink) == (0, None, None)
+    assert (described.unified, described.aliases, described.name, described.title) == (False, (), "mine", "My GPU")
+    assert mine(tmp_path, "multiprocessors: 48").multiprocessors == 48
+
+
+def test_a_gpu_file_is_yaml_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yml").write_text(MINE)
+    assert gpu(tmp_path / "mine.yml").title == "My GPU"
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(AttncalcError, match="a GPU file is YAML"):
+        gpu(tmp_path / "mine.json")
+    with pytest.raises(AttncalcError, match="no GPU named"):
+        gpu(tmp_path / "nothing.yaml")
+
+
 @pytest.mark.parametrize(
     ("more", "without", "message"),
     [
