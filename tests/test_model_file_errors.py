@@ -340,6 +340,8 @@ def test_a_file_has_at_most_20_levels() -> None:
     assert parse_document(b"\n".join([b"x%d: [[1]]" % i for i in range(30)]), "f").data
     with pytest.raises(AttncalcError, match="f:1: nested more than 20 levels deep"):
         parse_document(nested(MAX_DEPTH + 1), "f")
+    with pytest.raises(AttncalcError, match="f:2: nested more than 20 levels deep"):
+        parse_document(b"b: [[1]]\n" + nested(MAX_DEPTH + 1), "f")  # each level that ends is subtracted once
 
 
 @pytest.mark.parametrize(

@@ -346,6 +346,18 @@ def test_a_repository_may_have_a_hundred_thousand_files(scripted: Scripted, file
         assert "does not answer like" in message(lambda: RemoteFolder(Repository("org/name")))
 
 
+@pytest.mark.parametrize(("names", "allowed"), [("ab", True), ("abc", True), ("abcd", False)])
+def test_a_listing_has_at_most_as_many_names_as_the_limit(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, names: str, allowed: bool
+) -> None:
+    monkeypatch.setattr(remote, "MAX_NAMES", 3)
+    scripted.server = lambda _: listing(list(names))
+    if allowed:
+        assert RemoteFolder(Repository("org/name")).names() == frozenset(names)
+    else:
+        assert "does not answer like" in message(lambda: RemoteFolder(Repository("org/name")))
+
+
 def test_long_names_are_cut_in_errors(folder: RemoteFolder) -> None:
     assert folder.label() == "org/name"
     assert folder.label("config.json") == "org/name/config.json"
