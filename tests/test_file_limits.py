@@ -149,6 +149,19 @@ def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: p
             stored_weights(folder)
 
 
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (100_000_000, "shorter than its header, or not a safetensors file"),
+        (100_000_001, "a header of 100,000,001 bytes, more than the format allows"),
+    ],
+)
+def test_a_header_may_have_100_million_bytes(length: int, message: str) -> None:
+    """MAX_HEADER_SIZE in safetensors/src/tensor.rs. The file's size is unknown, and its header is missing."""
+    with pytest.raises(AttncalcError, match=message):
+        stored_weights(Folder({"model.safetensors": struct.pack("<Q", length)}, size=False))
+
+
 @pytest.mark.parametrize("length", [100, 101])
 def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     monkeypatch.setattr(safetensors, "LIMIT", 100)
