@@ -16,6 +16,7 @@ from attncalc.config import safetensors
 from attncalc.config.gpus import gpu
 from attncalc.config.hub import Repository, cached_folder, token
 from attncalc.config.layouts import reject_list, reject_other_layout
+from attncalc.config.open_file import open_file
 from attncalc.config.safetensors import INDEX, stored_weights
 
 LIMIT = 4 << 20
@@ -48,6 +49,23 @@ def test_a_quantization_beside_a_config_has_at_most_4_mebibytes(tmp_path: Path) 
     beside.write_bytes(padded(b'{"w_bit": 4}', LIMIT + 1))
     with pytest.raises(AttncalcError, match=r"quant_config\.json: longer than 4,194,304 bytes"):
         load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NONBLOCK"), reason="no pipes on this system")
+def test_opening_a_file_does_not_wait_and_reading_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = []
+
+    def opened(path: str, given: int, real: Any = os.open) -> int:
+        flags.append(given)
+        descriptor: int = real(path, given)
+        return descriptor
+
+    (tmp_path / "f").write_bytes(b"x")
+    monkeypatch.setattr(os, "open", opened)
+    with open_file(tmp_path / "f") as file:
+        assert os.get_blocking(file.fileno())
+        assert file.read() == b"x"
+    assert [given & os.O_NONBLOCK for given in flags] == [os.O_NONBLOCK]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")

@@ -14,6 +14,7 @@ import pytest
 import attncalc.config
 from attncalc import AttncalcError, load
 from attncalc.config import (
+    _config_of_repository,
     _locate,
     _parse_config,
     _with_quantization_beside,
@@ -199,6 +200,29 @@ def test_a_preset_is_text_without_files_beside_it(tmp_path: Path, monkeypatch: p
     (tmp_path / name).mkdir(parents=True)
     (tmp_path / name / "config.json").write_bytes(b"{}")
     assert (_locate(name).content == b"{}") is (name != "gpt2")  # a path hides a repository, and no preset's name
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B:config.json"),
+        ("Qwen/Qwen3-8B@v2", "Qwen/Qwen3-8B@v2:config.json"),
+        ("Qwen/Qwen3-8B:params.json", None),
+        ("Qwen/Qwen3-8B:config.json", None),
+        ("org/unknown", None),
+        ("org/unknown:config.json", None),
+        ("qwen3-8b", None),
+        ("a folder/name", None),
+        ("", None),
+    ],
+)
+def test_a_comparison_reads_the_config_of_a_repository_that_is_built_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, config: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _config_of_repository(name) == config
+    (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    assert _config_of_repository(name) is None
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "", "a\0b", "no/such/file/here"])
