@@ -319,6 +319,7 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
         ({"mlp_ratio": 0.5}, {"intermediate_size": 704}),
         ({"mlp_ratio": 99}, {"intermediate_size": 139_392}),
         ({"mlp_ratio": 100}, {"intermediate_size": None}),
+        ({"mlp_ratio": 101}, {"intermediate_size": None}),
         ({"mlp_ratio": 0}, {"intermediate_size": None}),
         ({"mlp_ratio": -1}, {"intermediate_size": None}),
         ({"mlp_ratio": "4"}, {"intermediate_size": None}),
@@ -364,6 +365,13 @@ def test_a_pixtral_tower_has_mistrals_projector_or_llavas(
     assert {name: config.get(name) for name in fields} == fields
     assert config["text_config"]["model_type"] == "mistral"
     assert config["torch_dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("given", [{}, {"quantization_config": {"quant_method": "fp8"}}])
+def test_a_quantization_is_of_the_language_model_and_its_tower(given: dict[str, Any]) -> None:
+    """A config.json of transformers has it at the top, where engines look for it."""
+    config = to_config({**MISTRAL, **given, "vision_encoder": PIXTRAL}, "params.json").config
+    assert {key: value for key, value in config.items() if key == "quantization_config"} == given
 
 
 WHOLE = "is not a whole number above 0"
