@@ -324,6 +324,15 @@ def test_all_answers_together_take_at_most_a_minute(server: Server, waits: tuple
         assert problem(lambda: [downloads.get(request()), downloads.get(request())]) == "hub.org takes longer than 60 s"
 
 
+@pytest.mark.parametrize(("wait", "in_time"), [(60.0, True), (60.5, False)])
+def test_bytes_that_arrive_at_the_end_of_the_minute_are_in_time(server: Server, wait: float, in_time: bool) -> None:
+    response = Response(1, status=404, wait=wait)
+    if in_time:
+        assert server.get(response).content == bytes(1)
+    else:
+        assert problem(lambda: server.get(response)) == "hub.org takes longer than 60 s"
+
+
 def test_a_silent_server_has_ten_seconds(server: Server) -> None:
     assert problem(lambda: server.get(TimeoutError())) == "hub.org does not answer within 10 s"
     assert server.timeouts == [10.0]

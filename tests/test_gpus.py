@@ -207,7 +207,26 @@ def test_memory_without_a_log_is_assumed_in_decimal_gb(tmp_path: Path) -> None:
     described = mine(tmp_path, "memory: 9500000000")
     assert (described.memory, described.measured, described.notes) == (9_500_000_000, True, ())
     assert mine(tmp_path, f"memory: {10 * 2**30}").memory == 10 * 2**30  # "10 GB" may mean 10 GiB
-    assert "10 x 10^9 bytes are assumed" in mine(tmp_path).notes[0]
+    assert mine(tmp_path).notes[0].endswith("10 x 10^9 bytes are assumed.")
+    assert mine(tmp_path, "unified: true").notes[0].endswith("are assumed, of which the GPU gets three quarters.")
+
+
+def test_a_gpu_file_without_further_keys_has_no_such_facts(tmp_path: Path) -> None:
+    """0 multiprocessors are those of a GPU that is not NVIDIA's, or of which nobody knows them."""
+    described = mine(tmp_path)
+    assert (described.multiprocessors, described.compute_capability, described.nvlink) == (0, None, None)
+    assert (described.unified, described.aliases, described.name, described.title) == (False, (), "mine", "My GPU")
+    assert mine(tmp_path, "multiprocessors: 48").multiprocessors == 48
+
+
+def test_a_gpu_file_is_yaml_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yml").write_text(MINE)
+    assert gpu(tmp_path / "mine.yml").title == "My GPU"
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(AttncalcError, match="a GPU file is YAML"):
+        gpu(tmp_path / "mine.json")
+    with pytest.raises(AttncalcError, match="no GPU named"):
+        gpu(tmp_path / "nothing.yaml")
 
 
 @pytest.mark.parametrize(

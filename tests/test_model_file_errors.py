@@ -84,6 +84,41 @@ def test_a_value_is_compared_with_its_schema(value: Any, schema: dict[str, Any],
     assert problem(value, schema).removeprefix("f:3: ") == expected.removeprefix("f:3: ")
 
 
+EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
+
+
+def tip(data: dict[str, Any], schema: dict[str, Any]) -> str:
+    with pytest.raises(AttncalcError) as raised:
+        check(Document("f", data, {}), schema)
+    return raised.value.tip
+
+
+def described(meaning: str, **schema: Any) -> dict[str, Any]:
+    return {"description": meaning, **schema}
+
+
+def test_the_tip_has_the_meaning_of_the_key_itself() -> None:
+    width = described("width in elements", type="integer")
+    parts = described("all parts", type="object", properties={"width": width})
+    schema = {"type": "object", "properties": {"parts": parts}}
+    assert tip({"parts": {"width": "x"}}, schema) == "meaning of 'width': width in elements"
+    assert tip({"parts": 5}, schema) == "meaning of 'parts': all parts"
+    assert tip({"parts": 5}, {"type": "object", "properties": {"parts": {"type": "object"}}}) == EXAMPLE
+    assert tip([], schema) == EXAMPLE  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("key", "hint"), [("alpa", "did you mean 'alpha'? "), ("x", f"{EXAMPLE}; ")])
+def test_the_tip_for_an_unknown_key_lists_the_first_eight(key: str, hint: str) -> None:
+    properties: dict[str, Any] = {name: {} for name in ("alpha", *"bcdefghij")}
+    schema = {"type": "object", "properties": properties}
+    assert tip({key: 1}, schema) == f"{hint}known: alpha, b, c, d, e, f, g, h, ..."
+
+
+def test_the_tip_for_an_unknown_key_may_be_the_schemas_own() -> None:
+    schema = {"type": "object", "properties": {"alpha": {}}, "$comment": "look it up"}
+    assert tip({"x": 1}, schema) == "look it up; known: alpha, ..."
+
+
 def build(**changes: Any) -> ModelSpec:
     """Return the model with some keys changed; a key of None is left out."""
     data = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
@@ -313,6 +348,8 @@ def test_a_file_has_at_most_20_levels() -> None:
     assert parse_document(b"\n".join([b"x%d: [[1]]" % i for i in range(30)]), "f").data
     with pytest.raises(AttncalcError, match="f:1: nested more than 20 levels deep"):
         parse_document(nested(MAX_DEPTH + 1), "f")
+    with pytest.raises(AttncalcError, match="f:2: nested more than 20 levels deep"):
+        parse_document(b"b: [[1]]\n" + nested(MAX_DEPTH + 1), "f")  # each level that ends is subtracted once
 
 
 @pytest.mark.parametrize(
@@ -337,6 +374,7 @@ def test_a_file_has_at_most_20_levels() -> None:
         ("!!bool x", "error"),
         ("!!int x", "error"),
         ("2001-99-99", "error"),
+        ("1" + ":0" * 200 + ".5", "error"),  # 60^200 is no float
     ],
 )
 def test_a_number_is_decimal(text: str, value: Any) -> None:
@@ -365,6 +403,12 @@ def test_lines_are_those_of_keys_and_items() -> None:
     assert document.error(("a", "c", 0, "deeper"), "x", "t").message == "f:4: a.c.0.deeper: x"
     assert document.error((), "x", "t").message == "f:1: x"
     assert Document("f", {}, {}).error(("q",), "x", "t").message == "f:1: q: x"
+
+
+def test_an_error_about_the_whole_file_has_the_line_of_its_first_key() -> None:
+    document = parse_document(b"# a comment\n\na: 1\n", "f")
+    for path in ((), ("missing",), ("missing", 0)):
+        assert document.error(path, "x", "t").message.startswith("f:3: ")
 
 
 @pytest.mark.parametrize(

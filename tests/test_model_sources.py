@@ -13,7 +13,17 @@ import pytest
 
 import attncalc.config
 from attncalc import AttncalcError, load
-from attncalc.config import load_with_config, to_model_file
+from attncalc.config import (
+    _config_of_repository,
+    _locate,
+    _parse_config,
+    _with_quantization_beside,
+    load_with_config,
+    preset_text,
+    to_model_file,
+)
+from attncalc.config.folder import LocalFolder
+from attncalc.config.source import Source
 from attncalc.config.yaml import to_yaml
 
 LIMIT = 4 << 20
@@ -158,6 +168,91 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
     assert error("-").message == "there is no standard input"
 
 
+# What a name leads to, before it is parsed
+
+
+@pytest.mark.parametrize("size", [0, LIMIT, LIMIT + 1, LIMIT + 9])
+def test_one_byte_beyond_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(bytes(size))))
+    (tmp_path / "m.json").write_bytes(bytes(size))
+    for name in ("-", str(tmp_path / "m.json")):
+        assert len(_locate(name).content) == min(size, LIMIT + 1)
+
+
+def test_a_folder_has_weights_and_a_file_in_it_has_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_bytes(b"{}")
+    (tmp_path / "m.yaml").write_bytes(b"a: 1")
+    here, config = LocalFolder(tmp_path), str(tmp_path / "config.json")
+    assert _locate(str(tmp_path)) == Source(tmp_path.name, config, b"{}", folder=here, beside=here)
+    assert _locate(config) == Source(tmp_path.name, config, b"{}", beside=here)
+    assert _locate(str(tmp_path / "m.yaml")) == Source("m", str(tmp_path / "m.yaml"), b"a: 1", beside=here)
+    monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(b"a: 2")))
+    assert _locate("-") == Source("stdin", "<stdin>", b"a: 2")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2", "GPT2"])
+def test_a_preset_is_text_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = _locate(name)
+    assert source == Source("gpt2", "gpt2.yaml", preset_text("gpt2").encode())
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "config.json").write_bytes(b"{}")
+    assert (_locate(name).content == b"{}") is (name != "gpt2")  # a path hides a repository, and no preset's name
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B:config.json"),
+        ("Qwen/Qwen3-8B@v2", "Qwen/Qwen3-8B@v2:config.json"),
+        ("Qwen/Qwen3-8B:params.json", None),
+        ("Qwen/Qwen3-8B:config.json", None),
+        ("org/unknown", None),
+        ("org/unknown:config.json", None),
+        ("qwen3-8b", None),
+        ("a folder/name", None),
+        ("", None),
+    ],
+)
+def test_a_comparison_reads_the_config_of_a_repository_that_is_built_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, config: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _config_of_repository(name) == config
+    (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    assert _config_of_repository(name) is None
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "", "a\0b", "no/such/file/here"])
+def test_a_name_that_leads_nowhere_is_an_error(name: str) -> None:
+    with pytest.raises(AttncalcError, match="no preset named"):
+        _locate(name)
+
+
+@pytest.mark.parametrize("name", ["https://example.org/m", "s3://bucket/m", "ftp://huggingface.co/org/name"])
+def test_the_address_of_another_site_is_an_error(name: str) -> None:
+    with pytest.raises(AttncalcError, match="is not the address of a model on the hub"):
+        _locate(name)
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(LIMIT - 1, True), (LIMIT, True), (LIMIT + 1, False)])
+def test_a_file_about_the_quantization_has_at_most_4_mib(tmp_path: Path, size: int, is_read: bool) -> None:
+    (tmp_path / "quant_config.json").write_bytes(b'{"w_bit": 4}'.ljust(size))
+    folder = LocalFolder(tmp_path)
+    if is_read:
+        config = _with_quantization_beside(CONFIG, folder)
+        assert config == {**CONFIG, "quantization_config": {"quant_method": "awq", "w_bit": 4}}
+    else:
+        with pytest.raises(AttncalcError, match=r"longer than 4,194,304 bytes"):
+            _with_quantization_beside(CONFIG, folder)
+    for key in ("quantization", "quantization_config"):
+        own = {**CONFIG, key: {}}
+        assert _with_quantization_beside(own, folder) is own
+    assert _with_quantization_beside(CONFIG, None) is CONFIG
+
+
 # Kinds of files
 
 
@@ -178,6 +273,15 @@ def test_a_dict_is_a_model_file_by_its_keys(keys: list[str], is_model_file: bool
     """A key that no model file has is an error only of a model file; a config needs a model_type that is known."""
     given = {key: {"norm": "rmsnorm", "d_model": 64, "sources": ["x"]}.get(key, "none") for key in keys}
     assert ("there is no such key" in error({**given, "other": 1}).message) is is_model_file
+
+
+@pytest.mark.parametrize("first", [b"{", b"#"])
+def test_a_file_of_4_mib_is_read_and_a_longer_one_is_not(first: bytes) -> None:
+    """A file is parsed as JSON if it starts with a brace; a comment is YAML."""
+    content = first + b" " * (LIMIT - 2) + (b"}" if first == b"{" else b"\n")
+    assert _parse_config(Source("m", "m", content)) == ({} if first == b"{" else None)
+    with pytest.raises(AttncalcError, match="m: longer than 4,194,304 bytes"):
+        _parse_config(Source("m", "m", content + b"\n"))
 
 
 @pytest.mark.parametrize(

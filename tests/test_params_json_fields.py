@@ -25,6 +25,13 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no KV heads: one for each query head": (META, {"num_key_value_heads": 32}),
     "KV heads": ({**META, "n_kv_heads": 8}, {"num_key_value_heads": 8}),
     "a vocabulary of Llama 2": ({**META, "vocab_size": 32000}, {"torch_dtype": "float16", "vocab_size": 32000}),
+    "a vocabulary that the tokenizer has": ({**META, "vocab_size": -1}, {"vocab_size": 32000}),
+    "no vocabulary": (
+        {key: value for key, value in META.items() if key != "vocab_size"},
+        {"vocab_size": 32000, "torch_dtype": "float16"},
+    ),
+    "a vocabulary that no model has": ({**META, "vocab_size": -2}, {"vocab_size": -2}),
+    "a vocabulary with tokens added to Llama 3's": ({**META, "vocab_size": 128264}, {"torch_dtype": "bfloat16"}),
     "a vocabulary just below Llama 3's": ({**META, "vocab_size": 128255}, {"torch_dtype": "float16"}),
     "a vocabulary of Llama 3": (META, {"torch_dtype": "bfloat16", "vocab_size": 128256}),
     "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
@@ -37,6 +44,14 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a model of Llama 3.2 shares its embedding": (
         {**META, "dim": 3072, "n_heads": 24, "use_scaled_rope": True},
         {"tie_word_embeddings": True, "max_position_embeddings": 131072},
+    ),
+    "the widest model that shares it": (
+        {**META, "dim": 4095, "use_scaled_rope": True},
+        {"tie_word_embeddings": True},
+    ),
+    "the smallest model of Llama 3.1 does not": (
+        {**META, "dim": 4096, "use_scaled_rope": True},
+        {"tie_word_embeddings": False},
     ),
     "a large model of Llama 3.1 does not": (
         {**META, "dim": 8192, "use_scaled_rope": True},
@@ -101,6 +116,15 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MOE, "multiple_of": 1, "moe_args": {"num_experts": 4, "capacity_factor": 1000}},
         {"intermediate_size": 10},
     ),
+    # Python's int(88 / 1.1) is 80, as in FeedForward; 88 // 1.1 would be 79: 1.1 is a little more than 11 tenths
+    "a capacity with a fraction": (
+        {**MOE, "dim": 33, "n_heads": 1, "multiple_of": 1, "moe_args": {"num_experts": 4, "capacity_factor": 0.1}},
+        {"intermediate_size": 80},
+    ),
+    # two thirds of 4096 / 2 = 1365; by 1 + 1
+    "a small expansion": ({**MOE, "multiple_of": 1, "ffn_exp": 0.5}, {"intermediate_size": 682}),
+    # two thirds of 4096 = 2730; by 1 + 1
+    "an expansion of 1": ({**MOE, "multiple_of": 1, "ffn_exp": 1}, {"intermediate_size": 1365}),
     # two thirds of 3 * 4096 = 8192; by 1 + 1
     "an expansion": ({**MOE, "multiple_of": 1, "ffn_exp": 3.0}, {"intermediate_size": 4096}),
     # two thirds of 1000 * 4096 = 2730666; by 1 + 1
@@ -250,6 +274,13 @@ def test_keys_become_the_fields_of_a_config(case: str) -> None:
     data, fields = FIELDS[case]
     config = to_config(data, "params.json").config
     assert {name: config.get(name) for name in fields} == fields
+    assert {type(value) for value in config.values()}.isdisjoint({float})  # a size has no fraction
+
+
+def test_a_list_of_windows_may_be_longer_than_the_layers() -> None:
+    """A list of 4 MiB, repeated for each of 2,000 layers, would take gigabytes."""
+    config = to_config({**MISTRAL, "n_layers": 3, "sliding_window": [None, 10] * 100_000}, "params.json").config
+    assert config["layer_types"] == ["full_attention", "sliding_attention", "full_attention"]
 
 
 def notes(data: dict[str, Any]) -> tuple[str, ...]:
@@ -288,9 +319,18 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
         ({"mlp_ratio": 0.5}, {"intermediate_size": 704}),
         ({"mlp_ratio": 99}, {"intermediate_size": 139_392}),
         ({"mlp_ratio": 100}, {"intermediate_size": None}),
+        ({"mlp_ratio": 101}, {"intermediate_size": None}),
         ({"mlp_ratio": 0}, {"intermediate_size": None}),
+        ({"mlp_ratio": -1}, {"intermediate_size": None}),
         ({"mlp_ratio": "4"}, {"intermediate_size": None}),
         ({"dim": "1408"}, {"intermediate_size": None}),
+        ({"dim": True}, {"intermediate_size": None}),
+        ({"dim": 0}, {"intermediate_size": None}),
+        ({"dim": -1}, {"intermediate_size": None}),
+        ({"dim": 1}, {"intermediate_size": 4}),
+        ({"dim": 10**9}, {"intermediate_size": 4 * 10**9}),
+        ({"dim": 10**9 + 1}, {"intermediate_size": None}),
+        ({"dim": 10**400}, {"intermediate_size": None}),
         ({"output_dim": 64}, {"vision_output_dim": 64, "projector_input_dim": 64, "projector_output_dim": 64}),
         ({"image_size": {"height": 8, "width": 9}, "patch_size": {"height": 2}}, {"image_size": 8, "patch_size": 2}),
         ({"pixel_shuffle_ratio": 1.0}, {"pixel_shuffle_ratio": 1.0}),
@@ -327,6 +367,13 @@ def test_a_pixtral_tower_has_mistrals_projector_or_llavas(
     assert config["torch_dtype"] == "bfloat16"
 
 
+@pytest.mark.parametrize("given", [{}, {"quantization_config": {"quant_method": "fp8"}}])
+def test_a_quantization_is_of_the_language_model_and_its_tower(given: dict[str, Any]) -> None:
+    """A config.json of transformers has it at the top, where engines look for it."""
+    config = to_config({**MISTRAL, **given, "vision_encoder": PIXTRAL}, "params.json").config
+    assert {key: value for key, value in config.items() if key == "quantization_config"} == given
+
+
 WHOLE = "is not a whole number above 0"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
@@ -350,10 +397,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "Llama 3.2 Vision": ({**META, "vision_num_cross_attention_layers": 8}, "Llama 3.2 Vision"),
     "a key beside Mixtral's": ({**MISTRAL, "moe": {"num_experts": 8, "routed_scale": 2}}, "moe: only num_experts"),
     "Mixtral's experts as a list": ({**MISTRAL, "moe": [8]}, "moe: only num_experts"),
-    "experts in every second layer": (
-        {**LATENT, "moe": {"route_every_n": 2}},
-        "moe.route_every_n: 2 is not supported",
-    ),
+    **{
+        f"experts in every layer of {n}": (
+            {**LATENT, "moe": {"route_every_n": n}},
+            f"moe.route_every_n: {n} is not supported",
+        )
+        for n in (0, 2)
+    },
     **{
         f"windows of {windows}": ({**MISTRAL, "sliding_window": windows}, "not a list of one size and nulls")
         for windows in ([], [10, 20], [None, 10, 20], [10, "x"], [10.5], [None, 2.5])

@@ -12,6 +12,7 @@ import yaml
 from configs import LLAMA_3_8B, SMALL_LLAMA
 
 from attncalc import AttncalcError, ModelSpec, flops, kv_cache, load, params
+from attncalc.config.plain import fields_of
 from attncalc.config.presets import preset_text
 
 DATA = Path(__file__).parent / "data"
@@ -91,6 +92,66 @@ def test_values_of_other_libraries_are_read_as_those_of_a_file() -> None:
         "id2label": {0: "no", 1: "yes"},
     }
     assert figures(load(fields)) == figures(load(SMALL_LLAMA))
+
+
+class Part:
+    """The config of a part of a model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"width": 8}
+
+
+class Dtype:
+    """A dtype of torch, as its text shows it."""
+
+    def __str__(self) -> str:
+        return "torch.float8_e4m3fn"
+
+
+class Number:
+    """A number of numpy or torch."""
+
+    def item(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ((1, 2), [1, 2]),
+        ({3, 1, 2}, [1, 2, 3]),
+        (frozenset({"b", "a"}), ["a", "b"]),
+        (collections.ChainMap({"x": 1}), {"x": 1}),
+        (Part(), {"width": 8}),
+        (Dtype(), "float8_e4m3fn"),
+        (Number(), 7),
+        ("torch.bfloat16", "torch.bfloat16"),  # text stays as it is
+        (None, None),
+    ],
+)
+def test_a_value_becomes_what_json_has(value: Any, expected: Any) -> None:
+    assert fields_of({"key": value, "parts": [value]}) == {"key": expected, "parts": [expected]}
+
+
+@pytest.mark.parametrize("value", [object(), Part, 5j, b"bytes"])
+def test_a_value_that_json_cannot_have_is_an_error(value: Any) -> None:
+    with pytest.raises(AttncalcError, match=f"a value is .* of class {type(value).__name__}, which a config.json"):
+        fields_of({"key": value})
+
+
+def nested(depth: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for _ in range(depth):
+        fields = {"a": fields}
+    return fields
+
+
+def test_a_dict_that_is_too_deep_or_contains_itself_is_an_error() -> None:
+    endless: dict[str, Any] = {}
+    endless["a"] = endless
+    for fields in (endless, nested(10**5)):
+        with pytest.raises(AttncalcError, match="config: it cannot be written as JSON"):
+            fields_of(fields)
 
 
 class Endless:

@@ -15,7 +15,7 @@ from asking import REPOSITORY, Ask
 
 from attncalc import AttncalcError, load, preset_names
 from attncalc.cli.catalogue import CATALOGUE
-from attncalc.config.presets import Preset, preset_of, presets
+from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
 from attncalc.report.presets import braced
 
 ROWS, COLUMNS = 24, 80
@@ -148,6 +148,29 @@ def test_sizes_are_in_order() -> None:
     names = [preset.name for preset in presets()]
     assert names.index("llama2-7b") < names.index("llama2-70b") < names.index("llama3-8b")
     assert names.index("qwen3-4b") < names.index("qwen3-14b") < names.index("qwen3-235b-a22b")
+
+
+def test_numbers_in_names_are_compared_as_numbers() -> None:
+    names = ["m-14b", "m-4b", "m10", "m-2.5b", "m2.5-7b", "m2", "m-0.5b"]
+    assert sorted(names, key=_by_size) == ["m2", "m2.5-7b", "m10", "m-0.5b", "m-2.5b", "m-4b", "m-14b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "repositories"),
+    [
+        ("title: M 7B\nd_model: 4", "M 7B", ()),
+        ("d_model: 4\ntitle:   'M 7B'\n", "M 7B", ()),
+        ('title: "M 7B"', "M 7B", ()),
+        ("d_model: 4", "m", ()),
+        ("# title: M 7B", "m", ()),
+        ("title: M\nsources:\n- https://huggingface.co/b/M-7B/blob/main/x, huggingface.co/a/M", "M", ("b/M-7B", "a/M")),
+        ("title: M\nsources: [https://huggingface.co/a/M, https://huggingface.co/a/M]", "M", ("a/M",)),
+    ],
+)
+def test_a_preset_is_found_by_its_title_and_the_repositories_in_its_sources(
+    text: str, title: str, repositories: tuple[str, ...]
+) -> None:
+    assert _described("m", text) == Preset("m", title, repositories)
 
 
 def test_a_preset_is_read_without_the_others() -> None:

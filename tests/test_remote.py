@@ -253,7 +253,9 @@ def test_an_empty_part_is_no_failure(folder: RemoteFolder, scripted: Scripted) -
     file = folder.open("f")
     assert file is not None
     assert (file.size, file.read(0, 0)) == (None, b"")
+    scripted.requests.clear()
     assert folder.request_part("f", 5, 9) == b""
+    assert scripted.parts() == [(5, 4)]  # a part, although an empty one: the whole file is not asked for
 
 
 @pytest.mark.parametrize(
@@ -281,10 +283,11 @@ def test_a_part_starts_where_it_was_asked_to(
         assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", 5, 9))
 
 
+@pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("status", [205, 207])
-def test_another_status_is_no_part(folder: RemoteFolder, scripted: Scripted, status: int) -> None:
-    scripted.server = lambda _: Answer(status, {"content-range": "bytes 5-8/100"}, b"5678")
-    assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", 5, 9))
+def test_another_status_is_no_part(folder: RemoteFolder, scripted: Scripted, status: int, first: int) -> None:
+    scripted.server = lambda _: Answer(status, {"content-range": f"bytes {first}-8/100"}, b"5678")
+    assert "does not answer like a Hugging Face hub" in message(lambda: folder.request_part("f", first, 9))
 
 
 def test_a_part_is_no_answer_to_a_request_for_a_whole_file(folder: RemoteFolder, scripted: Scripted) -> None:
@@ -339,6 +342,18 @@ def test_a_repository_may_have_a_hundred_thousand_files(scripted: Scripted, file
     scripted.server = lambda _: answer
     if allowed:
         assert RemoteFolder(Repository("org/name")).names() == frozenset()
+    else:
+        assert "does not answer like" in message(lambda: RemoteFolder(Repository("org/name")))
+
+
+@pytest.mark.parametrize(("names", "allowed"), [("ab", True), ("abc", True), ("abcd", False)])
+def test_a_listing_has_at_most_as_many_names_as_the_limit(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, names: str, allowed: bool
+) -> None:
+    monkeypatch.setattr(remote, "MAX_NAMES", 3)
+    scripted.server = lambda _: listing(list(names))
+    if allowed:
+        assert RemoteFolder(Repository("org/name")).names() == frozenset(names)
     else:
         assert "does not answer like" in message(lambda: RemoteFolder(Repository("org/name")))
 

@@ -34,6 +34,8 @@ PARALLEL = 8
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
+_NO_TUNNEL = "Tunnel connection failed: "
+"""How http.client begins its error about a proxy."""
 _AGAIN = "try again later"
 _CERTIFICATES = "check the clock; SSL_CERT_FILE names the file with the certificates to trust"
 
@@ -267,8 +269,8 @@ def _failure(url: str, error: Exception) -> DownloadError:
         problem = f"{host} cannot be found: there is no network, or no such host"
     elif isinstance(cause, (http.client.HTTPException, ConnectionResetError, ValueError)):
         problem = f"{host} ended its answer early, or does not answer as a web server"
-    elif text.startswith("Tunnel connection failed: "):  # the proxy's status: '407 Proxy Authentication Required'
-        problem = f"the proxy refuses a connection to {host}: {truncate(text[26:], 60)}"
+    elif text.startswith(_NO_TUNNEL):  # the proxy's status: '407 Proxy Authentication Required'
+        problem = f"the proxy refuses a connection to {host}: {truncate(text.removeprefix(_NO_TUNNEL), 60)}"
     else:
         reason = (cause.strerror if isinstance(cause, OSError) else None) or type(cause).__name__
         problem = f"{host} cannot be reached: {truncate(reason, 80).lower()}"

@@ -42,7 +42,7 @@ def reject_list(content: bytes, file: str) -> None:
         modules = json.loads(content)
     except (ValueError, RecursionError):
         return
-    types = [module.get("type") for module in modules if isinstance(module, dict)] if modules else []
+    types = [module.get("type") for module in modules if isinstance(module, dict)]
     if any(isinstance(name, str) and name.startswith("sentence_transformers.") for name in types):
         first = next((module.get("path") for module in modules if isinstance(module, dict)), "")
         place = f"{truncate(first)}/config.json" if first and isinstance(first, str) else "the config.json beside it"

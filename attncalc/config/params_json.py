@@ -6,8 +6,8 @@ vllm/transformers_utils/configs/mistral.py, which translates Mistral's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
@@ -47,6 +47,7 @@ _VISION_NAMES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels", "image_size"),
     "patch_size",
 )
+_MAX_SIZE = 10**9
 _LLAMA_1_OR_2_VOCABULARY = 32_000
 _LLAMA_3_VOCABULARY = 128_256
 _VLLM_CONTEXT = 128_000
@@ -147,7 +148,7 @@ def _d_ff(data: Mapping[str, Any], width: int, divisor: float = 1) -> int:
     factor, multiple = data.get("ffn_dim_multiplier"), data.get("multiple_of", 256)
     if factor is not None and not (_is_number(factor) and 0 < factor <= 1000):
         raise AttncalcError(f"ffn_dim_multiplier: {written(factor)} is not a number above 0", _TIP)
-    if type(multiple) is not int or not 1 <= multiple <= 10**9:
+    if type(multiple) is not int or not 1 <= multiple <= _MAX_SIZE:
         raise AttncalcError(f"multiple_of: {written(multiple)} is not a whole number above 0", _TIP)
     d_ff = 2 * width // 3
     if factor is not None:
@@ -203,7 +204,8 @@ def _with_llama_4(config: dict[str, Any], data: Mapping[str, Any]) -> dict[str, 
 def _vision_of_llama_4(vision: Mapping[str, Any]) -> dict[str, Any]:
     dim, ratio, output = vision.get("dim"), vision.get("mlp_ratio", 4.0), vision.get("output_dim")
     image, patch = vision.get("image_size"), vision.get("patch_size")
-    inner = int(dim * ratio) if isinstance(dim, int) and _is_number(ratio) and 0 < ratio < 100 else None
+    is_width = type(dim) is int and 0 < dim <= _MAX_SIZE  # a product with a number of 400 digits overflows
+    inner = int(dim * ratio) if is_width and _is_number(ratio) and 0 < ratio < 100 else None
     return {
         "model_type": "llama4_vision_model",
         "hidden_size": dim,
@@ -265,7 +267,7 @@ def _windows(window: Any, layers: Any) -> dict[str, Any]:
     return {
         "model_type": "ministral",
         "sliding_window": next(iter(sizes), None),
-        "layer_types": (kinds * layers)[:layers],
+        "layer_types": list(islice(cycle(kinds), layers)),
     }
 
 
@@ -332,10 +334,11 @@ def _from_mamba(data: Mapping[str, Any]) -> Translated:
 
 def _size(data: Mapping[str, Any], key: str) -> int:
     value = data.get(key)
-    if type(value) is not int or not 1 <= value <= 10**9:
+    if type(value) is not int or not 1 <= value <= _MAX_SIZE:
         raise AttncalcError(f"{key}: {written(value)} is not a whole number above 0", _TIP)
     return value
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))  # isfinite(10**400) overflows
+    """Return whether a value is a number, and not true or false; nan and infinity are, and exceed every limit."""
+    return type(value) in (int, float)
