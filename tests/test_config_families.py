@@ -57,10 +57,13 @@ def test_a_rule_may_be_one_or_several() -> None:
     ("model_type", "near"),
     [
         ("falkon_mamba", "falcon_mamba"),
+        ("Falcon-Mamba", "falcon_mamba"),
         ("falcon-manba", "falcon_mamba"),
         ("falcn_mamba", "falcon_mamba"),
         ("falconn_mamba", "falcon_mamba"),
         ("fa1con_mamba", None),  # another digit
+        ("qwen1_moe", None),  # not Qwen2
+        ("qwen9_moe", None),
         ("falkon_mambo", None),  # two wrong letters
         ("falconnn_mamba", None),
         ("falcon_mam", None),
