@@ -316,6 +316,7 @@ def figures(spec: ModelSpec) -> tuple[int, int, int | None]:
         ("Gemma3ForCausalLM", "gemma3_text"),
         ("Gemma3ForConditionalGeneration", "gemma3"),
         ("NobodyForCausalLM", None),
+        ("KeyeForConditionalGeneration", "Keye"),  # the class of transformers is `keye`, those of releases `Keye`
         ("ForCausalLM", None),
         ("", None),
     ],

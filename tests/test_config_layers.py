@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncalc import AttncalcError
-from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields, check_values, written
+from attncalc.config.huggingface.fields import (
+    UNKNOWN_CLASS,
+    ConfigClass,
+    Fields,
+    check_values,
+    transformers_version,
+    written,
+)
 from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_layer_number, value_of
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
 from attncalc.config.huggingface.read import _move_to_layer_kinds
@@ -149,6 +157,11 @@ def test_a_model_has_1_to_2000_layers(n: int) -> None:
     assert of_rules(n) == {"attention": "grouped", "n_heads": 4, "d_head": 16, "mlp": "gated", "d_ff": 32}
 
 
+def test_2000_layers_are_one_kind_if_their_rules_are_equal() -> None:
+    found = pattern_of_layers({"attention": "none", "mlp": "none"}, Fields({}, UNKNOWN_CLASS), MAX_LAYERS)
+    assert found == {"attention": "none", "mlp": "none"}
+
+
 @pytest.mark.parametrize("n", [0, -1, MAX_LAYERS + 1, 2.0, True, "2", [1]])
 def test_another_number_of_layers_is_an_error(n: Any) -> None:
     with pytest.raises(AttncalcError, match="the number of layers is") as raised:
@@ -182,6 +195,34 @@ def test_kinds_of_layers_change_the_rules() -> None:
 def test_a_window_without_a_size_is_an_error_of_its_layer(kind: str, key: str) -> None:
     with pytest.raises(AttncalcError, match=rf"^layer 1: {kind} needs a {key}"):
         of_rules(2, layer_types=["full_attention", kind])
+
+
+def test_of_two_names_of_a_layer_the_first_needs_the_window() -> None:
+    rules = {**RULES, "kind": ["=layer_types[i]", "full_attention"]}
+    fields = Fields({"heads": 4, "width": 32, "layer_types": ["sliding_attention"]}, UNKNOWN_CLASS)
+    with pytest.raises(AttncalcError, match=r"^layer 0: sliding_attention needs a window"):
+        pattern_of_layers(rules, fields, 1)
+
+
+def test_a_rule_may_use_the_number_of_the_layer() -> None:
+    """Layers of one kind are computed once, unless a rule depends on their number."""
+    rules = {"attention": "grouped", "mlp": "none", "n_heads": "=4 if i < 2 else 8"}
+    found = pattern_of_layers(rules, Fields({}, UNKNOWN_CLASS), 3)
+    assert [keys["n_heads"] for keys in expanded(found, 3)] == [4, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("mlp", "experts", "given"), [("gated", 8, True), ("gated", 0, False), ("gated", None, False), ("none", 8, False)]
+)
+def test_only_an_mlp_with_experts_has_their_keys(mlp: str, experts: int | None, given: bool) -> None:
+    rules = {"attention": "none", "mlp": mlp, "d_ff": 9, "n_experts": "=experts", "n_experts_per_token": 2}
+    found = pattern_of_layers(rules, Fields({"experts": experts}, UNKNOWN_CLASS), 1)
+    assert found == {
+        "attention": "none",
+        "mlp": mlp,
+        **({} if mlp == "none" else {"d_ff": 9}),
+        **({"n_experts": 8, "n_experts_per_token": 2} if given else {}),
+    }
 
 
 def test_an_unknown_kind_is_an_error_of_its_layer() -> None:
@@ -301,9 +342,15 @@ def test_a_list_has_one_entry_per_layer(n: int, mtp: int | None, is_valid: bool)
 
 
 @pytest.mark.parametrize("n", [2, 5])
-def test_a_list_with_too_few_or_too_many_entries_is_an_error(n: int) -> None:
+@pytest.mark.parametrize("mtp", [None, 0, 1])
+def test_a_list_with_too_few_or_too_many_entries_is_an_error(n: int, mtp: int | None) -> None:
     with pytest.raises(AttncalcError, match=rf"^layer_types has {n} entries for 3 layers"):
-        check_values(lists(n, 1), ["layer_types"])
+        check_values(lists(n, mtp), ["layer_types"])
+
+
+def test_the_classes_are_those_of_a_release_of_transformers() -> None:
+    """A release's last number, as in 5.23.0, changes no class."""
+    assert re.fullmatch(r"\d+\.\d+", transformers_version())
 
 
 @pytest.mark.parametrize("table", [{"5": {"x": 1}}, {"005": {}}, {}, {"9" * 9: {}}])

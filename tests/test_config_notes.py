@@ -12,7 +12,7 @@ from attncalc.config.hub import Repository
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.family import Family
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields, transformers_version
-from attncalc.config.huggingface.read import _check_requirements
+from attncalc.config.huggingface.read import _check_requirements, _general_notes, _has_unknown_head
 from attncalc.config.plain import fields_of, label_of, name_of
 from attncalc.config.source import _file_of, _parts
 
@@ -75,6 +75,61 @@ def test_the_class_decides_the_head(class_name: str, head: str | None, note: boo
     found = keys(architectures=[class_name])
     assert found.get("head") == head
     assert (f"The head of {class_name} is not counted." in found.get("notes", [])) is note
+
+
+@pytest.mark.parametrize(
+    ("class_name", "unknown"),
+    [
+        ("", False),
+        ("LlamaModel", False),
+        ("LlamaForCausalLM", False),
+        ("GPT2LMHeadModel", False),
+        ("LlamaForSequenceClassification", True),
+        ("LlamaForRetrievalModel", True),
+        ("LlamaEncoder", True),
+        ("LlamaForOneTask", False),  # a head of the family
+    ],
+)
+def test_a_head_of_neither_a_language_model_nor_the_family_is_unknown(class_name: str, unknown: bool) -> None:
+    assert _has_unknown_head({"heads": {"ForOneTask": {}}}, class_name) is unknown
+
+
+@pytest.mark.parametrize(
+    ("mask", "fields", "noted"),
+    [
+        ("bidirectional", {}, True),
+        ("bidirectional", {"architectures": ["XModel"]}, False),
+        ("causal", {}, False),
+        (None, {"architectures": ["XModel"]}, False),
+    ],
+)
+def test_an_encoder_without_a_class_is_counted_without_a_task_head(
+    mask: str | None, fields: dict[str, Any], noted: bool
+) -> None:
+    found = list(_general_notes({"mask": mask}, Fields({"dtype": "bfloat16", **fields}, UNKNOWN_CLASS)))
+    note = "The config names no class in architectures; the model without a task head is counted."
+    assert found == [note] * noted
+
+
+def test_scaling_multiplies_the_context_unless_positions_are_learned() -> None:
+    scaling = {"rope_type": "linear", "factor": 4.0}
+    assert keys(rope_scaling=scaling)["max_context"] == 4 * 256
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64, "vocab_size": 100, "n_positions": 50}
+    assert convert_config({**gpt2, "rope_scaling": scaling}, "c").data["max_context"] == 50
+
+
+def test_the_first_field_that_is_not_supported_is_named() -> None:
+    """internlm2 is the vendor's own class, which may read any field."""
+    with pytest.raises(AttncalcError, match=r"^config\.json: num_experts 8 is not supported for internlm2"):
+        keys(model_type="internlm2", bias=False, tie_word_embeddings=False, num_experts=8, kv_lora_rank=4)
+
+
+@pytest.mark.parametrize("given", [{"model_type": "gemma3_text"}, {}])
+def test_a_language_model_without_a_model_type_has_the_tables_of_its_family(given: dict[str, Any]) -> None:
+    """Gemma 3's sliding layers have their own base of rotary positions, in vLLM a second table."""
+    text = {**given, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    found = convert_config({"model_type": "gemma3", "text_config": text}, "c").data
+    assert list(found["rope_tables"]) == ["full", "sliding"]
 
 
 def test_a_whole_config_has_no_notes() -> None:

@@ -15,6 +15,7 @@ from attncalc import AttncalcError, load
 from attncalc.config.huggingface.context import scaled_context
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
 from attncalc.config.huggingface.rope import rope_tables
+from attncalc.units import MAX_COUNT
 
 BASE: dict[str, Any] = {
     "rope_theta": 10000.0,
@@ -51,6 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
     "no positions": ({**BASE, "max_position_embeddings": None}, []),
     "positions that are no number": ({**BASE, "max_position_embeddings": 1000.0}, []),
     "one position": ({**BASE, "max_position_embeddings": 1}, [("full", 1, 64)]),
+    "positions below zero": ({**BASE, "max_position_embeddings": -1}, []),
     "zero positions": ({**BASE, "max_position_embeddings": 0}, []),
     "as many positions as a table may have": (
         {**BASE, "max_position_embeddings": 2**31},
@@ -92,9 +94,18 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
     # the width of a row
     "a width of heads": ({**BASE, "head_dim": 80}, [("full", 1000, 80)]),
     "a rotary part of latent attention": ({**BASE, "head_dim": 80, "qk_rope_head_dim": 16}, [("full", 1000, 16)]),
+    "one rotary dimension": ({**BASE, "rotary_dim": 1}, [("full", 1000, 1)]),
+    "rotary dimensions below zero": ({**BASE, "rotary_dim": -8}, []),
+    "rotary dimensions of a head below zero": ({**BASE, "num_attention_heads": -4, "rotary_dim": 32}, []),
+    "rotary dimensions of the widest head that is read": (
+        {**BASE, "head_dim": MAX_COUNT, "rotary_dim": 32},
+        [("full", 1000, 32)],
+    ),
+    "rotary dimensions of a head that is wider": ({**BASE, "head_dim": MAX_COUNT + 1, "rotary_dim": 32}, []),
     "rotary dimensions": ({**BASE, "head_dim": 80, "rotary_dim": 32}, [("full", 1000, 32)]),
     "a share": ({**BASE, "partial_rotary_factor": 0.5}, [("full", 1000, 32)]),
     "a share by another name": ({**BASE, "rotary_pct": 0.25}, [("full", 1000, 16)]),
+    "a whole share before another": ({**BASE, "partial_rotary_factor": 1, "rotary_pct": 0.5}, FULL),
     "a whole share": ({**BASE, "rotary_pct": 1}, FULL),
     "a share above 1": ({**BASE, "rotary_pct": 1.5}, FULL),
     "a share of 0": ({**BASE, "partial_rotary_factor": 0, "rotary_pct": 0.5}, [("full", 1000, 32)]),
@@ -126,8 +137,8 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
         [("full", 1000, 128), ("sliding", 1000, 64)],
     ),
     "names of kinds": (
-        kinds(**{"Linear-Attention": {"x": 1}, "5": {"x": 2}, "attention": {"x": 3}}),
-        [("linear", 1000, 64), ("layers_5", 1000, 64), ("attention", 1000, 64)],
+        kinds(**{"Linear-Attention": {"x": 1}, "5": {"x": 2}, "attention": {"x": 3}, "S2": {"x": 4}}),
+        [("linear", 1000, 64), ("layers_5", 1000, 64), ("attention", 1000, 64), ("s2", 1000, 64)],
     ),
     "kinds go before learned positions": (
         {**kinds(full_attention={}), "position_embedding_type": "absolute"},
@@ -181,6 +192,11 @@ CONTEXTS: list[tuple[str, dict[str, Any], int]] = [
         "llama",
         {"rope_parameters": {"full": {"rope_type": "linear", "factor": 4.0}, "sliding": {"rope_type": "default"}}},
         4000,
+    ),
+    # kinds of layers without scaling do not hide a later one
+    *(
+        ("llama", {"rope_parameters": {"sliding": first, "full": {"rope_type": "linear", "factor": 4.0}}}, 4000)
+        for first in ({"rope_type": "default"}, {"rope_type": "linear", "factor": float("inf")})
     ),
     ("gemma3_text", {"rope_scaling": {"type": "linear", "factor": 8.0}}, 1000),
 ]

@@ -69,7 +69,8 @@ def test_equal_sides_are_one_number(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reads", "layers"), [(-1, 24), (-2, 23), (-24, 1), (5, 5), ([-2, 3], 23), ([2, 3], 3), ([-20, 7, -30], 7)]
+    ("reads", "layers"),
+    [(-1, 24), (-2, 23), (-24, 1), (0, 0), (1, 1), (5, 5), ([-2, 3], 23), ([2, 3], 3), ([-20, 7, -30], 7)],
 )
 def test_vllm_loads_the_layers_up_to_the_last_one_that_is_read(reads: Any, layers: int) -> None:
     assert _used_layers(reads, 24) == layers
@@ -108,6 +109,7 @@ def test_a_tower_with_other_fields_is_not_counted(vision: dict[str, Any]) -> Non
         (5, -1, False),
         (10**12 - 2, 1, True),
         (10**12 - 1, 1, False),
+        (10**12, 1, False),
         (1.5, 1, False),
         (1, 1.5, False),
     ],
@@ -120,6 +122,14 @@ def test_a_tower_has_parameters_of_which_some_are_divided(
     outer = Fields({"model_type": "m", "vision_config": {"num_hidden_layers": 1}}, UNKNOWN_CLASS)
     found = list(towers(Fields({"hidden_size": 8}, UNKNOWN_CLASS, outer)))
     assert found == ([Tower("vision", int(split + whole), int(split), None)] if is_counted else [])
+
+
+def test_a_tower_has_the_defaults_of_its_class_if_the_whole_model_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma4VisionConfig's hidden_size is 768."""
+    table = {"towers": {"gemma4_vision": {"split": 0, "whole": "=hidden_size"}}, "projectors": {"m": {}}}
+    monkeypatch.setattr(attncalc.config.huggingface.towers, "_table", lambda: table)
+    outer = Fields({"model_type": "m", "vision_config": {"model_type": "gemma4_vision"}}, UNKNOWN_CLASS)
+    assert list(towers(Fields({"hidden_size": 8}, UNKNOWN_CLASS, outer))) == [Tower("vision", 768, 0, None)]
 
 
 def test_a_tower_that_is_left_out_is_not_counted_if_the_width_is_no_number() -> None:
@@ -137,13 +147,17 @@ def test_a_square_image_may_be_two_sides(sides: Any) -> None:
 ITEM = {"tokens": "=n", "positions": 4, "values": 3, "d_model": 2, "d_inside": 0}
 
 
-@pytest.mark.parametrize(("n", "is_known"), [(1, True), (10**12 - 1, True), (0, False), (-1, False), (10**12, False)])
+@pytest.mark.parametrize(
+    ("n", "is_known"), [(1, True), (10**12 - 1, True), (0, False), (-1, False), (10**12, False), (2**60, False)]
+)
 def test_a_largest_item_has_tokens(n: int, is_known: bool) -> None:
     item = _item({"item": ITEM}, {}, Fields({"n": n}, UNKNOWN_CLASS), {"text": {"hidden_size": 5}})
     assert item == (TowerItem(n, 4, 3, 2, 0, 5) if is_known else None)
 
 
-@pytest.mark.parametrize(("size", "is_known"), [(0, True), (1, True), (-1, False), (1.0, False), (10**12, False)])
+@pytest.mark.parametrize(
+    ("size", "is_known"), [(0, True), (1, True), (-1, False), (1.0, False), (10**12, False), (2**60, False)]
+)
 def test_no_size_of_an_item_is_below_0(size: Any, is_known: bool) -> None:
     text = {"text": {"hidden_size": 5}}
     item = _item({"item": {**ITEM, "d_inside": size}}, {}, Fields({"n": 7}, UNKNOWN_CLASS), text)
@@ -153,3 +167,4 @@ def test_no_size_of_an_item_is_below_0(size: Any, is_known: bool) -> None:
     )
     assert _item({}, {"item": ITEM}, Fields({"n": 7}, UNKNOWN_CLASS), text) is None
     assert _item({"item": ITEM}, {}, Fields({}, UNKNOWN_CLASS), text) is None
+    assert _item({"item": {**ITEM, "tokens": "=n + 1"}}, {}, Fields({}, UNKNOWN_CLASS), text) is None

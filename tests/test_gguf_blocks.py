@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attncalc import AttncalcError
-from attncalc.config.gguf.architectures import ARCHITECTURES
+from attncalc.config.gguf.architectures import ARCHITECTURES, unsupported_reason
 from attncalc.config.gguf.block import Block, BlockFacts
 from attncalc.config.gguf.header import ArrayLength, GgufHeader, GgufTensor
 from attncalc.config.gguf.keys import LARGEST, Keys
@@ -136,6 +136,18 @@ READ: dict[str, Case] = {
         {"n_kv_heads": 0},
         {"attention": "none", **DENSE, "extra_matrices": {"attn_output": [64, D]}},
     ),
+    "one head": (
+        {"attn_q": (D, 16), "attn_k": (D, 16), "attn_v": (D, 16), "attn_output": (16, D), **MLP},
+        {},
+        {"n_heads": 1, "n_kv_heads": 1},
+        {"n_heads": 1, "n_kv_heads": 1, "d_head": 16, **DENSE},
+    ),
+    "heads that are together narrower than the model": (
+        {"attn_q": (D, 48), "attn_k": (D, 24), "attn_v": (D, 24), "attn_output": (48, D), **MLP},
+        {},
+        {},
+        {**HEADS, "d_head": 12, **DENSE},
+    ),
     "one matrix": (
         {"attn_qkv": (D, 64 + 2 * 32), "attn_output": (64, D), **MLP},
         {},
@@ -222,6 +234,15 @@ READ: dict[str, Case] = {
         {},
         {**HEADS, "d_head": 16, "extra_vectors": 85, **DENSE},
     ),
+    **{
+        f"norms of {q} and {k} elements": (
+            {**QKV, **({"attn_q_norm": (q,)} if q else {}), "attn_k_norm": (k,), **MLP},
+            {},
+            {},
+            {**HEADS, "d_head": 16, "extra_vectors": q + k, **DENSE},
+        )
+        for q, k in ((0, 16), (8, 16), (16, 8), (16, 32), (48, 32), (80, 32))
+    },
     "only keys with a norm": (
         {**QKV, "attn_k_norm": (32,), **MLP},
         {},
@@ -291,6 +312,20 @@ READ: dict[str, Case] = {
         {"attention.indexer.top_k": 5, "attention.indexer.head_count": 3, "attention.indexer.key_length": 20},
         {},
         {**OF_LATENT, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
+    ),
+    "an indexer with latent queries": (  # its queries of 3 heads of 20 are made of the latent of 28
+        {
+            **without(LATENT, "attn_q"),
+            "attn_q_a": (D, 28),
+            "attn_q_a_norm": (28,),
+            "attn_q_b": (28, 64),
+            **INDEXER,
+            "indexer.attn_q_b": (28, 60),
+            **MLP,
+        },
+        {"attention.indexer.top_k": 5},
+        {},
+        {**OF_LATENT, "q_lora_rank": 28, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
     ),
     "an earlier layer's indexer": (
         {**LATENT, **MLP},
@@ -430,7 +465,24 @@ READ: dict[str, Case] = {
             "extra_matrices": {"ffn_latent_down": [D, 16], "ffn_latent_up": [16, D]},
         },
     ),
+    "experts of a wider latent": (
+        {
+            **{f"ffn_{name}_exps": (80, 20, 6) for name in ("gate", "up")},
+            "ffn_down_exps": (20, 80, 6),
+            "ffn_gate_inp": (D, 6),
+            "ffn_latent_down": (D, 80),
+        },
+        {},
+        {},
+        {"attention": "none", **SPARSE, "d_latent": 80, "extra_matrices": {"ffn_latent_down": [D, 80]}},
+    ),
     # other tensors
+    "a wider norm": (
+        {**MLP, "inner_norm": (100,)},
+        {},
+        {},
+        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"norms": [100]}},
+    ),
     "a norm of another width": (
         {**MLP, "post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
         {},
@@ -506,6 +558,7 @@ def test_norms_and_their_biases_are_counted_apart() -> None:
     ("shape", "dimensions", "expected"),
     [
         ((4, 5), (4, 5), (4, 5)),
+        ((4, 5, 1), (4, 5), (4, 5)),
         ((4, 5, 1, 1), (4, None), (4, 5)),
         ((4,), (4, 1, 1), (4, 1, 1)),
         ((1, 1), (1,), (1,)),
@@ -536,6 +589,18 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
     "no KV heads": (QKV, {}, {"n_kv_heads": 0}, "its keys give it no heads"),
     "queries": ({**QKV, "attn_q": (D, 65)}, {}, {}, "has attn_q.weight of width 65, and not of 64"),
     "queries of a half": ({**QKV, "attn_q": (D, 32)}, {}, {}, "has attn_q.weight of width 32, and not of 64"),
+    "queries of twice the width and more": (
+        {**QKV, "attn_q": (D, 130)},
+        {},
+        {},
+        "has attn_q.weight of width 130, and not of 64",
+    ),
+    "a gate of queries with wide values": (  # 4 heads of 8
+        {**QKV, "attn_q": (D, 64), "attn_k": (D, 16)},
+        {},
+        {},
+        "has attn_q.weight of width 64, and not of 32",
+    ),
     "a gate of queries with wide keys": (
         {**QKV, "attn_q": (D, 160), "attn_k": (D, 40)},
         {},
@@ -546,11 +611,18 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
     "sinks": ({**QKV, "attn_sinks": (5,)}, {}, {}, "has attn_sinks.weight of 5, and not of 4"),
     "the width of keys": (QKV, {"attention.key_length": 17}, {}, "attention.key_length 16, but the key says 17"),
     "the width of values": (QKV, {"attention.value_length": 17}, {}, "attention.value_length 16, but the key says 17"),
+    "a width of 0": (QKV, {"attention.key_length": 0}, {}, "attention.key_length 16, but the key says 0"),
     "the width of windows": (
         QKV,
         {"attention.value_length_swa": 17},
         {"window": 9},
         "attention.value_length_swa 16, but the key says 17",
+    ),
+    "the latent of queries": (
+        {**without(LATENT, "attn_q"), "attn_q_a": (D, 28), "attn_q_a_norm": (28,), "attn_q_b": (28, 64)},
+        {"attention.q_lora_rank": 99},
+        {},
+        "has tensors for attention.q_lora_rank 28, but the key says 99",
     ),
     "a latent wider than its matrix": (
         {**LATENT, "attn_kv_a_mqa": (D, 23), "attn_q": (D, 36)},
@@ -607,6 +679,15 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
             ("ssm.time_step_rank", 4),
         )
     },
+    **{
+        f"a norm of Mamba-2 with {n} elements": (
+            {**MAMBA_2, "ssm_norm": (n,)},
+            {"ssm.state_size": 8},
+            {},
+            f"has ssm_norm.weight of {n} elements, and not of 48",
+        )
+        for n in (24, 96)
+    },
     "groups of Mamba-2": (MAMBA_2, {"ssm.state_size": 7}, {}, "of width 32, which 14 heads do not divide"),
     "no groups of a delta net": (DELTA, {}, {}, "llama.ssm.group_count is missing"),
     "key heads of a delta net": (DELTA, {"ssm.group_count": 3}, {}, "of width 16, which 3 heads do not divide"),
@@ -633,6 +714,12 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
         {},
         "has experts with outputs of width 16, and not of 64",
     ),
+    "experts of a wider output": (
+        {**EXPERTS, "ffn_down_exps": (20, 80, 6)},
+        {},
+        {},
+        "has experts with outputs of width 80, and not of 64",
+    ),
     "biases of experts": (
         {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (20, 6)},
         {},
@@ -656,10 +743,13 @@ def test_tensors_that_contradict_are_an_error_of_the_block(case: str) -> None:
     assert raised.value.message.startswith("m.gguf: ")
 
 
-@pytest.mark.parametrize(("width", "heads", "d_head"), [(12, 3, 4), (12, 12, 1), (12, 5, None), (12, 0, None)])
+@pytest.mark.parametrize(
+    ("width", "heads", "d_head"), [(12, 3, 4), (12, 12, 1), (12, 1, 12), (12, 5, None), (12, 0, None)]
+)
 def test_heads_divide_a_width(width: int, heads: int, d_head: int | None) -> None:
     if d_head is not None:
-        assert block({}).divide(width, heads, "x") == d_head
+        found = block({}).divide(width, heads, "x")
+        assert (found, type(found)) == (d_head, int)
     else:
         with pytest.raises(AttncalcError, match=f"has x of width 12, which {heads} heads do not divide"):
             block({}).divide(width, heads, "x")
@@ -744,6 +834,19 @@ def test_architectures_have_the_windows_of_llama_cpp() -> None:
     assert {name: known.own_kv_layers for name, known in ARCHITECTURES.items() if known.own_kv_layers} == {
         "gemma3n": 20
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("plm", "is not supported: llama.cpp expands its latent before it stores it, which is not modelled"),
+        ("lama", "is not supported. Did you mean 'llama'?"),
+        ("an-invention", "is not supported"),
+    ],
+)
+def test_an_architecture_that_is_not_read_has_a_reason(name: str, reason: str) -> None:
+    assert unsupported_reason(name).startswith(reason)
+    assert ("Did you mean" in unsupported_reason(name)) is (name == "lama")
 
 
 # Tensors outside the blocks

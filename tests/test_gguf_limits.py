@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
@@ -103,11 +104,19 @@ def test_numbers_of_longer_arrays_are_skipped(length: int) -> None:
     assert metadata == {"k": list(range(length)) if length == MAX_ARRAY else ArrayLength(length), "after": 7}
 
 
-@pytest.mark.parametrize("length", [0, 1 << 20, (1 << 20) + 1])
+@pytest.mark.parametrize("length", [0, 5, 1 << 20, (1 << 20) + 1])
 def test_a_text_of_more_than_a_mebibyte_is_skipped(length: int) -> None:
     after = key(b"after", UINT32, struct.pack("<I", 7))
     metadata = read_header(Bytes(header(keys=(key(b"k", STRING, text(b"x" * length)), after)))).metadata
     assert metadata == {"k": "x" * length if length <= 1 << 20 else "", "after": 7}
+
+
+@pytest.mark.parametrize("texts", [[], [b"a"], [b"", b"abc", b"d"]])
+def test_of_texts_only_their_number_is_kept(texts: list[bytes]) -> None:
+    array = struct.pack("<IQ", STRING, len(texts)) + b"".join(map(text, texts))
+    after = key(b"after", UINT32, struct.pack("<I", 7))
+    metadata = read_header(Bytes(header(keys=(key(b"k", ARRAY, array), after)))).metadata
+    assert metadata == {"k": ArrayLength(len(texts)), "after": 7}
 
 
 @pytest.mark.parametrize("alignment", [1, 2, 8, 32, 1 << 20])
@@ -118,9 +127,10 @@ def test_tensors_start_at_multiples_of_the_alignment(alignment: int) -> None:
     read = read_header(Bytes(content))
     assert read.data_start == -(-len(content) // alignment) * alignment
     assert [(t.offset, t.size, t.elements) for t in read.tensors] == [(0, 12, 3), (size, 4, 1)]
-    assert "and not where the one before it ends" in error(
-        header(tensor(b"a", (3,)), tensor(b"b", (1,), offset=size + 1), keys=given)
-    )
+    for offset in (0, size - 1, size + 1):
+        assert "and not where the one before it ends" in error(
+            header(tensor(b"a", (3,)), tensor(b"b", (1,), offset=offset), keys=given)
+        )
 
 
 @pytest.mark.parametrize("alignment", [0, 3, 6, 33, (1 << 20) - 1, 1 << 21])
@@ -145,6 +155,8 @@ def test_an_alignment_of_another_type_is_an_error() -> None:
         ((0,), F32, "has the shape [0]"),
         ((4, 0), F32, "has the shape [4, 0]"),
         ((2**62, 2), F16, "has the shape"),
+        ((2**63, 0), F16, "has the shape"),
+        ((2**40, 2**40), F16, "has the shape"),
         ((2**63,), F16, "has the shape"),
         ((2**64 - 1,), F16, "has the shape"),
         ((256, 3), Q4_K, ""),
@@ -284,7 +296,8 @@ def test_more_bytes_than_were_asked_for_are_left_out() -> None:
     cursor = Cursor(source)
     cursor.take(1)
     cursor.take(FIRST_READ)
-    assert source.reads == [(0, FIRST_READ), (FIRST_READ, 2 * FIRST_READ)]
+    cursor.take(FIRST_READ)
+    assert source.reads == [(start, end) for start, end in itertools.pairwise(n * FIRST_READ for n in (0, 1, 2, 4))]
 
 
 def test_a_header_may_have_as_many_bytes_as_the_limit() -> None:
@@ -313,7 +326,7 @@ def test_a_file_that_ends_early_is_an_error(size: int | None) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 1000, FIRST_READ - 8, FIRST_READ - 7, FIRST_READ, 3 * FIRST_READ])
-@pytest.mark.parametrize("before", [0, 1, 8, FIRST_READ - 12, FIRST_READ - 8])
+@pytest.mark.parametrize("before", [0, 1, 8, FIRST_READ - 17, FIRST_READ - 12, FIRST_READ - 8])
 def test_texts_are_skipped_wherever_a_read_ends(before: int, length: int) -> None:
     texts = [b"ab", b"x" * length, b"", b"abc"]
     content = bytes(before) + b"".join(map(text, texts)) + b"end"
@@ -322,6 +335,16 @@ def test_texts_are_skipped_wherever_a_read_ends(before: int, length: int) -> Non
     cursor.skip_texts(len(texts))
     assert cursor.position == len(content) - 3
     assert cursor.content(3) == b"end"
+
+
+@pytest.mark.parametrize("known", [0, 1, 7, 8])
+def test_the_last_text_may_end_with_the_file(known: int) -> None:
+    """Of the 8 bytes of its length, `known` are read with what is before it."""
+    content = bytes(FIRST_READ - known) + text(b"")
+    cursor = Cursor(Bytes(content))
+    cursor.take(FIRST_READ - known)
+    cursor.skip_texts(1)
+    assert cursor.position == len(content)
 
 
 def test_a_text_that_ends_after_the_file_is_an_error() -> None:
@@ -400,6 +423,35 @@ def test_the_parts_of_one_model_in_a_folder_are_one(tmp_path: Path) -> None:
         local_sources(first)
     write(tmp_path, first.name)
     assert [source.path.name for source in local_sources(first)] == [first.name, "a-00002-of-00002.gguf"]
+
+
+def test_a_folder_without_models_is_left_to_the_reader(tmp_path: Path) -> None:
+    assert local_gguf(str(tmp_path)) is None
+    write(tmp_path, "notes.txt")
+    assert local_gguf(str(tmp_path)) is None
+
+
+def test_no_name_is_not_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.gguf")
+    monkeypatch.chdir(tmp_path)
+    assert local_gguf(".") == Path("a.gguf")
+    assert local_gguf("") is None
+
+
+def test_a_name_that_is_too_long_for_a_file_is_left_to_the_reader() -> None:
+    assert local_gguf("a" * 5000) is None
+
+
+def test_the_first_of_several_missing_files_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a-00001-of-00003.gguf")
+    with pytest.raises(AttncalcError, match=r"2 of its 3 files are missing, such as a-00002-of-00003\.gguf"):
+        local_sources(tmp_path / "a-00001-of-00003.gguf")
+
+
+def test_two_models_in_a_folder_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "a.gguf", "b.gguf")
+    with pytest.raises(AttncalcError, match=r"the folder has 2 GGUF models: a\.gguf, b\.gguf\n"):
+        local_gguf(str(tmp_path))
 
 
 @pytest.mark.parametrize(("number", "listed"), [(5, "e.gguf"), (6, "e.gguf, ..."), (7, "e.gguf, ...")])

@@ -75,6 +75,7 @@ def model_of(architecture: str, keys: dict[str, Any], layers: int) -> ModelSpec:
         ("llama4", {"sliding_window": 100}, 4, [3], "chunk 8,192"),
         ("llama4", {"sliding_window": 0}, 2, [0, 1], ""),
         ("lfm2", {"sliding_window": 9}, 3, [], "window 9"),
+        ("lfm2", {"sliding_window": 9, "sliding_window_pattern": 3}, 3, [], "window 9"),
         ("llama", {"sliding_window": 9}, 2, [0, 1], ""),
     ],
 )
@@ -275,6 +276,14 @@ def test_a_model_with_one_norm_and_its_bias_has_layernorms() -> None:
     assert (data["norm"], data.get("extra_params")) == ("rmsnorm", {"output_norm_bias": [D]})
 
 
+def test_more_biases_than_norms_are_no_layernorms() -> None:
+    """One norm, and two biases of 64 elements in the blocks."""
+    plain = {name: shape for name, shape in BLOCK.items() if "norm" not in name}
+    biased = blocks(2, {**plain, "attn_norm.bias": (D,)})
+    data = data_of(header({"token_embd": (D, 40), "output_norm": (D,), **biased}))
+    assert (data["norm"], data["extra_params"]) == ("rmsnorm", {"norm_biases": [2 * D]})
+
+
 @pytest.mark.parametrize("elements", [D - 1, D + 1])
 def test_a_norm_of_another_width_is_an_error(elements: int) -> None:
     found = header({"token_embd": (D, 40), "output_norm": (elements,), **blocks(2)})
@@ -287,7 +296,7 @@ def test_an_embedding_of_another_width_is_named(width: int, d_embedding: int | N
     assert data.get("d_embedding") == d_embedding
 
 
-@pytest.mark.parametrize("vocabulary", [39, 41])
+@pytest.mark.parametrize("vocabulary", [0, 39, 41])
 def test_the_embedding_has_a_row_per_token(vocabulary: int) -> None:
     found = header({**OUTER, **blocks(2)}, {"vocab_size": vocabulary})
     assert message(found) == f"m.gguf: token_embd.weight has 40 rows, and the vocabulary {vocabulary} tokens"
@@ -310,6 +319,8 @@ def test_a_model_has_the_name_in_its_file_or_that_of_the_file() -> None:
 def test_encoders_and_models_without_a_causal_mask_have_no_head() -> None:
     for found in (
         header({**OUTER, **blocks(2)}, architecture="llama-embed"),
+        header({**OUTER, **blocks(2)}, architecture="gemma-embedding"),
+        header({**OUTER, **blocks(2)}, architecture="modern-bert"),
         header({**OUTER, **blocks(2)}, {"attention.causal": False}),
     ):
         data = data_of(found)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncalc.config.huggingface.quantized import Released, released
+from attncalc.config.huggingface.quantized import Released, released, scheme_in_name, to_keys
 from attncalc.config.huggingface.quantized.fields import MAX_MODULES, MAX_NAME, MAX_SCHEMES
 from attncalc.quantization import Scheme
 
@@ -67,7 +67,7 @@ def exl(version: int, **fields: Any) -> dict[str, Any]:
 
 
 NO_LISTS: list[Any] = [[], "a", None]
-NO_BLOCKS: list[Any] = [[0, 1], [1, 0], [65537, 1], [1, 65537], [1], [1, 2, 3], [1.0, 2], 128, {}]
+NO_BLOCKS: list[Any] = [[0, 1], [1, 0], [-1, 1], [1, -1], [65537, 1], [1, 65537], [1], [1, 2, 3], [1.0, 2], 128, {}]
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
 FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP4 = {"num_bits": 4, "type": "float"}
@@ -142,6 +142,10 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
     "no strategy, and no group": (
         compressed({"num_bits": 8, "type": "float", "group_size": -1}),
         [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
+    ),
+    "the largest group": (
+        compressed({**INT4, "group_size": 10**6}),
+        [Scheme("int4", 4, 10**6, targets=HEAD, weight_only=True)],
     ),
     "a group of all": (
         compressed({**INT4, "group_size": -1}),
@@ -264,6 +268,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         auto_round(
             group_size=64,
             extra_config={
+                "0": 8,
                 "a": {"bits": 8},
                 "b": {"bits": 16},
                 "c": {"group_size": 32, "bits": None},
@@ -560,11 +565,14 @@ def test_experts_may_have_a_dtype_of_their_own() -> None:
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "kimi_k2", "glm4_moe", "mistral4", "bailing_moe", "longcat_flash"])
 def test_mlx_leaves_out_a_router_that_is_no_linear_layer(family: str) -> None:
-    found = released({"quantization": {"bits": 4}}, {"model_type": family})
-    assert found
-    assert found.quantization
-    assert found.quantization.method == "mlx"
-    assert found.quantization.schemes[-1].targets == MLX[:3]
+    # the language model's family, if it has one of its own
+    for config, text in (({}, family), ({"model_type": family}, None), ({"model_type": "llama"}, family)):
+        found = released({**config, "quantization": {"bits": 4}}, {"model_type": text})
+        assert found
+        assert found.quantization
+        assert found.quantization.method == "mlx"
+        assert found.quantization.schemes[-1].targets == MLX[:3]
+        assert found.quantization.names == config.get("model_type", "")
 
 
 IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -675,6 +683,7 @@ UNREAD: dict[str, tuple[Any, str]] = {
     "Quark without a scheme": ({"quant_method": "quark"}, "no scheme"),
     "Quark's weights": (quark(8), "weights that are not an object"),
     "Quark's groups of 16": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 16}), "fp4 per_group"),
+    "Quark's groups of 64": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 64}), "fp4 per_group"),
     "Quark's fp4 per tensor": (quark({"dtype": "fp4", "qscheme": "per_tensor", "group_size": 32}), "fp4 per_tensor"),
     "Quark's int8 per group": (quark({"dtype": "int8", "qscheme": "per_group"}), "int8 per_group"),
     **{f"MLX of {bits} bits": (mlx(bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
@@ -706,12 +715,89 @@ def test_as_many_schemes_and_names_as_are_allowed_are_read() -> None:
     assert ignored(compressed(FP8, ignore=["a"] * MAX_MODULES)) == ["a"]
 
 
+def test_the_dtype_is_the_last_schemes_if_none_covers_attention_or_an_mlp() -> None:
+    groups = {
+        "a": {"weights": INT4, "targets": ["re:.*nowhere"]},
+        "b": {"weights": FP8, "targets": ["re:.*elsewhere"]},
+    }
+    assert read({"quant_method": "compressed-tensors", "config_groups": groups}).weights_dtype == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("config", "scheme"),
+    [
+        (hqq(nbits=1), {"dtype": "int4", "bits": 1, "group": 64, "zero_bits": 16, "fixed": 68, "weight_only": True}),
+        ({"quant_method": "eetq"}, {"dtype": "int8", "bits": 8, "weight_only": True}),
+        ({"quant_method": "fp8"}, {"dtype": "fp8", "bits": 8, "block": 0, "scale_bits": 32}),
+    ],
+)
+def test_a_model_file_has_the_fields_of_a_scheme_that_are_not_the_defaults(
+    config: dict[str, Any], scheme: dict[str, Any]
+) -> None:
+    keys = dict(to_keys(read(config)))["quantization"]
+    assert (keys["schemes"], keys["names"]) == ([scheme], "llama")
+    assert "names" not in dict(to_keys(read(config, model_type=None)))["quantization"]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"quant_method": "mxfp4"}, {"experts_dtype": "mxfp4"}),
+        ({"bits": 4}, {"unread_quantization": "a quantization_config without quant_method"}),
+        (
+            {"quant_method": "eetq", "modules_to_not_convert": ["a"]},
+            {
+                "weights_dtype": "int8",
+                "quantization": {
+                    "method": "eetq",
+                    "schemes": [{"dtype": "int8", "bits": 8, "weight_only": True}],
+                    "ignored": ["a"],
+                },
+            },
+        ),
+        (
+            {"quant_method": "aqlm", "kv_cache_scheme": {}},
+            {"unread_quantization": "aqlm", "quantization": {"method": "aqlm", "schemes": []}},
+        ),
+        (
+            compressed({**FP8, "strategy": "x"}, kv_cache_scheme={}),
+            {
+                "kv_dtype": "fp8",
+                "unread_quantization": "compressed-tensors: strategy x",
+                "quantization": {"method": "compressed-tensors", "schemes": []},
+            },
+        ),
+    ],
+)
+def test_a_model_file_has_only_the_keys_that_are_known(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert dict(to_keys(read(config, model_type=None))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "NVFP4"),
+        ("Model-int4", "INT4"),
+        ("Model-W4A16", "W4A16"),
+        ("Model-8bit", "8BIT"),
+        ("Model", ""),
+        ("ModelFP8", ""),
+        ("Model-FP8-dequantized", ""),
+        ("Model-AWQ-bf16", ""),
+        ("Model-FP8-GGUF", ""),
+    ],
+)
+def test_the_name_of_a_checkpoint_may_tell_its_scheme(name: str, scheme: str) -> None:
+    assert scheme_in_name(name) == scheme
+
+
 MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
 CACHES: list[tuple[dict[str, Any], str | None]] = [
     (compressed(FP8), None),
     (compressed(FP8, kv_cache_scheme={}), "fp8"),
     (compressed(FP8, kv_cache_scheme={"num_bits": 8}), "fp8"),
     (compressed(FP8, kv_cache_scheme={"num_bits": 4}), None),
+    (compressed(FP8, kv_cache_scheme={"num_bits": 16}), None),
     (compressed(FP8, kv_cache_scheme="fp8"), None),
     (MODELOPT, None),
     ({**MODELOPT, "kv_cache_quant_algo": "FP8"}, "fp8"),

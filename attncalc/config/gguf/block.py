@@ -151,4 +151,4 @@ def _as_name(name: str) -> str:
 
 def without_defaults(keys: LayerKeys) -> LayerKeys:
     """Return the keys without those that equal their default: null, false, 0 or an empty list."""
-    return {key: value for key, value in keys.items() if value not in (None, False, [], 0)}
+    return {key: value for key, value in keys.items() if value}

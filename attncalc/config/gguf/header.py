@@ -119,9 +119,10 @@ def read_header(source: ByteSource) -> GgufHeader:
         raise cursor.broken(f"general.alignment is {truncate(alignment)}, and not a power of two")
     tensors = _tensors(cursor, n_tensors, alignment)
     data_start = _aligned(cursor.position, alignment)
-    end = data_start + max((tensor.offset + tensor.size for tensor in tensors), default=0)
-    if source.size is not None and tensors and source.size < end:
-        raise cursor.broken(f"{count(end - source.size)} bytes shorter than its header describes")
+    if source.size is not None and tensors:
+        end = data_start + max(tensor.offset + tensor.size for tensor in tensors)
+        if source.size < end:
+            raise cursor.broken(f"{count(end - source.size)} bytes shorter than its header describes")
     return GgufHeader(source.name, version, metadata, tensors, data_start)
 
 
@@ -205,7 +206,7 @@ def _tensor(cursor: Cursor, name: str) -> GgufTensor:
         raise cursor.broken(f"{label} has {count(n_dimensions)} dimensions; at most {_MAX_DIMENSIONS} are allowed")
     shape = tuple(cursor.unpack(_U64)[0] for _ in range(n_dimensions))
     number, offset = cursor.unpack(_U32)[0], cursor.unpack(_U64)[0]
-    if not all(1 <= size < 2**63 for size in shape) or math.prod(shape) >= 2**63:
+    if 0 in shape or math.prod(shape) >= 2**63:
         raise cursor.broken(f"{label} has the shape {truncate(list(shape), 80)}")
     if number not in GGML_TYPES:
         raise cursor.broken(f"{label} has the type {count(number)}, which ggml does not have")

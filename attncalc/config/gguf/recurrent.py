@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...units import count
 from .block import Block, LayerKeys, without_defaults
 
 
@@ -39,7 +40,9 @@ def mamba2(block: Block) -> LayerKeys:
     d_state = block.keys.required("ssm.state_size")
     n_groups = block.divide(channels - d_inner, 2 * d_state, "ssm_conv1d.weight")
     block.take("ssm_in.weight", d, d_inner + channels + n_heads)
-    inner_norm = block.elements("ssm_norm.weight") == d_inner
+    norm = block.elements("ssm_norm.weight")
+    if norm not in (0, d_inner):
+        raise block.error(f"has ssm_norm.weight of {count(norm)} elements, and not of {count(d_inner)}")
     for key, value in (("inner_size", d_inner), ("conv_kernel", d_conv), ("group_count", n_groups)):
         block.check_key(f"ssm.{key}", value)
     block.check_key("ssm.time_step_rank", n_heads)
@@ -51,7 +54,7 @@ def mamba2(block: Block) -> LayerKeys:
         "n_groups": n_groups,
     }
     conv_bias = bool(block.elements("ssm_conv1d.bias"))
-    return {"attention": "mamba2", **keys, **without_defaults({"conv_bias": conv_bias, "inner_norm": inner_norm})}
+    return {"attention": "mamba2", **keys, **without_defaults({"conv_bias": conv_bias, "inner_norm": bool(norm)})}
 
 
 def delta(block: Block) -> LayerKeys:

@@ -186,7 +186,7 @@ def _near_name(name: str) -> str:
     for known in difflib.get_close_matches(bare, sorted({_bare(other): None for other in families()}), n=3, cutoff=0.8):
         digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
         letters = [sorted(c for c in word if c.isalpha()) for word in (bare, known)]
-        if digits[0] == digits[1] and abs(len(bare) - len(known)) <= 1 and _differing(*letters) <= 1:
+        if digits[0] == digits[1] and _differing(*letters) <= 1:
             return f"did you mean '{next(other for other in sorted(families()) if _bare(other) == known)}'? "
     return ""
 

@@ -139,7 +139,7 @@ def _model_keys(family: Family) -> dict[str, Any]:
     values = _values_outside_layers(rules, fields)
     data: dict[str, Any] = {
         "sources": [_source(family)],
-        **{key: value for key, value in values.items() if value is not None and is_stack_key(key)},
+        **{key: value for key, value in values.items() if is_stack_key(key)},
         **pattern_of_layers(rules, fields, values["n_layers"]),
     }
     if "encoder" in rules:

@@ -93,7 +93,7 @@ def _item(
         return None
     try:
         sizes = value_of({"d_output": '=text["hidden_size"]', **formulas}, fields, **variables)
-    except (AttncalcError, TypeError):
+    except AttncalcError:
         return None
     if any(type(size) is not int or not 0 <= size < _MAX_PARAMS for size in sizes.values()) or not sizes["tokens"]:
         return None

@@ -8,9 +8,9 @@ from ....quantization import Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4, config_groups
 from .fields import Config, Read, UnreadError, block, by_scheme, modules, section
 
-_BLOCK = Scheme("fp8", 8, group=128, block=128, scale_bits=32)
-"""DeepSeek's blocks of 128 x 128, with an fp32 scale each (weight_scale_inv)."""
-_FP8_TENSOR = Scheme("fp8", 8, block=0, scale_bits=32, fixed=4)
+_FP8 = Scheme("fp8", 8, scale_bits=32)
+"""FP8 with one fp32 scale per output."""
+_FP8_TENSOR = _FP8._replace(block=0, fixed=4)
 """FP8 with one fp32 scale per matrix, and one for its input."""
 
 
@@ -24,7 +24,7 @@ def fp8(found: Config) -> Read:
         scheme = _FP8_TENSOR if found.get("activation_scheme") == "static" else _FP8_TENSOR._replace(fixed=0)
     else:
         outputs, inputs = block(found["weight_block_size"])
-        scheme = _BLOCK._replace(group=inputs, block=outputs)
+        scheme = _FP8._replace(group=inputs, block=outputs)  # weight_scale_inv
     if found.get("expert_dtype") and found.get("scale_fmt") == "ue8m0":
         scheme = scheme._replace(scale_bits=8)
     if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
@@ -42,8 +42,8 @@ def mxfp8(found: Config) -> Read:
 
 _ALGORITHMS: dict[str, Scheme] = {
     "FP8": _FP8_TENSOR,
-    "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 8, scale_bits=32),
-    "FP8_PB_WO": _BLOCK,
+    "FP8_PER_CHANNEL_PER_TOKEN": _FP8,
+    "FP8_PB_WO": _FP8._replace(group=128, block=128),
     "W8A16": Scheme("int8", 8, scale_bits=32, weight_only=True),
     "W8A8_SQ_PER_CHANNEL": Scheme("int8", 8, scale_bits=32, row_bits=16),
     "NVFP4": NVFP4,
@@ -92,7 +92,7 @@ def _fp32_scales(scheme: Scheme) -> Scheme:
 
 def fbgemm_fp8(found: Config) -> Read:
     """Return FBGEMM's fp8: an fp32 scale per output channel."""
-    return (Scheme("fp8", 8, scale_bits=32),), found.get("modules_to_not_convert")
+    return (_FP8,), found.get("modules_to_not_convert")
 
 
 def quark(found: Config) -> Read:

@@ -1,0 +1,109 @@
+"""Which family's rules a config.json is read by: its model_type's, its class's, or its language model's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attncalc import AttncalcError
+from attncalc.config.huggingface.family import (
+    _inner_family,
+    _inner_model_type,
+    _near_name,
+    architecture,
+    as_list,
+    families,
+    supported_model_types,
+    unsupported_model_types,
+)
+from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
+
+OUTER = UNKNOWN_CLASS._replace(sub_configs={"text_config": "llama"})
+
+
+def test_a_model_type_is_supported_or_has_a_reason() -> None:
+    supported, unsupported = supported_model_types(), unsupported_model_types()
+    assert {"llama", "gemma3", "t5"} <= set(supported)
+    assert supported == sorted(supported)
+    assert not set(supported) & set(unsupported)
+    assert unsupported["big_bird"] == families()["big_bird"]["unsupported"]
+    assert all(unsupported.values())
+
+
+def test_a_part_of_another_model_is_neither() -> None:
+    assert families()["t5_gemma_module"]["part"]
+    assert "t5_gemma_module" not in {*supported_model_types(), *unsupported_model_types()}
+
+
+@pytest.mark.parametrize("base", ["decoder", "windowed", "tower", "untied", "assumed", "remote"])
+def test_an_entry_that_is_no_class_is_only_a_base(base: str) -> None:
+    assert base not in families()
+
+
+@pytest.mark.parametrize(
+    ("classes", "name"),
+    [(["A", "B"], "A"), (["A"], "A"), ([], ""), (None, ""), ("LlamaModel", ""), ({"A": 1}, ""), ([5], "5")],
+)
+def test_the_first_class_counts(classes: Any, name: str) -> None:
+    assert architecture({"architectures": classes}) == name
+
+
+def test_a_rule_may_be_one_or_several() -> None:
+    assert (as_list(None), as_list("a"), as_list(["a", "b"])) == ([], ["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "near"),
+    [
+        ("falkon_mamba", "falcon_mamba"),
+        ("Falcon-Mamba", "falcon_mamba"),
+        ("falcon-manba", "falcon_mamba"),
+        ("falcn_mamba", "falcon_mamba"),
+        ("falconn_mamba", "falcon_mamba"),
+        ("fa1con_mamba", None),  # another digit
+        ("qwen1_moe", None),  # not Qwen2
+        ("qwen9_moe", None),
+        ("falkon_mambo", None),  # two wrong letters
+        ("falconnn_mamba", None),
+        ("falcon_mam", None),
+    ],
+)
+def test_a_name_that_differs_in_one_letter_is_near(model_type: str, near: str | None) -> None:
+    assert _near_name(model_type) == (f"did you mean '{near}'? " if near else "")
+
+
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        ({}, "llama"),
+        ({"model_type": "qwen2"}, "qwen2"),
+        ({"model_type": "nobody"}, "nobody"),
+        # the name of the whole model's language model: its own class, or else that of the whole model's class
+        ({"model_type": "x_text"}, "llama"),
+        ({"model_type": "y_text"}, "y_text"),
+    ],
+)
+def test_a_language_model_has_its_own_model_type_or_that_of_the_outer_class(
+    inner: dict[str, Any], expected: str
+) -> None:
+    assert _inner_model_type("x", OUTER, "text_config", inner) == expected
+
+
+def test_a_known_language_model_is_not_replaced_by_the_default() -> None:
+    assert _inner_model_type("gemma3", OUTER, "text_config", {"model_type": "gemma3_text"}) == "gemma3_text"
+    assert _inner_model_type("x", UNKNOWN_CLASS, "text_config", {"model_type": "x_text"}) == "x_text"
+
+
+@pytest.mark.parametrize("given", [None, "x", "llama"])
+def test_a_class_may_fix_its_language_model(given: str | None) -> None:
+    fixed = OUTER._replace(fixed_sub_configs=["text_config"])
+    assert _inner_model_type("x", fixed, "text_config", {"model_type": given}) == "llama"
+    with pytest.raises(AttncalcError, match=r"^text_config.model_type 'qwen2': the class of x makes it a llama"):
+        _inner_model_type("x", fixed, "text_config", {"model_type": "qwen2"})
+
+
+@pytest.mark.parametrize(("given", "field"), [({}, "a_config"), ({"b_config": 5}, "b_config")])
+def test_a_missing_language_model_is_named_by_its_first_field(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(AttncalcError, match=rf"^{field} is missing"):
+        _inner_family("x", {"text": ["a_config", "b_config"]}, Fields(given, UNKNOWN_CLASS))
