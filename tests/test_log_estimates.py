@@ -575,11 +575,12 @@ def test_only_vllm_warms_up_with_all_its_sequences() -> None:
     ]
 
 
-@pytest.mark.parametrize(("hundredths", "suggested"), [("0.0", False), ("0.5", False), ("1.0", True), ("1.5", True)])
-def test_a_share_of_a_hundredth_is_the_smallest(hundredths: str, suggested: bool) -> None:
-    """0.01 of 10,000 TB are enough for any model."""
+@pytest.mark.parametrize(
+    ("left", "suggested"), [(0, False), (10**14 - 1, False), (10**14, True), (2 * 10**14 - 1, True)]
+)
+def test_a_share_of_a_hundredth_is_the_smallest(left: int, suggested: bool) -> None:
+    """0.01 of 10,000 TB are enough for any model. A quarter of a GiB stays free beyond the failed allocation."""
     device = dataclasses.replace(H100, memory=10**16)
-    left = int(float(hundredths) * 10**14)
     wanted = device.memory * 92 // 100 - left - GIB // 4
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", number(str(wanted)), number("0"), "graphs")
     shares = [flag for flag in flags(diagnosed(request(gpu=device), log(refusal=refusal))) if "utilization" in flag]
