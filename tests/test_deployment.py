@@ -120,6 +120,18 @@ def test_the_fewest_tokens_are_those_of_their_device() -> None:
 # The result
 
 
+def test_each_gpu_has_its_layers_in_the_models_order() -> None:
+    """Full, sliding, sliding | full, output: the first GPU has 16 + 2 x 3 MiB, the second 16 MiB.
+
+    A layer has 4 KiB per cell: 4,096 cells, or 256 of a window and 512 of a micro-batch.
+    """
+    full = Layers("full", 1, attention=Grouped(8, 8, 128), mlp=Mlp(4096))
+    sliding = Layers("sliding", 2, attention=Grouped(8, 8, 128, span=Sliding(256)), mlp=Mlp(4096))
+    deployment = Deployment(resolve(request("llamacpp", model(full, sliding, full), gpus=2)))
+    assert [layout.needed(1, 4096) for layout in deployment.layouts] == [22 * MIB, 16 * MIB]
+    assert deployment.result(1, 4096).needed == 22 * MIB
+
+
 def test_the_bytes_to_start_are_those_of_one_request_if_they_are_more() -> None:
     """A token takes 10 bytes on the device, and 25 or 20 in all layers."""
     deployment = Deployment(resolve(request("ideal")))

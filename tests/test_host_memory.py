@@ -12,6 +12,7 @@ from attncalc.attention import Matrix
 from attncalc.cost.params import params
 from attncalc.engines.base import EngineArgs
 from attncalc.hardware import Gpu
+from attncalc.serving import device_memory as module
 from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
 from attncalc.serving.devices import devices_of
 from attncalc.serving.expert_parallel import WholeExperts
@@ -213,6 +214,12 @@ def test_the_hosts_compute_buffer_is_the_same_on_every_gpu() -> None:
     assert found == 3 * [device_memory(resolved)[-1].compute]
 
 
+def test_only_a_buffer_of_that_name_is_the_hosts_compute_buffer() -> None:
+    (device,) = devices_of(resolve(dataclasses.replace(on(GIB), reserve=None)))
+    assert module._detail(device, "host_compute_buffer")
+    assert module._detail(device, "a buffer that a device does not have") is None
+
+
 def test_other_engines_and_a_given_memory_have_no_rows() -> None:
     assert device_memory(resolve(dataclasses.replace(on(GIB), engine="ideal"))) == ()
     assert device_memory(resolve(dataclasses.replace(on(GIB), kv_memory=5, reserve=None))) == ()
@@ -234,11 +241,12 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
         "common_memory_breakdown_print: |   - Host               |                    18 =    16 +       0 +       2"
         "                |",
     ]
-    # without a compute buffer of its own, and a byte less than 16 MiB
-    bare = DeviceMemory("host", 0, 16 * MIB - 1, 0, None, None)
-    assert list(breakdown_lines((rows[0], bare), gpu))[-1] == (
-        "common_memory_breakdown_print: |   - Host               |                    15 =    15 +       0 +       0"
-        "                |"
-    )
+    # without a compute buffer of its own, and 16 MiB or a byte less
+    for size, mib in ((16 * MIB - 1, 15), (16 * MIB, 16)):
+        bare = DeviceMemory("host", 0, size, 0, None, None)
+        assert list(breakdown_lines((rows[0], bare), gpu))[-1] == (
+            f"common_memory_breakdown_print: |   - Host               |                    {mib} =    {mib} +       0"
+            " +       0                |"
+        )
     assert list(breakdown_lines((), gpu)) == []
     assert list(breakdown_lines((rows[0]._replace(compute=None), rows[1]), gpu)) == []

@@ -340,3 +340,24 @@ def test_sglang_drafts_the_last_token_without_a_step(drafts: int, steps: int) ->
     assert text.endswith(
         f"--speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {drafts}"
     )
+
+
+@pytest.mark.parametrize(
+    ("model_dtype", "cache", "expected"),
+    [("fp16", "bf16", "bfloat16"), ("bf16", "fp16", "float16"), ("fp16", "fp16", None)],
+)
+def test_a_cache_in_another_dtype_than_the_model_is_an_option(
+    model_dtype: str, cache: str, expected: str | None
+) -> None:
+    workload = Workload.decode(1, 4096, dtype=model_dtype, kv_dtype=cache)
+    text = launch_command(resolve(FitRequest(load("qwen3-8b"), workload, "vllm", gpu=gpu("h100-80gb")))) or ""
+    assert text.partition(" --kv-cache-dtype ")[2].partition(" ")[0] == (expected or "")
+
+
+@pytest.mark.parametrize(
+    ("released", "has_command"), [({}, True), ({"weights_dtype": "int4"}, False), ({"experts_dtype": "mxfp4"}, False)]
+)
+def test_vllm_quantizes_to_fp8_only_what_is_not_quantized(released: dict[str, str], has_command: bool) -> None:
+    model = dataclasses.replace(load("qwen3-8b"), **released)  # type: ignore[arg-type]
+    asked = FitRequest(model, Workload.decode(1, 4096), "vllm", gpu=gpu("h100-80gb"), weights_dtype="fp8")
+    assert (launch_command(resolve(asked)) is not None) == has_command

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from attncalc import AttncalcError, Workload, load
+from attncalc.check import Check
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.engines.base import Detail, Pool
@@ -19,7 +20,7 @@ from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit
-from attncalc.serving.log_check import Estimate, LogMemory, compare
+from attncalc.serving.log_check import Estimate, LogComparison, LogMemory, compare
 from attncalc.serving.log_doctor import Diagnosis, diagnose
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
@@ -126,6 +127,52 @@ def test_concurrency_agrees_within_half_of_its_last_digit(printed: str, agrees: 
     assert checks["concurrency"].note == "exact"
 
 
+@pytest.mark.parametrize(("printed", "agrees"), [("1.11", False), ("1.12", True), ("1.13", True), ("1.14", False)])
+def test_a_concurrency_halfway_may_be_rounded_to_either_side(printed: str, agrees: bool) -> None:
+    """288 of 256 blocks are 1.125."""
+    asked = log(logged={"kv_blocks": number("288"), "concurrency": number(printed)})
+    checks = {check.name: check for check in compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks}
+    assert (checks["concurrency"].predicted, checks["concurrency"].ok) == (1.125, agrees)
+
+
+@pytest.mark.parametrize(("printed", "tolerance"), [("454", 3), ("455", 3), ("456", 2)])
+def test_the_tolerance_is_that_of_the_side_on_which_the_printed_figure_is(printed: str, tolerance: int) -> None:
+    """0.995, 1.00 and 1.005 GiB hold 452, 455 and 457 blocks."""
+    asked = log(logged={"kv_blocks": number(printed)}, available=(gib("1.00"),))
+    (check,) = compare(request(engine_args={"engine_version": "0.11.0"}), asked).checks
+    assert check.tolerance == tolerance
+
+
+class Single(NamedTuple):
+    """A layout of tokens of one byte, without blocks, in which even a negative memory has a number of tokens."""
+
+    def pool(self, memory: int, context: int) -> Pool:
+        return Pool(None, quantity(memory), ratio(memory, context), (), ())
+
+
+@pytest.mark.parametrize("name", ["kv_tokens", "kv_blocks"])
+def test_a_negative_memory_holds_nothing(name: str) -> None:
+    layout: Any = Single()
+    asked = log(logged={name: number("0")}, available=(gib("-1.25"),))
+    found, (check,) = log_check._vllm_checks(asked, layout, resolve(request(kv_memory=0)))
+    assert found is not None
+    assert found.printed == -5 * GIB // 4
+    assert (check.predicted, check.ok) == (0, True)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(-5, 0), (0, 0), (7, 7)])
+def test_the_request_has_the_memory_of_the_log_and_no_gpu(size: int, kept: int) -> None:
+    asked = log_check.without_gpu(request(gpu=H100, gpus=2, tp=2), size)
+    assert (asked.kv_memory, asked.gpu, asked.gpus, asked.tp) == (kept, None, None, 2)
+
+
+def test_without_a_memory_in_the_log_the_request_has_none() -> None:
+    comparison = compare(request(gpu=H100), log(refusal=LogRefusal("out_of_memory", "out of memory")))
+    assert comparison.request.kv_memory == 0
+    assert comparison.agrees
+    assert comparison.estimates == ()
+
+
 def test_the_longest_context_is_left_out_with_pipeline_stages() -> None:
     asked = log(logged={"max_context": number("4096")}, available=(gib("1.00"),))
     assert [check.name for check in compare(request(), asked).checks] == ["max_context"]
@@ -133,12 +180,88 @@ def test_the_longest_context_is_left_out_with_pipeline_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "context", "longest"), [(256, 4096, 4096), (255, 4096, 4080), (300, 4096, 4096), (1, 4096, 16)]
+    ("blocks", "context", "longest"),
+    [(256, 4096, 4096), (255, 4096, 4080), (300, 4096, 4096), (1, 4096, 16), (0, 4096, 0)],
 )
 def test_the_longest_context_needs_no_free_block(blocks: int, context: int, longest: int) -> None:
     asked = log(logged={"kv_memory": number(str(blocks * BLOCK)), "max_context": number(str(longest))})
     (check,) = compare(request(context=context), asked).checks
     assert (check.predicted, check.ok) == (longest, True)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("printed", "agrees"), [("575.98", False), ("575.99", True), ("576.00", True), ("576.01", True), ("576.02", False)]
+)
+def test_sizes_agree_within_one_unit_of_the_last_digit(printed: str, agrees: bool) -> None:
+    """4,096 tokens x 147,456 B = 576 MiB: both sides are rounded, each by half a unit at most."""
+    asked = log("llamacpp", {"kv_size": Printed(printed, "", MIB), "n_ctx": number("4096")})
+    size, cells = compare(request("llamacpp"), asked).checks
+    assert (size.name, size.predicted, size.ok) == ("kv_size", 576 * MIB, agrees)
+    assert size.tolerance == pytest.approx(MIB / 100, abs=2)
+    assert (size.unit, size.note) == ("B", "both are rounded")
+    assert (cells.name, cells.tolerance, cells.unit, cells.note) == ("n_ctx", 0, "tokens", "exact")
+
+
+def test_tokens_alone_have_the_memory_that_sglang_needs_for_them() -> None:
+    """105,607 tokens x 147,456 B; logs that were filtered have 'max_total_num_tokens=' without sizes."""
+    comparison = compare(request("sglang"), log("sglang", {"kv_tokens": number("105607")}))
+    assert comparison.memory is not None
+    assert comparison.memory.printed == 105_607 * 147_456
+    assert comparison.request.kv_memory == 105_607 * 147_456
+    assert comparison.checks == ()
+
+
+# The version
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "chosen"),
+    [
+        ({"3": "agrees", "2": "agrees"}, "3"),
+        ({"3": "differs", "2": "agrees", "1": "agrees"}, "2"),
+        ({"3": "differs", "2": "differs"}, "3"),
+        ({"3": "error", "2": "agrees"}, "2"),
+        ({"3": "error", "2": "differs"}, "2"),
+        ({"3": "error", "2": "differs", "1": "differs"}, "2"),
+        ({"3": "differs", "2": "error"}, "3"),
+        ({"3": "error", "2": "error", "1": "agrees"}, "1"),
+        ({"3": "error", "2": "error"}, None),
+    ],
+)
+def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the_model(
+    outcomes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comparison(asked: FitRequest, printed: StartupLog, *, guessed: bool) -> LogComparison:
+        version = asked.engine_args["engine_version"]
+        if outcomes[version] == "error":
+            raise AttncalcError(f"version {version} does not support it", "")
+        measured = int(outcomes[version] != "agrees")
+        return LogComparison(asked, None, (Check("log", "x", "x", 0, measured),), (), guessed)
+
+    monkeypatch.setattr(log_check, "RELEASES", tuple(outcomes))
+    monkeypatch.setattr(log_check, "_comparison", comparison)
+    asked = request(engine_args={"engine_version": None})
+    if chosen is None:
+        with pytest.raises(AttncalcError, match="version 3 does not support it"):
+            compare(asked, log())
+    else:
+        found = compare(asked, log())
+        assert (found.request.engine_args["engine_version"], found.guessed) == (chosen, True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "guessed"),
+    [("vllm", "0.20.0", False), ("vllm", None, True), ("sglang", None, False), ("sglang", "0.5.9", False)],
+)
+def test_only_a_version_of_vllm_is_guessed(engine: str, version: str | None, guessed: bool) -> None:
+    name = "kv_blocks" if engine == "vllm" else "kv_tokens"
+    found = compare(request(engine, engine_args={"engine_version": version}), log(engine, {name: number("100")}))
+    assert found.guessed == guessed
+    if version:
+        assert found.request.engine_args["engine_version"] == version
 
 
 # The rest of the memory
@@ -183,6 +306,16 @@ def test_runtime_parts_are_compared_within_their_ranges_and_the_rounding() -> No
     budget = memory_budget(resolve(asked))
     memory = found["kv_memory"]
     assert (memory.low, memory.logged, memory.high) == (budget.room("low"), 50 * GIB, budget.room("high"))
+
+
+def test_the_least_of_a_range_is_never_negative() -> None:
+    """A figure in TiB is rounded by more than all activations, and a T4 has less memory than the weights."""
+    asked = request(gpu=gpu("t4"))
+    found = estimates(asked, log(budget={"activations": Printed("0.50", "", 2**40)}, available=(gib("1.00"),)))
+    assert found["activations"].low == 0
+    assert memory_budget(resolve(asked)).room("high") < 0
+    assert (found["kv_memory"].low, found["kv_memory"].high) == (0, 0)
+    assert log_check._weights_range("vllm", 2**20) == (0, 2**20, 2**20 + 2**20 // 50 + GIB // 20)
 
 
 def test_captured_graphs_are_left_out_beside_the_estimate_of_them() -> None:
@@ -284,6 +417,15 @@ def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) ->
     assert found.notes[0].startswith(f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate")
 
 
+@pytest.mark.parametrize(("difference", "word"), [(1, "larger"), (-1, "smaller")])
+def test_one_byte_beyond_the_estimate_is_larger_or_smaller(difference: int, word: str) -> None:
+    """There is room for the request either way, so nothing is missing."""
+    asked = request(gpu=H100)
+    found = diagnosed(asked, log(refusal=TOO_SMALL), fit(asked).budget.room() - difference)
+    assert found.notes[0].startswith(f"The log's weights and runtime memory are 1 B {word} than the estimate")
+    assert found.missing == 0
+
+
 def test_negative_memory_is_more_than_the_engines_share() -> None:
     found = diagnosed(request(gpu=H100), log(refusal=TOO_SMALL), -GIB)
     assert found.reason.endswith("and weights and runtime memory are 1.00 GiB larger than the engine's share.")
@@ -382,7 +524,7 @@ def test_after_the_cache_a_smaller_share_leaves_what_is_missing_and_a_margin(whe
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", gib("3.00"), gib("1.00"), where)
     found = diagnosed(request(gpu=H100), log(refusal=refusal))
     assert found.missing == 2 * GIB
-    assert found.reason.endswith("3.00 GiB were wanted, 1.00 GiB were free.")
+    assert found.reason.endswith("or graphs. 3.00 GiB were wanted, 1.00 GiB were free.")
     left = H100.memory * 92 // 100 - 2 * GIB - GIB // 4
     # a quarter of the 1,024 sequences per step that vLLM has on an H100
     assert flags(found) == [f"--gpu-memory-utilization 0.{100 * left // H100.memory}", "--max-num-seqs 256"]
@@ -405,6 +547,46 @@ def test_after_the_cache_an_unknown_need_is_the_margin_twice() -> None:
     )
 
 
+@pytest.mark.parametrize(("tried", "free"), [(gib("3.00"), None), (None, gib("1.00"))])
+def test_half_of_a_message_about_an_allocation_says_nothing(tried: Printed | None, free: Printed | None) -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried, free, "graphs")
+    found = diagnosed(request(gpu=H100), log(refusal=refusal))
+    assert found.missing is None
+    assert found.reason.endswith("the warm-up of the sampler, or graphs.")
+
+
+GRAPHS = LogRefusal("out_of_memory", "CUDA out of memory", where="graphs")
+
+
+def test_a_given_memory_for_the_cache_has_no_share_to_make_smaller() -> None:
+    assert flags(diagnosed(request(gpu=H100, kv_memory=GIB), log(refusal=GRAPHS))) == ["--max-num-seqs 256"]
+
+
+@pytest.mark.parametrize(("sequences", "fewer"), [(3, None), (4, 1), (7, 1), (8, 2), (1024, 256)])
+def test_a_quarter_of_the_sequences_is_at_least_one(sequences: int, fewer: int | None) -> None:
+    asked = request(gpu=H100, kv_memory=GIB, engine_args={"max_num_seqs": sequences})
+    assert flags(diagnosed(asked, log(refusal=GRAPHS))) == ([] if fewer is None else [f"--max-num-seqs {fewer}"])
+
+
+def test_only_vllm_warms_up_with_all_its_sequences() -> None:
+    asked = request("sglang", gpu=H100)
+    assert [flag.split()[0] for flag in flags(diagnosed(asked, log("sglang", refusal=GRAPHS)))] == [
+        "--mem-fraction-static"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "suggested"), [(0, False), (10**14 - 1, False), (10**14, True), (2 * 10**14 - 1, True)]
+)
+def test_a_share_of_a_hundredth_is_the_smallest(left: int, suggested: bool) -> None:
+    """0.01 of 10,000 TB are enough for any model. A quarter of a GiB stays free beyond the failed allocation."""
+    device = dataclasses.replace(H100, memory=10**16)
+    wanted = device.memory * 92 // 100 - left - GIB // 4
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", number(str(wanted)), number("0"), "graphs")
+    shares = [flag for flag in flags(diagnosed(request(gpu=device), log(refusal=refusal))) if "utilization" in flag]
+    assert shares == (["--gpu-memory-utilization 0.01"] if suggested else [])
+
+
 def test_more_free_than_wanted_is_nothing_missing() -> None:
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", gib("1.00"), gib("3.00"), "graphs")
     assert diagnosed(request(gpu=H100), log(refusal=refusal)).missing == 0
@@ -419,6 +601,7 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     room = 10 * GIB - 20 * GIB * 4 // 10
     needed = int(fit(asked).needed)
     assert found.missing == pytest.approx(needed - room, abs=2)
+    assert isinstance(found.missing, int)
     # without the share, the log does not say it
     unknown = diagnosed(request("sglang", gpu=gpu("t4")), printed)
     assert "the changes rest on the estimate" in unknown.notes[0]

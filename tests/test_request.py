@@ -10,6 +10,7 @@ import pytest
 from attncalc import AttncalcError, Workload, load
 from attncalc.config.gpus import gpu, gpu_with
 from attncalc.hardware import Gpu
+from attncalc.model import Tower
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
 
 H100 = gpu("h100-80gb")
@@ -264,6 +265,9 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
         ({"engine": "sglang", "tp": 8, "attn_dp": 2}, "vllm", (4, 1, 1, 2, 1, None, False)),
         ({"engine": "sglang", "tp": 8, "attn_dp": 4}, "sglang", (8, 1, 1, 1, 4, None, False)),
         ({"kv_memory": 2**30, "tp": 2}, "llamacpp", (2, 1, 1, 1, 1, None, False)),
+        ({"pp": 2}, "llamacpp", (None, 1, 1, 1, 1, 2, False)),
+        ({"gpus": 8, "dp": 2}, "sglang", (8, 1, 1, 1, 2, 8, False)),
+        ({"tp": 2, "dp": 2}, "vllm", (2, 1, 1, 2, 1, None, False)),
     ],
 )
 def test_the_same_gpus_are_split_as_another_engine_does(
@@ -273,6 +277,7 @@ def test_the_same_gpus_are_split_as_another_engine_does(
     assert other.engine == engine
     parallel = other.tp, other.pp, other.dcp, other.dp, other.attn_dp, other.gpus, other.enable_expert_parallel
     assert parallel == expected
+    assert other.tp is None or isinstance(other.tp, int)
 
 
 def test_replicas_of_a_dense_model_stay_replicas_with_sglang() -> None:
@@ -302,3 +307,18 @@ def test_a_type_of_a_cache_is_no_type_of_a_model() -> None:
     asked = dataclasses.replace(request(), workload=Workload.decode(1, 4096, dtype="q8_0"))
     message, _ = refusal(asked)
     assert message == "q8_0 can only be the dtype of a cache, since its elements share scales"
+
+
+def test_the_arguments_describe_the_whole_model() -> None:
+    """Llama 3 8B has 8 KV heads, on two devices too; of the towers only those for vision are described."""
+    towers = (Tower("vision", 1000, 0), Tower("audio", 70, 0), Tower("vision", 200, 0))
+    model = dataclasses.replace(load("llama3-8b"), towers=towers)
+    found = resolve(FitRequest(model, Workload.decode(1, 1024), "vllm", gpu=H100, tp=2))
+    assert (found.args.n_kv_heads, found.args.vision_params) == (8, 1200)
+
+
+def test_the_devices_of_a_rank_of_attention_divide_its_heads() -> None:
+    """4 devices of 2 ranks: each rank has 2 devices."""
+    found = resolve(request("mixtral-8x7b", engine="sglang", tp=4, attn_dp=2))
+    assert found.model.tp == 2
+    assert isinstance(found.model.tp, int)

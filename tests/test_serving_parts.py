@@ -345,7 +345,8 @@ def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     ]
     assert not shares
     vllm = resolve(dataclasses.replace(on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")))
-    without, _ = most_sequences(vllm, (1600,))
+    without, shares = most_sequences(vllm, (1600,))
+    assert not shares
     shared, shares = most_sequences(vllm, (1600,), shared_prefix=800)
     # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix of 50 blocks
     assert shares

@@ -285,3 +285,30 @@ def test_a_request_is_checked_in_python_too() -> None:
             users_of(traffic)
     with pytest.raises(AttncalcError, match="--lengths cannot be combined with --prompt"):
         Traffic(output=5, lengths=(5,)).check(100)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "message"),
+    [
+        (Traffic(1), None),
+        (Traffic(10), None),
+        (Traffic(4, 6), None),
+        (Traffic(4, 6, 1), None),
+        (Traffic(4, 6, 4), None),  # the whole prompt is shared
+        (Traffic(shared_prefix=7, lengths=(9, 7, 10)), None),
+        (Traffic(), "at least one token"),
+        (Traffic(0, 5), "at least one token"),
+        (Traffic(4, 6, 5), "--shared-prefix 5 is longer than --prompt, 4"),
+        (Traffic(shared_prefix=8, lengths=(9, 7)), "--shared-prefix 8 is longer than the shortest of --lengths, 7"),
+        (Traffic(11), "--prompt and --output together have 11 tokens, more than the context of 10"),
+        (Traffic(4, 7), "--prompt and --output together have 11 tokens, more than the context of 10"),
+        (Traffic(lengths=(9, 11, 7)), "the longest of --lengths has 11 tokens, more than the context of 10"),
+    ],
+)
+def test_requests_have_up_to_as_many_tokens_as_the_context(traffic: Traffic, message: str | None) -> None:
+    if message is None:
+        traffic.check(10)
+        return
+    with pytest.raises(AttncalcError) as error:
+        traffic.check(10)
+    assert message in error.value.message

@@ -73,6 +73,8 @@ _PARTS = {
     "host_compute_buffer": ("compute buffer of the host", ("host_compute_buffer",)),
 }
 """{what a log prints: (its label, the parts of the runtime memory that it consists of)}."""
+_BEYOND = 2**60
+"""More bytes than any device has: where a search for the memory ends."""
 
 
 class LogMemory(NamedTuple):
@@ -269,7 +271,7 @@ def _longest(cache_layout: CacheLayout, memory: int, context: int) -> int:
     def needed(tokens: int) -> int:
         return int(_figure("kv_bytes_per_sequence", cache_layout.pool(memory, tokens)))
 
-    return first_true(lambda tokens: tokens > context or needed(tokens) > memory, 0, context + 1) - 1
+    return first_true(lambda tokens: needed(tokens) > memory, 0, context + 1) - 1
 
 
 def _sglang_checks(log: StartupLog, cache_layout: CacheLayout, resolved: ResolvedRequest) -> _Checks:
@@ -284,36 +286,36 @@ def _sglang_checks(log: StartupLog, cache_layout: CacheLayout, resolved: Resolve
     def counted(memory: int) -> int:
         return int(_figure(named[given], cache_layout.pool(memory, context)))
 
-    low, high = _with_as_many_slots(log, cache_layout, context) if given != "state_slots" else (0, 0)
-    if not high:
+    bounds = None if given == "state_slots" else _with_as_many_slots(log, cache_layout, context)
+    if bounds is None:
         low, high = 0, 1
-        while counted(high) < printed and high < 2**60:
+        while counted(high) < printed and high < _BEYOND:
             low, high = high, 2 * high
-    memory = first_true(lambda size: counted(size) >= printed, low, high)
+        bounds = low, high
+    memory = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {_SIZES[given]}, as printed"
     predicted = sglang_figures_of(cache_layout.pool(memory, context).log_lines)
-    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
-    if predicted.get(given, Printed("0", "")).text != str(printed):  # page sizes differ: no memory gives that number
-        total = total or memory
+    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size")) or memory
     return LogMemory(total, total, total, source), _size_checks(log, predicted, given)
 
 
-def _with_as_many_slots(log: StartupLog, cache_layout: CacheLayout, context: int) -> tuple[int, int]:
-    """Return the least memory with the printed number of slots of states, and the least with more; (0, 0) without.
+def _with_as_many_slots(log: StartupLog, cache_layout: CacheLayout, context: int) -> tuple[int, int] | None:
+    """Return the least memory with the printed number of slots of states, and the least with more.
 
     Only within one number of slots does more memory hold more tokens, since a further slot takes all its bytes at once.
+    None if the log has no slots, or their number does not depend on the memory.
     """
     if "state_slots" not in log.logged:
-        return 0, 0
+        return None
     printed = int(log.logged["state_slots"].text)
 
     def slots(memory: int) -> int:
         return int(_figure("state_slots", cache_layout.pool(memory, context)))
 
-    if slots(2**60) <= printed:  # the number does not depend on the memory
-        return 0, 0
-    low = first_true(lambda memory: slots(memory) >= printed, 0, 2**60)
-    return low, first_true(lambda memory: slots(memory) > printed, low, 2**60)
+    if slots(_BEYOND) <= printed:
+        return None
+    low = first_true(lambda memory: slots(memory) >= printed, 0, _BEYOND)
+    return low, first_true(lambda memory: slots(memory) > printed, low, _BEYOND)
 
 
 def _llamacpp_checks(log: StartupLog, cache_layout: CacheLayout, resolved: ResolvedRequest) -> _Checks:
@@ -336,8 +338,8 @@ def _size_checks(log: StartupLog, predicted: dict[str, Printed], given: str = ""
             predicted[name].bytes,
             log.logged[name].bytes,
             2 * log.logged[name].half,  # both are rounded
-            BYTES if log.logged[name].unit > 1 else TOKENS,
-            "both are rounded" if log.logged[name].unit > 1 else "exact",
+            BYTES if name.endswith("_size") else TOKENS,
+            "both are rounded" if name.endswith("_size") else "exact",
         )
         for name in _SIZES
         if name in log.logged and name in predicted and name != given

@@ -6,7 +6,6 @@ import dataclasses
 from typing import NamedTuple
 
 from ..engines.startup_log import LogRefusal, StartupLog
-from ..errors import AttncalcError
 from ..quantity import Quantity
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
@@ -130,7 +129,7 @@ def _occupied(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diag
         return Diagnosis("Other processes use the memory of the GPU.", None, (), (), refusal.line)
     # free_memory has no unit of its own: it is printed before "/total GiB"
     free_bytes = int(free.number * GIB)
-    hundredths = int(100 * free.number / total.number)
+    hundredths = 100 * free.number // total.number
     reason = f"Other processes use {_size(total.bytes - free_bytes)} of the GPU: {_size(free_bytes)} are free."
     share = f"0.{hundredths:02d}" if 0 < hundredths < 100 else None
     if share is None:
@@ -156,7 +155,7 @@ def _after_the_cache(request: FitRequest, refusal: LogRefusal) -> Diagnosis:
     missing = None
     if refusal.tried and refusal.free:
         missing = max(0, refusal.tried.bytes - refusal.free.bytes)
-        reason = f"{reason[:-1]}. {_size(refusal.tried.bytes)} were wanted, {_size(refusal.free.bytes)} were free."
+        reason = f"{reason} {_size(refusal.tried.bytes)} were wanted, {_size(refusal.free.bytes)} were free."
     if request.gpu is None:
         note = "A smaller share leaves more; with --gpu, the share is computed."
         return Diagnosis(reason, missing, (), (note,), refusal.line)
@@ -181,13 +180,12 @@ def _smaller_share(result: FitResult, missing: int) -> Suggestion | None:
 def _fewer_sequences(result: FitResult) -> Suggestion | None:
     """Return a quarter of the sequences in one step: the sampler warms up with all of them."""
     limits = result.resolved.limits(result.resolved.workload.batch, result.resolved.workload.context)
-    fewer = limits.sequences // 4 if limits else 0
-    if fewer < 1 or not result.resolved.defaults.fewer_sequences:
+    if limits is None or not result.resolved.defaults.fewer_sequences:
         return None
-    try:
-        changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
-    except AttncalcError:
+    fewer = limits.sequences // 4
+    if fewer < 1:
         return None
+    changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
     return Suggestion(f"{count(fewer)} sequences per step", f"--max-num-seqs {fewer}", changed)
 
 
