@@ -276,9 +276,9 @@ def test_a_server_of_llama_cpp_has_at_most_16_gpus() -> None:
 
 
 def test_fewest_gpus_of_llama_cpp_are_at_most_16() -> None:
-    # a layer has 12 * 768^2 * 2 B = 14.2 MB, the head 50257 * 768 * 2 B = 77.2 MB: 200 MB hold 14 layers
+    # a layer has 12 * 768^2 * 4 B = 28.3 MB, the head 50257 * 768 * 4 B = 154 MB: 400 MB hold 14 layers
     def fewest(layers: int) -> int | None:
-        small = dataclasses.replace(GPU, memory=2 * 10**8)
+        small = dataclasses.replace(GPU, memory=4 * 10**8)
         request = request_for(of_layers("gpt2", layers), "llamacpp", gpu=small, reserve=0, context=1)
         found = min_gpus(resolve(request))
         return None if found is None else int(found)

@@ -6,7 +6,7 @@ Source: vLLM's _get_and_verify_max_len (config/model.py), which SGLang follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
+from math import isnan
 from typing import Any
 
 _SCALED_ALREADY = frozenset({"default", "su", "longrope", "llama3", "mrope"})
@@ -27,7 +27,7 @@ def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> i
         kind, factor = str(scaling.get("rope_type", scaling.get("type", "default"))), scaling.get("factor")
         if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)):
             continue
-        if isinstance(factor, float) and not isfinite(factor):
+        if isnan(factor):
             continue
         original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
         scaled = _bounded(original if isinstance(original, int) and original else maximum) * _bounded(factor)
