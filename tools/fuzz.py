@@ -3,6 +3,7 @@
     python tools/fuzz.py --seconds 600                  all kinds of input
     python tools/fuzz.py --seconds 600 --kind configs   one kind
     python tools/fuzz.py --seconds 600 --kind configs --coverage
+    python tools/fuzz.py --every-field                  each field of each config with each odd value, for 20 minutes
 
 A run writes what it has done to standard output once a minute, and a report when it ends or is interrupted. Input
 number N of seed S is always the same: `--seed S --first N --count 1` repeats it. Many small files are written: with
@@ -17,12 +18,15 @@ import collections
 import gc
 import hashlib
 import heapq
+import math
 import os
 import resource
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,6 +67,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--count", type=int, default=10**12, help="inputs to try at most")
     parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--every-field", action="store_true")
     options = parser.parse_args()
     os.environ["ATTNCALC_DEBUG"] = os.environ["HF_HUB_OFFLINE"] = "1"
     signal.signal(signal.SIGPROF, _too_slow)
@@ -73,24 +78,40 @@ def main() -> int:
 
 
 def _random(options: argparse.Namespace) -> int:
-    from fuzz.inputs import KINDS
-
-    kinds = [(kind, WEIGHTS.get(kind, DEFAULT_WEIGHT)) for kind in KINDS if kind in (options.kind or KINDS)]
-    drawn = [kind for kind, weight in kinds for _ in range(weight)]
+    """Try inputs by number until the time is over."""
     watch = _Watch(options.seed)
-    end = time.monotonic() + options.seconds
+    end = time.monotonic() + (math.inf if options.every_field else options.seconds)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     interrupts: list[int] = []
     for name in (signal.SIGINT, signal.SIGTERM):  # an exception would be an answer of the case that runs
         signal.signal(name, lambda number, _: interrupts.append(number))
-    for number in range(options.first, options.first + options.count):
-        random = Random(f"{options.seed}/{number}")
-        kind = random.choice(drawn)
-        watch.try_case(kind, number, KINDS[kind](random))
+    inputs = _every_field if options.every_field else _at_random
+    for number, (kind, case) in inputs(options):
+        watch.try_case(kind, number, case)
         if interrupts or time.monotonic() > end:
             break
     return watch.report()
+
+
+def _at_random(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, Any]]]:
+    """Yield each input's number, kind and case; a number always gives the same one."""
+    from fuzz.inputs import KINDS
+
+    kinds = [(kind, WEIGHTS.get(kind, DEFAULT_WEIGHT)) for kind in KINDS if kind in (options.kind or KINDS)]
+    drawn = [kind for kind, weight in kinds for _ in range(weight)]
+    for number in range(options.first, options.first + options.count):
+        random = Random(f"{options.seed}/{number}")
+        kind = random.choice(drawn)
+        yield number, (kind, KINDS[kind](random))
+
+
+def _every_field(options: argparse.Namespace) -> Iterator[tuple[int, tuple[str, Any]]]:
+    """Yield the number, kind and case of each changed field."""
+    from fuzz.every_field import every_case
+
+    for number, case in enumerate(islice(every_case(), options.first, options.first + options.count), options.first):
+        yield number, ("every_field", case)
 
 
 def _guided(options: argparse.Namespace) -> int:
