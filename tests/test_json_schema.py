@@ -212,6 +212,8 @@ EVERY_MODEL = ("kv", "params", "flops", "memory", "compare")
 def test_answers_are_valid_and_have_every_name(
     ask: Ask, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    if name == "verify":
+        pytest.importorskip("torch")
     monkeypatch.chdir(REPOSITORY)
     known = names(name)
     seen = {line for line in known if line.startswith("attention.")}  # another test covers them
