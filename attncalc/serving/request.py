@@ -251,8 +251,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
     if defaults.max_gpus and gpus > defaults.max_gpus:
         raise AttncalcError(
-            f"{defaults.title} supports at most {defaults.max_gpus} GPUs, not {count(gpus)}",
-            f"give --gpus {defaults.max_gpus}: a second server can use other GPUs",
+            f"{count(gpus)} GPUs are more than the {defaults.max_gpus} that one server supports",
+            f"give --gpus {defaults.max_gpus}: a second server of {defaults.title} can use other GPUs",
         )
     workload = request.workload
     if request.traffic:
