@@ -32,7 +32,7 @@ class MemoryBudget(NamedTuple):
         layers: The number of layers on this GPU, if it does not have all of them.
         facts: What the runtime memory was estimated from; None if it was given.
         reserve_for: Returns what is reserved for another batch and context; None if the reserve was given. It keeps
-            its answers: GPUs with equal layers have one budget, and a request may have thousands of GPUs.
+            its answers: a search asks again for each GPU, and GPUs with equal layers have one budget.
     """
 
     kv_memory: Quantity

@@ -280,7 +280,7 @@ class LlamaCppLayout:
         return Ratio(batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula)
 
     def _lines_of(self, context: int) -> tuple[str, ...]:
-        """Return the log lines, which all devices share: with thousands of GPUs they are made only once."""
+        """Return the log lines, which are about all devices: each of them asks for the same ones."""
         if context not in self._kept_lines:
             self._kept_lines[context] = tuple(self._log_lines(context))
         return self._kept_lines[context]
