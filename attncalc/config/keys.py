@@ -52,6 +52,26 @@ def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
     return {"description": description, **schema}
 
 
+def _size_from(minimum: int) -> Schema:
+    """Return the schema of a size that every JSON reader represents exactly."""
+    return {"type": "integer", "minimum": minimum, "maximum": 2**53 - 1}
+
+
+def _of_towers(description: str, properties: Mapping[str, Schema], required: list[str]) -> Schema:
+    """Return the schema of {name of a tower: its properties}."""
+    return {
+        "description": description,
+        "type": "object",
+        "propertyNames": {"pattern": f"^{_NAME}$"},
+        "additionalProperties": {
+            "type": "object",
+            "properties": dict(properties),
+            "additionalProperties": False,
+            "required": required,
+        },
+    }
+
+
 def _fields(spec: type, *names: str) -> dict[str, Schema]:
     """Return the documented fields of a dataclass as keys: those called `names`, or all."""
     keys = {
@@ -215,42 +235,27 @@ _MODEL_KEYS: dict[str, Schema] = {
         "additionalProperties": {
             "type": "array",
             "minItems": 2,
-            "items": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+            "items": _size_from(0),
         },
     },
-    "tower_items": {
-        "description": "the largest image, video or sound that a tower encodes: vLLM measures its memory",
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {
-            "type": "object",
-            "properties": {
-                name: _key({"type": "integer", "minimum": int(name in _COUNTS), "maximum": 2**53 - 1}, meaning)
-                for name, meaning in _TOWER_ITEM.items()
-            },
-            "additionalProperties": False,
-            "required": [name for name in _TOWER_ITEM if name != "repeats"],
+    "tower_items": _of_towers(
+        "the largest image, video or sound that a tower encodes: vLLM measures its memory",
+        {name: _key(_size_from(int(name in _COUNTS)), meaning) for name, meaning in _TOWER_ITEM.items()},
+        [name for name in _TOWER_ITEM if name != "repeats"],
+    ),
+    "tower_attention": _of_towers(
+        "how tensor parallelism divides a tower's attention",
+        {
+            "heads": _key(_size_from(1), "attention heads of a layer"),
+            "whole": _key(
+                _size_from(0),
+                "parameters that every device has if the devices do not divide the heads; without them the engine does "
+                "not start then",
+                "0",
+            ),
         },
-    },
-    "tower_attention": {
-        "description": "how tensor parallelism divides a tower's attention",
-        "type": "object",
-        "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {
-            "type": "object",
-            "properties": {
-                "heads": _key({"type": "integer", "minimum": 1, "maximum": 2**53 - 1}, "attention heads of a layer"),
-                "whole": _key(
-                    {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
-                    "parameters that every device has if the devices do not divide the heads; without them the "
-                    "engine does not start then",
-                    "0",
-                ),
-            },
-            "additionalProperties": False,
-            "required": ["heads"],
-        },
-    },
+        ["heads"],
+    ),
     "rope_tables": {
         "description": "tables of rotary positions that vLLM computes once and all layers share: {name: [rows, width]}",
         **SHAPES,

@@ -204,7 +204,7 @@ def _with_llama_4(config: dict[str, Any], data: Mapping[str, Any]) -> dict[str, 
 def _vision_of_llama_4(vision: Mapping[str, Any]) -> dict[str, Any]:
     dim, ratio, output = vision.get("dim"), vision.get("mlp_ratio", 4.0), vision.get("output_dim")
     image, patch = vision.get("image_size"), vision.get("patch_size")
-    is_width = type(dim) is int and 0 < dim <= _MAX_SIZE  # a product with a number of 400 digits overflows
+    is_width = type(dim) is int and 0 < dim <= _MAX_SIZE
     inner = int(dim * ratio) if is_width and _is_number(ratio) and 0 < ratio < 100 else None
     return {
         "model_type": "llama4_vision_model",
