@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from attncalc.engines.llamacpp.versions import llamacpp_version
+from attncalc.engines.llamacpp.versions import LlamaCppVersion, llamacpp_version
 from attncalc.engines.sglang.versions import for_vision, old_share, sglang_version
+from attncalc.engines.switches import Switch
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.errors import AttncalcError
 
@@ -334,7 +335,7 @@ LLAMACPP: list[tuple[str, dict[int, Any]]] = [
     ("short_masks", {1: False, 9500: True}),
     ("sampled_logits", {1: False, 9500: True}),
     ("f16_cache_copy", {1: False, 9500: True}),
-    ("between", {1: False, 9372: True, 9500: False}),
+    ("between_graphs", {1: False, 9372: True, 9500: False}),
     ("flash_attention", {1: False, 6325: True}),
     ("host_embeddings", {1: 1, 7600: 2}),
     ("output_first", {1: False, 7480: True}),
@@ -354,8 +355,10 @@ def test_llamacpp_changes_at_its_builds(name: str, changes: dict[int, Any]) -> N
 
 def test_the_fork_is_an_old_build_with_flash_attention() -> None:
     fork = llamacpp_version("ik")
-    assert fork == llamacpp_version("b1")._replace(name="ik", fork=True, flash_attention=True)
-    assert not llamacpp_version("b1").fork
+    switches = [name for name, value in vars(LlamaCppVersion).items() if isinstance(value, Switch)]
+    assert [getattr(fork, name) for name in switches] == [getattr(llamacpp_version("b1"), name) for name in switches]
+    assert (fork.fork, fork.flash_attention) == (True, True)
+    assert (llamacpp_version("b1").fork, llamacpp_version("b1").flash_attention) == (False, False)
 
 
 @pytest.mark.parametrize("text", ["b0", "b012", "b100000", "11258", "", "0.3.35", "xb1"])

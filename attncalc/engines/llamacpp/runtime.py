@@ -122,7 +122,7 @@ def _range(facts: RuntimeFacts, graph: Graph, buffer: ComputeBuffer) -> tuple[in
     low, high = buffer.low, buffer.high
     if graph.release.fork:
         return low * _FORK[0] // 10, high * _FORK[1] // 10
-    if graph.release.between:
+    if graph.release.between_graphs:
         newer = llamacpp_version(None)
         rows = min(graph.rows, facts.args.sequences or 1)
         low = compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low
@@ -135,7 +135,7 @@ def _notes(args: EngineArgs, graph: Graph, release: LlamaCppVersion) -> Iterator
     yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
     if release.fork:
         yield "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a wide range."
-    if release.between:
+    if release.between_graphs:
         yield f"Build {release.name} may or may not have the smaller compute buffer of June 2026; the range has both."
     if graph.from_host or graph.head_from_host:
         yield (

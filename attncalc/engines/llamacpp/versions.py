@@ -1,56 +1,51 @@
 """The versions of llama.cpp: a build (b11258), the release of llama-cpp-python, or the fork ik_llama.cpp.
 
-The cells of the cache are computed as in `VERSION` for every build. What differs is the compute graph: since two pull
-requests of June 2026 a mask of flash attention is in f16 (#23764) and a server computes only the logits that it samples
-from (#23861); since a third, CUDA reserves an f16 copy of a quantized cache (#23907).
+The cells of the cache are computed as in `VERSION` for every build. What differs is the compute graph, and what is on
+the host.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...units import truncate
+from ..switches import Version, between, by_version, since
 
 VERSION, FORK = "0.3.36", "ik"
 """The values of --engine-version besides builds: the version of llama-cpp-python, or the fork ik_llama.cpp."""
-LARGEST_BUILD = 99_999
-_FLASH_ATTENTION = 6325
-"""The build since which flash attention is on by default ('auto'), of August 2025 (#15434)."""
+_NEWEST_BUILD = 99_999
 _OLD_GRAPH, _NEW_GRAPH = 9371, 9500
 """The last build known to be before the changes of June 2026, and the first known to be after them (two lists of the
 merged pull requests, up to b9371 and from b9442 to b9500)."""
-_TWO_HOST_COPIES = 7600
-"""A build of January 2026. Logs of 2025 have the token embeddings once in CUDA_Host, those of 2026 twice."""
-_OUTPUT_FIRST = 7480
-"""A build of the days after 18 December 2025, when -ngl began to count from the output layer (#18148)."""
 
 
-class LlamaCppVersion(NamedTuple):
-    """What depends on the version.
+class LlamaCppVersion(Version):
+    """What depends on the build. The fork has the number (0,), and releases that of the newest build."""
 
-    Attributes:
-        name: the version as given, or the default.
-        fork: whether it is ik_llama.cpp.
-        short_masks: masks of flash attention are in f16 only; before, in f32 with a copy in f16.
-        sampled_logits: a server computes the logits of sampled tokens only; before, of every token.
-        f16_cache_copy: flash attention on CUDA reserves an f16 copy of a quantized cache.
-        between: whether the build is one of those that may have some of these changes.
-        flash_attention: whether flash attention is on by default.
-        output_first: whether the output layer is the first to go to a GPU; before, it was the last.
-        host_embeddings: how often the token embeddings are in the buffer of the host.
-    """
+    short_masks = since((_NEW_GRAPH,), "pull request 23764")
+    """Masks of flash attention are in f16 only; before, in f32 with a copy in f16."""
+    sampled_logits = since((_NEW_GRAPH,), "pull request 23861")
+    """A server computes the logits of sampled tokens only; before, of every token."""
+    f16_cache_copy = since((_NEW_GRAPH,), "pull request 23907")
+    """Flash attention on CUDA reserves an f16 copy of a quantized cache."""
+    between_graphs = between((_OLD_GRAPH + 1,), (_NEW_GRAPH,), "the lists of merged pull requests")
+    """The build is one of those that may have some of these three changes."""
+    host_embeddings = by_version({(): 1, (7600,): 2}, "CUDA_Host in logs of 2025 and of 2026")
+    """How often the token embeddings are in the buffer of the host."""
+    output_first = since((7480,), "pull request 18148, of 18 December 2025")
+    """The output layer is the first to go to a GPU; before, it was the last."""
+    _flash_attention = since((6325,), "pull request 15434, of August 2025")
 
-    name: str
-    fork: bool
-    short_masks: bool
-    sampled_logits: bool
-    f16_cache_copy: bool
-    between: bool
-    flash_attention: bool
-    host_embeddings: int
-    output_first: bool
+    @property
+    def fork(self) -> bool:
+        """Whether it is ik_llama.cpp."""
+        return self.name == FORK
+
+    @property
+    def flash_attention(self) -> bool:
+        """Whether flash attention is on by default ('auto'). For the fork, -fa is assumed."""
+        return self.fork or self._flash_attention
 
 
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
@@ -61,17 +56,4 @@ def llamacpp_version(text: str | None) -> LlamaCppVersion:
             f"--engine-version {truncate(text)}: llama.cpp has no such version",
             f"known: builds as b11258, {VERSION} (of llama-cpp-python), {FORK} (ik_llama.cpp)",
         )
-    fork = text == FORK
-    number = int(build[1]) if build else 0 if fork else LARGEST_BUILD
-    new = number >= _NEW_GRAPH
-    return LlamaCppVersion(
-        name=text or VERSION,
-        fork=fork,
-        short_masks=new,
-        sampled_logits=new,
-        f16_cache_copy=new,
-        between=_OLD_GRAPH < number < _NEW_GRAPH,
-        flash_attention=fork or number >= _FLASH_ATTENTION,  # for the fork -fa is assumed
-        host_embeddings=2 if number >= _TWO_HOST_COPIES else 1,
-        output_first=number >= _OUTPUT_FIRST,
-    )
+    return LlamaCppVersion(text or VERSION, (int(build[1]) if build else 0 if text == FORK else _NEWEST_BUILD,))

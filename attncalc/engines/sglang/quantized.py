@@ -7,10 +7,6 @@ import re
 from ...model import ModelSpec
 from .versions import sglang_version
 
-_MODELOPT = (0, 5, 3)
-"""The first version whose configure_kv_cache_dtype (model_executor/model_runner.py) reads kv_cache_quant_algo."""
-_OTHERS = (0, 5, 20)
-"""The first version known whose configs of fp8 and compressed-tensors have it too; 0.5.16 has not."""
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
 """quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
@@ -26,6 +22,6 @@ def checkpoint_cache_dtype(model: ModelSpec, engine_version: str | None) -> str 
     An NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
     """
     method = model.quantization.method if model.quantization else ""
-    first = {"modelopt": _MODELOPT, "fp8": _OTHERS, "compressed": _OTHERS}.get(re.split("[-_]", method)[0])
-    is_read = first is not None and sglang_version(engine_version).number >= first
-    return "fp8" if is_read and model.kv_dtype == "fp8" else None
+    version, family = sglang_version(engine_version), re.split("[-_]", method)[0]
+    is_read = version.reads_modelopt_cache_dtype if family == "modelopt" else version.reads_cache_dtypes
+    return "fp8" if is_read and family in ("modelopt", "fp8", "compressed") and model.kv_dtype == "fp8" else None

@@ -4,47 +4,46 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...units import truncate
+from ..switches import Version, by_version, since, until
 
 VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
-_RULE_OF_GIB, _RULE_OF_MIB = (0, 4, 9), (0, 5, 3)
-"""The first versions whose share leaves a number of GiB, and one computed from the prefill chunk and graphs."""
-_BY_DEVICES = ((2, 88, 88), (4, 87, 87), (8, 85, 85), (16, 82, 81))
-"""(devices, hundredths up to 0.4.2, and from 0.4.3): the share with fewer devices than that."""
 _LARGEST_OLD = 81_920
 """MiB of a GPU up to which 0.4.6 has the shares of `_BY_DEVICES`; larger ones leave 13 GiB."""
 
 
-class SGLangVersion(NamedTuple):
-    """A version of SGLang.
+class SGLangVersion(Version):
+    """The behaviour of one version."""
 
-    Attributes:
-        name: the version without a leading v.
-        number: its numbers, for comparisons.
-    """
-
-    name: str
-    number: tuple[int, int, int]
-
-    @property
-    def captures_prefill(self) -> bool:
-        """Whether CUDA graphs of prefills are on by default, and reserved for."""
-        return self.number >= (0, 5, 10)
-
-    @property
-    def leaves_room_for_drafter(self) -> bool:
-        """Whether the default share leaves 2 GiB for a drafter: up to 0.5.9, and not in 0.5.23."""
-        return self.number < (0, 5, 10)
-
-    @property
-    def has_attn_dp_size(self) -> bool:
-        """Whether --attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
-        return self.number >= (0, 5, 23)
+    captures_prefill = since((0, 5, 10), "server_args.py")
+    """CUDA graphs of prefills are on by default, and reserved for."""
+    leaves_room_for_drafter = until((0, 5, 10), "server_args.py of 0.5.9 and 0.5.23")
+    """The default share leaves 2 GiB for a drafter."""
+    has_attn_dp_size = since((0, 5, 23), "server_args.py")
+    """--attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
+    reads_modelopt_cache_dtype = since((0, 5, 3), "configure_kv_cache_dtype in model_executor/model_runner.py")
+    """kv_cache_quant_algo is read."""
+    reads_cache_dtypes = since((0, 5, 20), "configure_kv_cache_dtype in model_executor/model_runner.py")
+    """Configs of fp8 and compressed-tensors have it too. 0.5.20 is the first version known; 0.5.16 has not."""
+    share_leaves_gib = since((0, 4, 9), "__post_init__ in server_args.py")
+    """The default share leaves a number of GiB."""
+    share_leaves_mib = since((0, 5, 3), "server_args.py")
+    """The default share leaves what is computed from the prefill chunk and graphs."""
+    large_gpus_leave_gib = since((0, 4, 6), "__post_init__ in server_args.py")
+    """GPUs of more than 80 GiB leave 13 GiB."""
+    share_by_devices = by_version(
+        {(): ((2, 88), (4, 87), (8, 85), (16, 82)), (0, 4, 3): ((2, 88), (4, 87), (8, 85), (16, 81))},
+        "__post_init__ in server_args.py",
+    )
+    """(devices, hundredths): the default share with fewer devices than that."""
+    share_for_vision = by_version(
+        {(): Fraction(95, 100), (0, 4, 9): Fraction(90, 100)}, "model_runner.py of 0.4.3, server_args.py of 0.4.9"
+    )
+    """The factor of the default share of a model with a vision tower, up to 0.5.2."""
 
 
 def sglang_version(text: str | None) -> SGLangVersion:
@@ -71,14 +70,13 @@ def old_share(
 
     Source: SGLang's server_args.py (__post_init__) of 0.3.6, 0.4.3, 0.4.6 and 0.4.9.
     """
-    if version.number >= _RULE_OF_MIB:
+    if version.share_leaves_mib:
         return None
-    if version.number >= _RULE_OF_GIB:
+    if version.share_leaves_gib:
         return share(memory_mib, _left_mib(memory_mib, devices) + 4096 * (attn_dp > 1) + 2048 * drafts)
-    if version.number >= (0, 4, 6) and memory_mib > _LARGEST_OLD:
+    if version.large_gpus_leave_gib and memory_mib > _LARGEST_OLD:
         return share(memory_mib, 13 * 1024)
-    column = 2 if version.number >= (0, 4, 3) else 1
-    return f"0.{next((row[column] for row in _BY_DEVICES if devices < row[0]), 79)}"
+    return f"0.{next((hundredths for fewer, hundredths in version.share_by_devices if devices < fewer), 79)}"
 
 
 def for_vision(version: SGLangVersion, share_of_text: str, vision_params: int) -> str:
@@ -95,9 +93,8 @@ def for_vision(version: SGLangVersion, share_of_text: str, vision_params: int) -
     """
     if not vision_params:
         return share_of_text
-    if version.number < _RULE_OF_MIB:
-        factor = Fraction(90 if version.number >= _RULE_OF_GIB else 95, 100)
-    else:
+    factor = version.share_for_vision
+    if version.share_leaves_mib:
         dynamic = 1 - (Fraction(vision_params, 12 * 24 * 1024**2) - 1) / 10
         factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
     return f"{float(Fraction(share_of_text) * factor):.4f}"

@@ -164,7 +164,7 @@ def _notes(kinds: Set[Kind], args: EngineArgs, version: VllmVersion, states: Sta
     if "mla" in kinds and not version.v0:
         yield from _latent_notes(args, version)
     yield from _device_notes(kinds, args)
-    if version.number < (0, 8):
+    if not version.source_was_read:
         yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
     if states:
         switch = "on" if states.prefix_caching else "off"

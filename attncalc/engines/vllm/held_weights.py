@@ -55,7 +55,7 @@ def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity
     With mrope_section a table has four times the positions (rotary_embedding/mrope.py); from 0.33 the Qwen3 families
     only if tokens of videos are pruned (mrope_positions_factor, models/qwen3_vl.py).
     """
-    has_plain_mrope = version.number >= (0, 33) and (model.model_type or "").startswith("qwen3")
+    has_plain_mrope = version.plain_mrope_of_qwen3 and (model.model_type or "").startswith("qwen3")
     parts = []
     for table in model.rope_tables:
         rows: int = symbol("rows", table.rows, f"positions of the {table.name} table")
@@ -128,7 +128,7 @@ def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quant
     (get_valid_backends in platforms/cuda.py); later the buffer is allocated when the backend runs.
     """
     has_mla = any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
-    if not has_mla or not (0, 11, 1) <= version.number < (0, 26) or not _has_flashinfer_mla(device):
+    if not has_mla or not version.imports_flashinfer_mla or not _has_flashinfer_mla(device):
         return Quantity(0)
     return symbol("mla_workspace", FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
 
@@ -196,15 +196,13 @@ def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
     Up to 0.25 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
     """
     d_ff = _aligned(d_ff, 64)
-    align = 64 if version.number < (0, 24) else 1
-    groups = 2 if version.number < (0, 27) else 4
     sizes = []
     for inputs, outputs in ((d_model, 2 * d_ff), (d_ff, d_model)):
         sizes += [
-            _aligned(inputs // 2, align) * _aligned(outputs, align),
-            _aligned(outputs, 256) * _aligned(inputs // 32, groups),
+            _aligned(inputs // 2, version.mxfp4_value_alignment) * _aligned(outputs, version.mxfp4_value_alignment),
+            _aligned(outputs, 256) * _aligned(inputs // 32, version.mxfp4_scale_groups),
         ]
-        if version.number < (0, 26):
+        if version.keeps_mxfp4_scales:
             sizes.append(outputs * (inputs // 32))
     return sizes
 

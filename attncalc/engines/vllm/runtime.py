@@ -399,7 +399,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
         total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
     else:
         total = symbol("libraries", (100 if version.v0 else 130) * thousandth, "bytes measured outside PyTorch")
-    if version.number < (0, 9, 1):  # all memory in use is counted, that of other processes too
+    if version.counts_other_processes:
         high += 200 + _gaps(facts, version) // thousandth
     if not _is_measured(facts):
         high += 5000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
@@ -463,7 +463,7 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
         return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
     if not version.has_symmetric_memory:
         return _Link(740 if tp == 2 else 2100 if version.v0 and tp >= 8 else 1390), 700, spread
-    measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.number < (0, 21)
+    measured = gpu.compute_capability == _HOPPER and tp <= 4 and version.links_were_measured
     return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
 
 

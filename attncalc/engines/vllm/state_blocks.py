@@ -13,13 +13,9 @@ from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .versions import VllmVersion
 
-_CHECKPOINTS = {"GDN": ((0, 33), 64), "Mamba-2": ((0, 32), 1)}
-"""States of which a prefill can store a checkpoint, by the layer's label: since which version, and the number of tokens
-that their blocks are a multiple of.
-
-Source: num_prefill_checkpoint_blocks in mamba_mixer2.py and qwen_gdn_linear_attn.py; the latter's multiple is
-FlashInfer's, which Hopper and Blackwell GPUs use.
-"""
+_CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1}
+"""States of which a prefill can store a checkpoint, by the layer's label: the tokens that their blocks are a multiple
+of. That of gated delta nets is FlashInfer's, which Hopper and Blackwell GPUs use."""
 _STORED_PER_CHUNK = {"Mamba", "Mamba-2"}
 """States that 0.11.1 to 0.27 store once per chunk with prefix caching (mamba_cache_mode 'all')."""
 
@@ -59,8 +55,9 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: EngineArgs, version: Vll
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
         return StateBlocks(1 + args.speculative_tokens, 1, prefix_caching=False)
-    checkpoints = all(label in _CHECKPOINTS and version.number >= _CHECKPOINTS[label][0] for label in labels)
-    alignment = max(_CHECKPOINTS[label][1] for label in labels) if checkpoints else 1
+    stored = {"GDN": version.checkpoints_deltas, "Mamba-2": version.checkpoints_mamba}
+    checkpoints = all(stored.get(label, False) for label in labels)
+    alignment = max(_CHECKPOINT_TOKENS[label] for label in labels) if checkpoints else 1
     return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...units import truncate
-
-Number = tuple[int, ...]
-"""A version as numbers: (0, 11, 1)."""
+from ..switches import Number, Switch, Version, between, by_version, since, until
 
 OLDEST, NEWEST = (0, 5), (0, 33, 0)
 """The oldest version whose log lines are supported, and the newest whose source was read."""
@@ -21,372 +18,247 @@ RELEASES = (
 )
 """Releases that a log without a version may come from, the newest first: at least one for each combination of the
 behaviours below."""
-_V1_BY_DEFAULT = (0, 8)
-_V2_MODEL_TYPES: tuple[tuple[Number, frozenset[str]], ...] = (
-    ((0, 22), frozenset({"qwen3"})),
-    ((0, 23), frozenset({"llama", "mistral"})),
-    ((0, 24), frozenset({"deepseek_v2", "qwen2_moe", "granitemoe"})),
-)
-"""DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES by the version that added them (config/vllm.py)."""
-_V2_MIXTURES = frozenset({"deepseek_v2", "qwen2_moe", "granitemoe", "deepseek_v4", "longcat_flash_ngram"})
-"""Mixtures of experts with the second runner, from 0.25 to 0.28; other models have it unless they have experts."""
+_MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
 
 
-class VllmVersion(NamedTuple):
-    """The behaviour of one version. Each property names the file of vLLM that decides it.
+class VllmVersion(Version):
+    """The behaviour of one version. The old engine of any version has the number (0,)."""
 
-    Attributes:
-        number: the version, (0,) for the V0 engine of any version.
-        v0: whether it is the engine before V1.
+    v0 = until((0, 8), "VLLM_USE_V1 in envs.py")
+    """It is the engine before V1."""
+    source_was_read = since((0, 8), "the oldest source that was read is 0.8.5's")
+    utilization = by_version({(): "0.9", (0, 20): "0.92"}, "gpu_memory_utilization in config/cache.py")
+
+    # How layers are grouped, and the size of their blocks
+
+    groups_hybrids = since((0, 9, 1), "kv_cache_utils.py")
+    """Sliding windows have their own groups; before, they were stored like full attention."""
+    groups_chunks = by_version(
+        {(): False, (0, 10): True, (0, 10, 1): False, (0, 14): True},
+        "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE in envs.py",
+    )
+    """Chunks have groups of their own too."""
+    groups_mixed_widths = since((0, 11), "UniformTypeKVCacheSpecs")
+    """Layers of one type but of different widths share a group."""
+    groups_every_nth_layer = since((0, 11), "kv_cache_utils.py")
+    """A group takes every n-th layer of its type, so that each pipeline stage has its share."""
+    groups_by_worker = until((0, 11), "v1/engine/core.py")
+    """Each pipeline stage groups its own layers."""
+    cuts_groups_by_stage = by_version({(): True, (0, 11): False, (0, 17): True}, "_project_kv_cache_groups_to_worker")
+    """A stage allocates only its own layers of a group with several widths."""
+    unifies_pages = since((0, 12), "unify_kv_cache_spec_page_size")
+    """Layers with smaller pages get larger blocks, so that all pages are equal."""
+    pads_pages = since((0, 24), "unify_kv_cache_spec_page_size")
+    """Pages that do not divide the largest page are padded to it."""
+    max_padding: Switch[tuple[int, int] | None] = by_version(
+        {(): None, (0, 12): (5, 4), (0, 18): (3, 2)}, "kv_cache_utils.py"
+    )
+    """The ratio (a, b) below which groups get the size of the largest type instead of the smallest.
+
+    (3, 2): 13 layers of one type and 10 of another make groups of 13, since 13 / 10 < 3 / 2. None: never.
     """
+    planner = by_version({(): "kv_cache_utils.py", (0, 33): "kv_cache_planning.py"}, "v1/core")
+    """The file that groups layers and counts blocks."""
+    checks_all_layers = between((0, 14), (0, 17), "get_kv_cache_configs; vllm-project/vllm issue 34076")
+    """One request must fit on each pipeline stage with the layers of all stages; otherwise, with the stage's own."""
+    smallest_window_block = between((0, 25), (0, 30), "attention.py")
+    """The blocks of sliding windows are the kernel's smallest."""
+    two_steps_in_flight = since((0, 26), "config/vllm.py")
+    """A window holds the tokens of all steps in flight, which are --pp + 1 with async scheduling."""
+    steps_depend_on_experts = between((0, 26), (0, 29), "config/vllm.py")
+    """A mixture of experts runs on the older runner, with as many steps in flight as stages."""
+    has_dcp = since((0, 10, 2), "kv_cache_utils.py")
+    """Decode context parallelism is available."""
 
-    number: Number
-    v0: bool
+    # What a layer stores
 
-    @property
-    def name(self) -> str:
-        """'0.33.0', or 'V0'."""
-        return V0 if self.number == (0,) else ".".join(map(str, self.number))
+    pads_values = until((0, 20), "mimo_v2_flash.py")
+    """V is stored as wide as K if it is narrower."""
+    has_cross_attention = since((0, 10, 2), "CrossAttentionSpec")
+    """Cross-attention has a cache."""
+    cross_blocks_by_source = until((0, 13), "CrossAttentionSpec")
+    """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
+    latent_alignment = by_version({(): 64, (0, 27): 128}, "platforms/interface.py")
+    """Tokens that a block of MLA's latents is a multiple of, beside states."""
+    aligns_latents = since((0, 11, 1), "models/config.py")
+    """Blocks of MLA's latents grow for states too."""
+    aligns_latent_entries = until((0, 8), "VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py")
+    """A token's latent is a multiple of 256 bytes."""
+    absorbs_products = until((0, 8), "VLLM_MLA_PERFORM_MATRIX_ABSORPTION in attention/backends/mla/utils.py")
+    """MLA keeps products of its matrices. The old engine is taken for 0.7, as older versions have no MLA."""
+    forces_flashmla = between((0, 8), (0, 18), "platforms/cuda.py")
+    """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens."""
+    sparse_latents_in_fp8 = between((0, 11, 0), (0, 11, 1), "models/config.py")
+    """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16."""
+    imports_flashinfer_mla = between((0, 11, 1), (0, 26), "get_valid_backends in platforms/cuda.py")
+    """The choice of a backend imports all candidates; later, FlashInfer's buffer is allocated when it runs."""
+    reads_modelopt_cache_dtype = since((0, 14), "get_kv_cache_quant_algo_string in utils/torch_utils.py")
+    reads_modelopt_fp4_cache = since((0, 20), "MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP")
+    reads_compressed_tensors_cache_dtype = since((0, 15), "attention/layer.py")
+    """A kv_cache_scheme of compressed-tensors makes the cache fp8."""
 
-    @property
-    def utilization(self) -> str:
-        """The default of gpu_memory_utilization (config/cache.py)."""
-        return "0.92" if self.number >= (0, 20) else "0.9"
+    # Recurrent states
 
-    @property
-    def groups_hybrids(self) -> bool:
-        """Sliding windows have their own groups; before, they were stored like full attention (kv_cache_utils.py)."""
-        return self.number >= (0, 9, 1)
+    aligns_states = since((0, 10), "models/config.py, later platforms/interface.py")
+    """Attention's blocks grow until a state fits in one."""
+    aligns_to_requested_block = since((0, 20), "platforms/interface.py")
+    """Blocks aligned with states are multiples of the requested block size.
 
-    @property
-    def groups_chunks(self) -> bool:
-        """Chunks have groups of their own too.
+    Before, they were multiples of the kernel's, and at least the requested size.
+    """
+    caches_state_prefixes = since((0, 11, 1), "gpu_model_runner.py")
+    """Prefix caching is available for models with states."""
+    caches_hybrid_prefixes = since((0, 26), "config/model.py")
+    """Prefix caching is on by default for models with states too."""
+    stores_drafted_states = since((0, 15), "v1/core/single_type_kv_cache_manager.py")
+    """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
+    supports_drafter_with_states = since((0, 17), "gpu_model_runner.py")
+    """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
+    checkpoints_mamba = since((0, 32), "num_prefill_checkpoint_blocks in mamba_mixer2.py")
+    """A prefill can store a checkpoint of a Mamba-2 state."""
+    checkpoints_deltas = since((0, 33), "num_prefill_checkpoint_blocks in qwen_gdn_linear_attn.py")
+    """A prefill can store a checkpoint of a gated delta net's state."""
+    _states_per_chunk = until((0, 28), "mamba_cache_mode in models/config.py")
+    _states_per_chunk_drafting = until((0, 20), "mamba_cache_mode in models/config.py")
 
-        The default of VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE changed twice (envs.py).
-        """
-        return (0, 10) <= self.number < (0, 10, 1) or self.number >= (0, 14)
+    # The log
 
-    @property
-    def aligns_states(self) -> bool:
-        """Attention's blocks grow until a state fits in one (models/config.py, later platforms/interface.py)."""
-        return self.number >= (0, 10)
+    multiplies_dcp = since((0, 11), "kv_cache_utils.py")
+    """With several groups too, the logged tokens are multiplied by dcp."""
+    logs_requested_block = until((0, 11), "kv_cache_utils.py")
+    """With one group, the logged tokens are blocks times the requested block size."""
+    concurrency_from_blocks = since((0, 9, 1), "kv_cache_utils.py")
+    """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
+    tokens_from_concurrency = since((0, 20, 1), "kv_cache_utils.py")
+    """'GPU KV cache size' is concurrency times the context; before, it was blocks / groups times block size."""
+    logs_one_line = since((0, 28), "kv_cache_utils.py")
+    """The log has tokens and concurrency on one line."""
+    always_announces_block = until((0, 18), "models/config.py")
+    """The log has the line on attention's block size even if the size did not grow."""
 
-    @property
-    def groups_mixed_widths(self) -> bool:
-        """Layers of one type but of different widths share a group (UniformTypeKVCacheSpecs)."""
-        return self.number >= (0, 11)
+    # Defaults
 
-    @property
-    def unifies_pages(self) -> bool:
-        """Layers with smaller pages get larger blocks, so that all pages are equal (unify_kv_cache_spec_page_size)."""
-        return self.number >= (0, 12)
+    gpus_with_small_defaults: Switch[tuple[str, ...]] = by_version(
+        {(): (), (0, 9): ("a100",), (0, 33): ("a100", "gb10")}, "arg_utils.py"
+    )
+    """GPUs of 70 GiB and more that have the defaults of smaller ones."""
+    has_default_for_160_gib = since((0, 28), "arg_utils.py")
+    """Devices of 160 GiB and more have their own default of max_num_batched_tokens."""
 
-    @property
-    def pads_pages(self) -> bool:
-        """Pages that do not divide the largest page are padded to it (the same function)."""
-        return self.number >= (0, 24)
+    # Runtime memory
 
-    @property
-    def max_padding(self) -> tuple[int, int] | None:
-        """The ratio (a, b) below which groups get the size of the largest type instead of the smallest.
+    _second_runner_everywhere = since((0, 29), "config/vllm.py")
+    _second_runner_for_dense = since((0, 25), "config/vllm.py")
+    _second_runner_for: Switch[frozenset[str]] = by_version(
+        {
+            (): frozenset(),
+            (0, 22): frozenset({"qwen3"}),
+            (0, 23): frozenset({"qwen3", "llama", "mistral"}),
+            (0, 24): frozenset({"qwen3", "llama", "mistral", *_MIXTURES}),
+            (0, 25): frozenset({*_MIXTURES, "deepseek_v4", "longcat_flash_ngram"}),
+        },
+        "DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES in config/vllm.py",
+    )
+    _scratch = by_version({(): 36, (0, 17): 12}, "apply_top_k_top_p in v1/sample/ops/topk_topp_sampler.py")
+    """Bytes per logit of the sampler in the first runner.
 
-        (3, 2): 13 layers of one type and 10 of another make groups of 13, since 13 / 10 < 3 / 2. None: never.
-        """
-        if self.number >= (0, 18):
-            return (3, 2)
-        return (5, 4) if self.number >= (0, 12) else None
+    A sort holds an fp32 copy 4, the sorted values 4, their indices 8, a mask's sums 8 and what it gathers 12. A kernel
+    replaced it: an fp32 copy 4, probabilities 4 and their quotient by random numbers 4.
+    """
+    _scratch_of_second_runner = by_version({(): 36, (0, 17): 4, (0, 28): 0, (0, 33): 12}, "v1/worker/gpu/sample")
+    """It samples logits as they are; up to 0.27 it made one fp32 copy. From 0.33 its profile has a second pass with all
+    sampling parameters."""
+    has_top_k_buffer = since((0, 17), "topk_topp_triton.py")
+    """The sampler's Triton kernel has a row of fp32 logits per multiprocessor.
 
-    @property
-    def aligns_to_requested_block(self) -> bool:
-        """Blocks aligned with states are multiples of the requested block size.
+    From 0.21 FlashInfer's kernel replaces it where FlashInfer runs.
+    """
+    samples_with_flashinfer = since((0, 21), "topk_topp_sampler.py")
+    """FlashInfer samples by default on GPUs of compute capability 8.0 and later."""
+    keeps_experts_workspace = since((0, 13), "v1/worker/workspace.py")
+    """The workspace of the experts lives on after the forward pass."""
+    shares_experts_buffer = until((0, 13), "fused_moe.py, fused_experts_impl")
+    """Both products of the experts write to one buffer, beside the activation.
 
-        Before, they were multiples of the kernel's, and at least the requested size.
-        """
-        return self.number >= (0, 20)
+    From 0.13 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
+    """
+    largest_experts_chunk: Switch[int | None] = by_version(
+        {(): 32768, (0, 12): 16384, (0, 20): None}, "VLLM_FUSED_MOE_CHUNK_SIZE in envs.py"
+    )
+    """Tokens that the experts process in one chunk; None without a limit."""
+    profiles_prefix_of_latents = since((0, 10, 1), "mla_attention.py, mla/common.py")
+    """The profile holds what a chunk of MLA's cached prefix is expanded to."""
+    profiles_indexer_logits = since((0, 18), "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py")
+    """The profile holds 512 MiB of logits of an indexer."""
+    videos_leave_room_for_image = until((0, 11), "qwen2_vl.py")
+    """The largest video of the profile leaves an image's tokens of the context free."""
+    autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in gdn_linear_attn.py")
+    """The profile tunes the kernels of gated delta nets."""
+    benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
+    """Inductor benchmarks kernels while it compiles."""
+    profiles_cold_compiler = since((0, 23), "logs of 0.24 and 0.28")
+    """What is benchmarked decides the profile where the sampler needs less.
 
-    @property
-    def groups_every_nth_layer(self) -> bool:
-        """A group takes every n-th layer of its type, so that each pipeline stage has its share (kv_cache_utils.py)."""
-        return self.number >= (0, 11)
+    A log of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
+    """
+    splits_workspaces = between((0, 27), (0, 31), "_scoped_allocator_max_split in v1/worker/gpu_worker.py")
+    """A large block that is freed during the profile may be counted once more, as a small tensor pins it."""
+    counts_other_processes = until((0, 9, 1), "v1/worker/gpu_worker.py")
+    """All memory in use is counted as the engine's, that of other processes too."""
+    profiles_graphs_early = between((0, 18), (0, 21), "gpu_worker.py")
+    """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
+    has_symmetric_memory = since((0, 15), "measured")
+    """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
+    links_were_measured = until((0, 21), "the newest version of the controlled starts on H100s")
+    """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
+    _counts_states = since((0, 27), "mem_utils.py")
+    _subtracts_graphs = since((0, 20), "v1/worker/gpu_worker.py")
+    _subtracts_graphs_of_second_runner = since((0, 29), "v1/worker/gpu/model_runner.py")
+    """Before, it returned 0 for them."""
 
-    @property
-    def multiplies_dcp(self) -> bool:
-        """With several groups too, the logged tokens are multiplied by dcp (kv_cache_utils.py)."""
-        return self.number >= (0, 11)
+    # Weights beside the checkpoint's
 
-    @property
-    def logs_requested_block(self) -> bool:
-        """With one group, the logged tokens are blocks times the requested block size (kv_cache_utils.py)."""
-        return self.number < (0, 11)
-
-    @property
-    def has_dcp(self) -> bool:
-        """Decode context parallelism is available (kv_cache_utils.py)."""
-        return self.number >= (0, 10, 2)
-
-    @property
-    def has_cross_attention(self) -> bool:
-        """Cross-attention has a cache (CrossAttentionSpec)."""
-        return self.number >= (0, 10, 2)
-
-    @property
-    def always_announces_block(self) -> bool:
-        """The log has the line on attention's block size even if the size did not grow (models/config.py)."""
-        return self.number < (0, 18)
-
-    @property
-    def aligns_latents(self) -> bool:
-        """Blocks of MLA's latents grow for states too (models/config.py)."""
-        return self.number >= (0, 11, 1)
-
-    @property
-    def aligns_latent_entries(self) -> bool:
-        """A token's latent is a multiple of 256 bytes (VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py)."""
-        return self.v0
-
-    @property
-    def absorbs_products(self) -> bool:
-        """MLA keeps products of its matrices (VLLM_MLA_PERFORM_MATRIX_ABSORPTION in attention/backends/mla/utils.py).
-
-        The old engine is taken for 0.7, as older versions have no MLA.
-        """
-        return self.v0
-
-    @property
-    def latent_alignment(self) -> int:
-        """Tokens that a block of MLA's latents is a multiple of, beside states (platforms/interface.py)."""
-        return 128 if self.number >= (0, 27) else 64
-
-    @property
-    def forces_flashmla(self) -> bool:
-        """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens (platforms/cuda.py)."""
-        return not self.v0 and self.number < (0, 18)
-
-    @property
-    def sparse_latents_in_fp8(self) -> bool:
-        """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16 (models/config.py)."""
-        return self.number == (0, 11, 0)
-
-    @property
-    def supports_drafter_with_states(self) -> bool:
-        """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
-        return self.number >= (0, 17)
-
-    @property
-    def caches_state_prefixes(self) -> bool:
-        """Prefix caching is available for models with states (gpu_model_runner.py)."""
-        return self.number >= (0, 11, 1)
+    plain_mrope_of_qwen3 = since((0, 33), "mrope_positions_factor in models/qwen3_vl.py")
+    """The Qwen3 families have a larger table only if tokens of videos are pruned."""
+    mxfp4_value_alignment = by_version({(): 64, (0, 24): 1}, "tensor_details/layout_details/hopper_value.py")
+    """What triton_kernels pads the values of MXFP4 experts to, two values to a byte."""
+    mxfp4_scale_groups = by_version({(): 2, (0, 27): 4}, "_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py")
+    """The groups of scales that it pads to."""
+    keeps_mxfp4_scales = until((0, 26), "convert_to_mxfp4_moe_kernel_format")
+    """The scales of the checkpoint stay beside those of the kernel."""
+    loads_bitsandbytes = until((0, 28), "QuantizationMethods in layers/quantization")
+    loads_hqq = until((0, 14), "QuantizationMethods in layers/quantization")
 
     def stores_state_per_chunk(self, drafting: bool) -> bool:
-        """Return whether prefix caching stores a Mamba state per chunk (mamba_cache_mode 'all', models/config.py)."""
-        return self.number < (0, 28) and not (drafting and self.number >= (0, 20))
-
-    @property
-    def steps_depend_on_experts(self) -> bool:
-        """A mixture of experts runs on the older runner, with as many steps in flight as stages (config/vllm.py)."""
-        return (0, 26) <= self.number < (0, 29)
-
-    @property
-    def checks_all_layers(self) -> bool:
-        """One request must fit on each pipeline stage with the layers of all stages (get_kv_cache_configs).
-
-        Source: vllm-project/vllm issue 34076; versions before and after count the stage's own layers.
-        """
-        return (0, 14) <= self.number < (0, 17)
-
-    @property
-    def groups_by_worker(self) -> bool:
-        """Each pipeline stage groups its own layers (v1/engine/core.py)."""
-        return self.number < (0, 11)
-
-    @property
-    def cuts_groups_by_stage(self) -> bool:
-        """A stage allocates only its own layers of a group with several widths (_project_kv_cache_groups_to_worker)."""
-        return self.number < (0, 11) or self.number >= (0, 17)
-
-    @property
-    def pads_values(self) -> bool:
-        """V is stored as wide as K if it is narrower (mimo_v2_flash.py)."""
-        return self.number < (0, 20)
-
-    @property
-    def cross_blocks_by_source(self) -> bool:
-        """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
-        return self.number < (0, 13)
-
-    @property
-    def stores_drafted_states(self) -> bool:
-        """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
-        return self.number >= (0, 15)
-
-    @property
-    def concurrency_from_blocks(self) -> bool:
-        """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
-        return self.number >= (0, 9, 1)
+        """Return whether prefix caching stores a Mamba state per chunk (mamba_cache_mode 'all')."""
+        return self._states_per_chunk_drafting if drafting else self._states_per_chunk
 
     def window_block(self, block_size: int) -> int:
-        """Return the tokens per block of a sliding window: 0.25 to 0.29 use the kernel's smallest (attention.py)."""
-        return min(block_size, 16) if (0, 25) <= self.number < (0, 30) else block_size
-
-    @property
-    def tokens_from_concurrency(self) -> bool:
-        """'GPU KV cache size' is concurrency times the context; before, it was blocks / groups times block size."""
-        return self.number >= (0, 20, 1)
-
-    @property
-    def two_steps_in_flight(self) -> bool:
-        """A window holds the tokens of all steps in flight, which are --pp + 1 with async scheduling."""
-        return self.number >= (0, 26)
-
-    @property
-    def caches_hybrid_prefixes(self) -> bool:
-        """Prefix caching is on by default for models with states too (config/model.py)."""
-        return self.number >= (0, 26)
-
-    @property
-    def planner(self) -> str:
-        """The file that groups layers and counts blocks."""
-        return "kv_cache_planning.py" if self.number >= (0, 33) else "kv_cache_utils.py"
-
-    @property
-    def logs_one_line(self) -> bool:
-        """The log has tokens and concurrency on one line."""
-        return self.number >= (0, 28)
+        """Return the tokens per block of a sliding window."""
+        return min(block_size, 16) if self.smallest_window_block else block_size
 
     def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool) -> bool:
-        """Return whether the second model runner (v1/worker/gpu/) is the default (config/vllm.py).
+        """Return whether the second model runner (v1/worker/gpu/) is the default.
 
         Args:
             model_type: the model_type of the model's config.json; None if unknown.
             dense: whether the model has no experts.
             hybrid: whether it has recurrent layers.
         """
-        if self.number >= (0, 29):
-            return True
-        if self.number >= (0, 25):
-            return (dense and not hybrid) or model_type in _V2_MIXTURES
-        return any(self.number >= since and model_type in types for since, types in _V2_MODEL_TYPES)
+        dense_enough = self._second_runner_for_dense and dense and not hybrid
+        return self._second_runner_everywhere or dense_enough or model_type in self._second_runner_for
 
     def sampler_scratch(self, v2_runner: bool) -> int:
-        """Return the bytes per logit that the sampler holds beside the logits, in the profile of the memory.
-
-        Up to 0.16 apply_top_k_top_p (v1/sample/ops/topk_topp_sampler.py) sorts them: an fp32 copy 4, the sorted values
-        4, their indices 8, a mask's sums 8 and what it gathers 12. From 0.17 a kernel replaces the sort: an fp32 copy
-        4, probabilities 4 and their quotient by random numbers 4. The second runner samples logits as they are; up to
-        0.27 it made one fp32 copy. From 0.33 its profile has a second pass with all sampling parameters.
-        """
-        if self.number < (0, 17):
-            return 36
-        if not v2_runner or self.number >= (0, 33):
-            return 12
-        return 4 if self.number < (0, 28) else 0
-
-    @property
-    def has_top_k_buffer(self) -> bool:
-        """The sampler's Triton kernel has a row of fp32 logits per multiprocessor (topk_topp_triton.py).
-
-        From 0.21 FlashInfer's kernel replaces it where FlashInfer runs.
-        """
-        return self.number >= (0, 17)
-
-    @property
-    def samples_with_flashinfer(self) -> bool:
-        """FlashInfer samples by default on GPUs of compute capability 8.0 and later (topk_topp_sampler.py)."""
-        return self.number >= (0, 21)
-
-    @property
-    def keeps_experts_workspace(self) -> bool:
-        """The workspace of the experts lives on after the forward pass (v1/worker/workspace.py)."""
-        return self.number >= (0, 13)
-
-    @property
-    def shares_experts_buffer(self) -> bool:
-        """Both products of the experts write to one buffer, beside the activation (fused_moe.py, fused_experts_impl).
-
-        From 0.13 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
-        """
-        return self.number < (0, 13)
-
-    @property
-    def largest_experts_chunk(self) -> int | None:
-        """Tokens that the experts process in one chunk (VLLM_FUSED_MOE_CHUNK_SIZE in envs.py); None without a limit."""
-        if self.number >= (0, 20):
-            return None
-        return 16384 if self.number >= (0, 12) else 32768
-
-    @property
-    def profiles_prefix_of_latents(self) -> bool:
-        """The profile holds what a chunk of MLA's cached prefix is expanded to (mla_attention.py, mla/common.py)."""
-        return self.number >= (0, 10, 1)
-
-    @property
-    def profiles_indexer_logits(self) -> bool:
-        """The profile holds 512 MiB of logits of an indexer (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py)."""
-        return self.number >= (0, 18)
+        """Return the bytes per logit that the sampler holds beside the logits, in the profile of the memory."""
+        return self._scratch_of_second_runner if v2_runner else self._scratch
 
     def subtracts_graphs(self, v2_runner: bool) -> bool:
-        """Return whether the CUDA graphs are subtracted from the memory for the cache (v1/worker/gpu_worker.py).
-
-        The second runner returned 0 for them up to 0.28 (v1/worker/gpu/model_runner.py).
-        """
-        return self.number >= (0, 29 if v2_runner else 20)
+        """Return whether the CUDA graphs are subtracted from the memory for the cache."""
+        return self._subtracts_graphs_of_second_runner if v2_runner else self._subtracts_graphs
 
     def counts_sampler_states(self, v2_runner: bool) -> bool:
-        """Return whether the memory that the second runner allocates before the profile is counted (mem_utils.py)."""
-        return v2_runner and self.number >= (0, 27)
-
-    @property
-    def videos_leave_room_for_image(self) -> bool:
-        """The largest video of the profile leaves an image's tokens of the context free (qwen2_vl.py)."""
-        return self.number < (0, 11)
-
-    @property
-    def autotunes_deltas(self) -> bool:
-        """The profile tunes the kernels of gated delta nets (_warmup_prefill_kernels in gdn_linear_attn.py)."""
-        return self.number >= (0, 18)
-
-    @property
-    def benchmarks_kernels(self) -> bool:
-        """Inductor benchmarks kernels while it compiles (benchmark_combo_kernel in config/compilation.py)."""
-        return self.number >= (0, 11, 1)
-
-    @property
-    def profiles_cold_compiler(self) -> bool:
-        """What is benchmarked decides the profile where the sampler needs less, as logs of 0.24 and 0.28 show.
-
-        One of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
-        """
-        return self.number >= (0, 23)
-
-    @property
-    def splits_workspaces(self) -> bool:
-        """A large block that is freed during the profile may be counted once more, as a small tensor pins it.
-
-        Later versions do not split such blocks (_scoped_allocator_max_split in v1/worker/gpu_worker.py).
-        """
-        return (0, 27) <= self.number < (0, 31)
-
-    @property
-    def profiles_graphs_early(self) -> bool:
-        """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured (gpu_worker.py)."""
-        return (0, 18) <= self.number < (0, 21)
-
-    @property
-    def has_symmetric_memory(self) -> bool:
-        """Tensor parallelism over NVLink takes 2 GiB: measured, from 0.15 on, and 1.4 before."""
-        return self.number >= (0, 15)
-
-    @property
-    def gpus_with_small_defaults(self) -> tuple[str, ...]:
-        """GPUs of 70 GiB and more that have the defaults of smaller ones (arg_utils.py)."""
-        if self.number < (0, 9):
-            return ()
-        return ("a100", "gb10") if self.number >= (0, 33) else ("a100",)
-
-    @property
-    def has_default_for_160_gib(self) -> bool:
-        """Devices of 160 GiB and more have their own default of max_num_batched_tokens (arg_utils.py)."""
-        return self.number >= (0, 28)
+        """Return whether the memory that the second runner allocates before the profile is counted."""
+        return v2_runner and self._counts_states
 
 
 def vllm_version(text: str | None) -> VllmVersion:
@@ -395,9 +267,9 @@ def vllm_version(text: str | None) -> VllmVersion:
     Raises AttncalcError if `text` is not a version, is older than OLDEST, or newer than NEWEST.
     """
     if text is None:
-        return VllmVersion(NEWEST, v0=False)
+        return VllmVersion(_name(NEWEST), NEWEST)
     if text.lower() == "v0":
-        return VllmVersion((0,), v0=True)
+        return VllmVersion(V0, (0,))
     # .post1, rc2 or +cu128 may follow
     match = re.match(r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII)
     if match is None:
@@ -416,7 +288,7 @@ def vllm_version(text: str | None) -> VllmVersion:
             f"--engine-version {truncate(text)} is newer than the newest supported version",
             f"the newest is {_name(NEWEST)}, which is the default",
         )
-    return VllmVersion(number, v0=number < _V1_BY_DEFAULT)
+    return VllmVersion(_name(number), number)
 
 
 def _name(number: Number) -> str:

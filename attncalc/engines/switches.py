@@ -1,0 +1,64 @@
+"""What an engine does in which of its versions, as data: one `Switch` per behaviour."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar, overload
+
+T = TypeVar("T")
+Number = tuple[int, ...]
+"""A version as numbers: (0, 11, 1)."""
+
+
+class Version(NamedTuple):
+    """A version of an engine. Each engine derives a class from it, whose attributes are its switches.
+
+    Attributes:
+        name: its name, as the engine writes it.
+        number: its numbers, which switches compare.
+    """
+
+    name: str
+    number: Number
+
+
+class Switch(Generic[T]):
+    """A behaviour that changed between versions. As an attribute of a `Version`, it is that version's value.
+
+    Attributes:
+        steps: {the first version with a value: the value}, the oldest first. () is earlier than every version.
+        source: the engine's file, or its function or class, that decides it.
+    """
+
+    def __init__(self, steps: dict[Number, T], source: str) -> None:
+        self.steps, self.source = steps, source
+
+    @overload
+    def __get__(self, version: None, owner: object) -> Switch[T]: ...
+
+    @overload
+    def __get__(self, version: Version, owner: object) -> T: ...
+
+    def __get__(self, version: Version | None, owner: object) -> T | Switch[T]:
+        if version is None:
+            return self
+        return next(value for first, value in reversed(self.steps.items()) if version.number >= first)
+
+
+def by_version(steps: dict[Number, T], source: str) -> Switch[T]:
+    """Return a switch with a value from each version on: {(): "0.9", (0, 20): "0.92"}."""
+    return Switch(steps, source)
+
+
+def since(first: Number, source: str) -> Switch[bool]:
+    """Return a switch that is on in `first` and later versions."""
+    return Switch({(): False, first: True}, source)
+
+
+def until(end: Number, source: str) -> Switch[bool]:
+    """Return a switch that is on in versions before `end`."""
+    return Switch({(): True, end: False}, source)
+
+
+def between(first: Number, end: Number, source: str) -> Switch[bool]:
+    """Return a switch that is on from `first` on, in versions before `end`."""
+    return Switch({(): False, first: True, end: False}, source)
