@@ -229,11 +229,11 @@ class VllmVersion(Version):
 
     plain_mrope_of_qwen3 = since((0, 32), "mrope_positions_factor in models/qwen3_vl.py")
     """The Qwen3 families have a larger table only if tokens of videos are pruned."""
-    mxfp4_value_alignment = by_version({(): 64, (0, 24): 1}, "tensor_details/layout_details/hopper_value.py")
+    mxfp4_value_alignment = by_version({(): 1, (0, 17): 64, (0, 22): 1}, "hopper_value.py of triton_kernels 3.6.0")
     """What triton_kernels pads the values of MXFP4 experts to, two values to a byte."""
     mxfp4_scale_groups = by_version({(): 2, (0, 26): 4}, "_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py")
     """The groups of scales that it pads to."""
-    keeps_mxfp4_scales = until((0, 26), "convert_to_mxfp4_moe_kernel_format")
+    keeps_mxfp4_scales = until((0, 25), "convert_gpt_oss_weight_to_mxfp4_moe_kernel_format in oracle/mxfp4.py")
     """The scales of the checkpoint stay beside those of the kernel."""
     loads_bitsandbytes = until((0, 28), "QuantizationMethods in layers/quantization")
     loads_hqq = until((0, 14), "QuantizationMethods in layers/quantization")
