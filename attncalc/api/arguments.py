@@ -10,9 +10,10 @@ from typing import Any, TypeVar, get_args, get_origin
 from ..config import ModelLike
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
+from ..options import given
 from ..units import truncate
 from ..workload import Workload
-from .models import ShardedModelOptions, given, read_model
+from .models import ShardedModelOptions, read_model
 from .workloads import read_workload
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ..config import ModelLike
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
+from ..options import as_text, given
 from ..ranges import parse_counts
 from ..report.compare import compare_models, compare_variants, wide
 from ..report.report import Report
 from ..units import count
 from .arguments import model_subject, takes
 from .cost_options import CompareOptions
-from .models import ComparedModelOptions, as_text, given, read_model
+from .models import ComparedModelOptions, read_model
 from .results import Result
 from .workloads import DEFAULT_CONTEXT, CacheDtypeOptions, read_workload
 

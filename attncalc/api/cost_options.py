@@ -3,19 +3,24 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from .models import ComparedModelOptions, Count, ShardedModelOptions
+from ..options import Count, Option, options_of
+from .models import ComparedModelOptions, ShardedModelOptions
 from .workloads import CacheDtypeOptions, DtypeOptions, PaddedSizeOptions, PassOptions, SizeOptions
 
 
 class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, total=False):
-    """The options of `attncalc kv`.
+    """The options of `attncalc kv`."""
 
-    Attributes:
-        engine: how the cache is stored: 'ideal' (the default, a lower bound) or 'transformers'.
-    """
-
-    engine: str
+    engine: Annotated[
+        str,
+        Option(
+            "--engine",
+            metavar="ENGINE",
+            help="How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.",
+        ),
+    ]
 
 
 class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, total=False):
@@ -31,16 +36,26 @@ class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, tota
 
 
 class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
-    """The options of `attncalc compare`.
+    """The options of `attncalc compare`."""
 
-    Attributes:
-        attention: for one model: one more row, as 'mla:512', or several.
-        batch: sequences in the batch; by default 1.
-        context: tokens of context: '32K', '4K:128K:x2' or [4096, 8192]; by default the longest of all models.
-        source_context: tokens on the encoder's side; by default the encoder's maximum.
-    """
-
-    attention: str | Sequence[str] | None
-    batch: Count | None
-    context: Count | Sequence[Count] | None
-    source_context: Count | None
+    attention: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "--attention",
+            metavar="KIND",
+            help="For one model: one more row, as mla:512; may be repeated.",
+            repeated=True,
+            common=True,
+        ),
+    ]
+    batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
+    context: Annotated[
+        Count | Sequence[Count] | None,
+        Option(
+            *("--context", "-c", "--max-model-len"),
+            metavar="N,N,...",
+            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",
+            common=True,
+        ),
+    ]
+    source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]

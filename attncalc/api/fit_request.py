@@ -8,24 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ModelLike, load
+from ..engines import ENGINES, find_engine
+from ..engines.llamacpp.options import OffloadOptions
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
+from ..options import count_or_zero, given, options_of, parsed
 from ..serving.fit import with_longest_context
 from ..serving.gpu_layers import with_auto_gpu_layers
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import parse_count, truncate
-from .fit_options import (
-    DeploymentOptions,
-    EngineOptions,
-    FitOptions,
-    OffloadOptions,
-    TrafficOptions,
-    count_or_zero,
-    parsed,
-)
-from .models import ModelOptions, given, read_model, with_revision
+from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
+from .models import ModelOptions, read_model, with_revision
 from .workloads import CacheDtypeOptions, SizeOptions, read_lengths, read_workload
 
 ALL_LAYERS = 10**6
@@ -104,35 +99,34 @@ def read_traffic(options: FitOptions) -> Traffic | None:
 
     Raises AttncalcError if an option is not a number, or options are missing or exclude each other.
     """
-    values = given(options, TrafficOptions)
+    values = given(options, UserOptions)
     lengths, prompt, output = values.get("lengths"), values.get("prompt"), values.get("output")
     prefix = count_or_zero(str(values.get("shared_prefix", 0)), "--shared-prefix")
     if lengths is not None:
-        for name, value in (("--prompt", prompt), ("--output", output)):
+        for name, value in (("--prompt", prompt), ("--output-len", output)):
             if value is not None:
                 raise AttncalcError(
                     f"--lengths cannot be combined with {name}", "the lengths include prompt and output"
                 )
         return Traffic(shared_prefix=prefix, lengths=read_lengths(lengths))
     if prompt is None:
-        for name, value in (("--output", output), ("--shared-prefix", values.get("shared_prefix"))):
+        for name, value in (("--output-len", output), ("--shared-prefix", values.get("shared_prefix"))):
             if value is not None:
-                raise AttncalcError(f"{name} {truncate(value)} needs --prompt", "give --prompt 4K --output 1K")
+                raise AttncalcError(f"{name} {truncate(value)} needs --prompt", "give --prompt 4K --output-len 1K")
         return None
     if output is None:
-        raise AttncalcError("--prompt needs --output", "give the tokens of an output: --prompt 4K --output 1K")
-    return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output"), prefix)
+        raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
+    return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output-len"), prefix)
 
 
 def default_engine(model: ModelSpec) -> str:
     """Return the engine of a model if none is given: llama.cpp's for a GGUF file, else vLLM's."""
-    return "llamacpp" if model.stored and model.stored.kind == "GGUF" else "vllm"
+    return "llamacpp" if model.stored and model.stored.kind == "GGUF" else next(iter(ENGINES))
 
 
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
-    engine = default_engine(model)
-    deployment = {"engine": engine, **parsed(options, DeploymentOptions)}
+    deployment = {"engine": default_engine(model), **parsed(options, DeploymentOptions)}
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
@@ -142,9 +136,10 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
-    if deployment.get("engine") not in ("sglang", "all"):
+    name = str(deployment["engine"])
+    if name != "all" and not find_engine(name).ranks_share_tp:
         raise AttncalcError(
-            f"--enable-dp-attention has no effect on engine {truncate(deployment.get('engine'))}",
+            f"--enable-dp-attention has no effect on engine {name}",
             "leave it out, or use --engine sglang",
         )
     if deployment.get("attn_dp"):
@@ -181,16 +176,16 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
         if "n_cpu_moe" in args:
             raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
         args["n_cpu_moe"] = ALL_LAYERS
-    if not args.get("no_kv_offload"):
-        args.pop("no_kv_offload", None)
     return args
 
 
 def check_offload(options: Mapping[str, Any]) -> None:
     """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU."""
-    for name, value in parsed(options, OffloadOptions).items() if options.get("gpu") is None else ():
-        if value is not False:
-            raise AttncalcError(f"--{name.replace('_', '-')} needs --gpu", "give the GPU, as --gpu rtx-4090")
+    if options.get("gpu") is None:
+        for name in parsed(options, OffloadOptions):
+            raise AttncalcError(
+                f"{options_of(OffloadOptions)[name].name} needs --gpu", "give the GPU, as --gpu rtx-4090"
+            )
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

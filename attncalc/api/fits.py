@@ -114,7 +114,7 @@ def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
         if isinstance(model, ResolvedRequest):
             return None
         raise AttncalcError(
-            "users needs --prompt and --output", 'give the tokens of a request: prompt="4K", output="1K"'
+            "users needs --prompt and --output-len", 'give the tokens of a request: prompt="4K", output="1K"'
         )
     result = Users(*answer)
     result.knowing(_subject(resolved), partial(fit_report, resolved.request))
@@ -187,6 +187,6 @@ def _request(model: ModelLike | FitRequest, options: dict[str, Any]) -> FitReque
 def _subject(resolved: ResolvedRequest) -> str:
     """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192, bf16'."""
     return (
-        f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.defaults.title}, "
+        f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.engine.title}, "
         f"{workload_subject(resolved.workload)}"
     )

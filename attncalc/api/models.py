@@ -2,47 +2,74 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Annotated, TypedDict
 
+from ..attention import Variant
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..options import COUNT, Count, Option, Parser
 from ..units import parse_count
 
-Count = int | str
-"""A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
+
+def _attention(text: str, name: str) -> str:
+    Variant.parse(text)
+    return text
 
 
-class ModelOptions(TypedDict, total=False):
-    """The options that change a model.
+_ASSUME_GROUPED = Option(
+    "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
+)
+_TP = Option(
+    *("--tp", "--tensor-parallel-size"),
+    metavar="N",
+    parse=COUNT,
+    help="Tensor-parallel devices; figures are then per device. Default: 1.",
+    common=True,
+)
 
-    Attributes:
-        attention: what if: 'mha', 'mqa', 'gqa:N' (N KV heads) or 'mla:R' (a latent of R).
-        revision: branch, tag or commit of 'org/name' on the hub.
-        assume_grouped: read a config.json of an unknown model_type as plain grouped attention; a guess.
-    """
 
-    attention: str | None
-    revision: str | None
-    assume_grouped: bool
+class WhatIfOptions(TypedDict, total=False):
+    """How a model is read, and what if it had another attention."""
+
+    attention: Annotated[
+        str | None,
+        Option(
+            "--attention",
+            metavar="KIND",
+            parse=Parser(_attention),
+            help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
+            common=True,
+        ),
+    ]
+    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
+
+
+class ModelOptions(WhatIfOptions, total=False):
+    """The options that change a model."""
+
+    revision: Annotated[
+        str | None,
+        Option(
+            "--revision",
+            metavar="REVISION",
+            axis=False,
+            help="Branch, tag or commit of org/name on the hub. Default: main.",
+        ),
+    ]
 
 
 class ComparedModelOptions(TypedDict, total=False):
-    """The options of each model of a comparison, as in ShardedModelOptions."""
+    """The options of each model of a comparison."""
 
-    tp: Count | None
-    assume_grouped: bool
+    tp: Annotated[Count | None, _TP]
+    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
 
 
 class ShardedModelOptions(ModelOptions, total=False):
-    """The options that change a model, and that split it.
+    """The options that change a model, and that split it."""
 
-    Attributes:
-        tp: tensor-parallel devices; figures are then per device.
-    """
-
-    tp: Count | None
+    tp: Annotated[Count | None, _TP]
 
 
 def read_model(
@@ -57,10 +84,10 @@ def read_model(
 
     Args:
         model: As in `load`.
-        attention: As in ModelOptions.
-        revision: As in ModelOptions.
-        assume_grouped: As in ModelOptions.
-        tp: As in ShardedModelOptions.
+        attention: As `--attention`.
+        revision: As `--revision`.
+        assume_grouped: As `--assume-grouped`.
+        tp: As `--tp`.
 
     Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention or be split.
     """
@@ -79,13 +106,3 @@ def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
     if not isinstance(model, str):
         raise AttncalcError("--revision needs org/name on the hub", "leave it out")
     return named(model, revision)
-
-
-def as_text(value: object) -> str:
-    """Return an option as the command line has it: '3,1' for (3, 1)."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
-
-
-def given(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the options that a TypedDict has, without those that are None."""
-    return {name: options[name] for name in kind.__annotations__ if options.get(name) is not None}

@@ -2,76 +2,150 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypedDict
 
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, dtype_name, given
 from ..units import dtype as dtype_of
 from ..units import parse_count, truncate
 from ..workload import Mask, Workload, WorkloadOptions
-from .models import Count
 
 DEFAULT_CONTEXT = 512
 """Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
+PHASES = ("prefill", "decode", "train")
+
+
+def _compute_dtype(text: str, name: str) -> str:
+    return dtype_of(dtype_name(text), compute=True).name
+
+
+def _phase(text: str, name: str) -> str:
+    if text not in PHASES:
+        raise AttncalcError(f"there is no phase '{truncate(text)}'", f"known: {', '.join(PHASES)}")
+    return text
+
+
+def _mask(text: str, name: str) -> str:
+    return str(Mask.parse(text))
 
 
 class SizeOptions(TypedDict, total=False):
-    """The number of sequences and of tokens.
+    """The number of sequences and of tokens."""
 
-    Attributes:
-        batch: sequences in the batch; by default 1.
-        context: tokens of context; by default the model's maximum.
-        source_context: tokens on the encoder's side; by default the encoder's maximum.
-    """
-
-    batch: Count | None
-    context: Count | None
-    source_context: Count | None
+    batch: Annotated[
+        Count | None,
+        Option("--batch", "-b", metavar="N", parse=COUNT, help="Sequences in the batch. Default: 1.", common=True),
+    ]
+    context: Annotated[
+        Count | None,
+        Option(
+            *("--context", "-c", "--max-model-len"),
+            metavar="N",
+            parse=COUNT,
+            help="Tokens of context (4096, 128k, 128K; fit: auto). Default: the model's maximum.",
+            common=True,
+        ),
+    ]
+    source_context: Annotated[
+        Count | None,
+        Option(
+            "--source-context",
+            metavar="N",
+            parse=COUNT,
+            help="Tokens on the encoder's side. Default: the encoder's maximum.",
+        ),
+    ]
 
 
 class PaddedSizeOptions(SizeOptions, total=False):
-    """The number of sequences and of tokens, or the lengths in a padded batch.
+    """The number of sequences and of tokens, or the lengths in a padded batch."""
 
-    Attributes:
-        lengths: unpadded lengths of a padded batch, instead of batch and context: '512,300,128' or (512, 300, 128).
-    """
-
-    lengths: str | Sequence[Count] | None
+    lengths: Annotated[
+        str | Sequence[Count] | None,
+        Option(
+            "--lengths",
+            metavar="N,N,...",
+            axis=False,
+            help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
+        ),
+    ]
 
 
 class PassOptions(TypedDict, total=False):
-    """The phase and its mask.
+    """The phase and its mask."""
 
-    Attributes:
-        phase: 'prefill' (the default), 'decode' (one step at the context) or 'train'.
-        past: tokens of the context that are already in the cache.
-        mask: 'causal', 'bidirectional' or 'prefix:N'; by default the model's own.
-    """
-
-    phase: str
-    past: Count
-    mask: str | Mask | None
+    phase: Annotated[
+        str,
+        Option(
+            "--phase",
+            metavar="PHASE",
+            parse=Parser(_phase),
+            help="prefill, decode (one step at the context) or train. Default: prefill.",
+            common=True,
+        ),
+    ]
+    past: Annotated[
+        Count,
+        Option(
+            "--past",
+            metavar="N",
+            parse=COUNT_OR_ZERO,
+            help="Tokens of the context that are already in the cache. Default: 0.",
+        ),
+    ]
+    mask: Annotated[
+        str | Mask | None,
+        Option(
+            "--mask",
+            metavar="MASK",
+            parse=Parser(_mask),
+            help="causal, bidirectional or prefix:N. Default: the model's own.",
+        ),
+    ]
 
 
 class DtypeOptions(TypedDict, total=False):
-    """The dtype of weights and activations.
+    """The dtype of weights and activations."""
 
-    Attributes:
-        dtype: by default that of the released model.
-    """
-
-    dtype: str | None
+    dtype: Annotated[
+        str | None,
+        Option(
+            "--dtype",
+            metavar="DTYPE",
+            parse=Parser(_compute_dtype),
+            help="Dtype of weights and activations. Default: as released.",
+            common=True,
+        ),
+    ]
 
 
 class CacheDtypeOptions(DtypeOptions, total=False):
-    """The dtypes of weights and activations, and of the cache.
+    """The dtypes of weights and activations, and of the cache."""
 
-    Attributes:
-        kv_dtype: 'fp32', 'fp16', 'bf16', 'fp8', 'int8', 'int4', 'fp4', ...; by default `dtype`.
+    kv_dtype: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype", "--kv-cache-dtype"),
+            metavar="DTYPE",
+            parse=DTYPE_OR_AUTO,
+            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype; fit: the engine's.",
+            common=True,
+        ),
+    ]
+
+
+class _WorkloadOptions(PaddedSizeOptions, PassOptions, CacheDtypeOptions, total=False):
+    pass
+
+
+def workload_of(model: ModelSpec, options: Mapping[str, Any], **defaults: Any) -> Workload:
+    """Return the workload that the options of a command describe; `defaults` are those of the command.
+
+    Raises AttncalcError as `read_workload` does.
     """
-
-    kv_dtype: str | None
+    return read_workload(model, **{**defaults, **given(options, _WorkloadOptions)})
 
 
 def read_workload(
@@ -115,18 +189,10 @@ def read_workload(
         raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
     if in_cache and phase != "prefill":
         raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
-    if phase == "prefill":
+    if _phase(phase, "--phase") == "prefill":
         return Workload.prefill(sequences, tokens, past=in_cache, **options)
-    if phase == "decode":
-        return Workload.decode(sequences, tokens, **options)
-    if phase == "train":
-        return Workload.train(sequences, tokens, **options)
-    raise AttncalcError(f"there is no phase '{truncate(phase)}'", "known: prefill, decode, train")
-
-
-def dtype_name(dtype: object) -> str:
-    """Return the name of a dtype, which may be one of torch: 'bfloat16' for torch.bfloat16."""
-    return str(dtype).removeprefix("torch.")
+    make = Workload.decode if phase == "decode" else Workload.train
+    return make(sequences, tokens, **options)
 
 
 def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tuple[str, ...]:

@@ -1,16 +1,19 @@
-"""How a command is built: options in groups, and an error for an option that is given twice."""
+"""How a command is built: options in groups, their help, and an error for an option that is given twice."""
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, is_typeddict
 
 import typer
 import typer.core
 
 from ..errors import AttncalcError
+from ..options import Option, options_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,9 +64,39 @@ def _annotations(cls: type[Options]) -> dict[str, Any]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command in which an option that takes one value may be given once, and [VALUE] may be omitted."""
+    """A command in which an option that takes one value may be given once, and [VALUE] may be omitted.
+
+    Its help has headings. `-h` lists the common options, `--help` all of them.
+    """
+
+    def __init__(self, *values: Any, **settings: Any) -> None:
+        super().__init__(*values, **settings)
+        self._help: _Help = getattr(self.callback, "help_of", None) or _Help({}, frozenset())
+        self._is_brief = False
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        left_out = 0
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            if self._is_brief and param.name in self._help.rare:
+                left_out += 1
+                continue
+            is_argument = param.param_type_name == "argument"
+            default = "Arguments" if is_argument else "Options"
+            heading = default if is_argument else self._help.headings.get(param.name or "", default)
+            sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"--help lists {left_out} more options.")
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        self._is_brief = "-h" in args
         options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
         names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         return super().parse_args(ctx, with_omitted_values(args, names))
@@ -125,9 +158,18 @@ def reject_repeats(parser: Any, ctx: Any) -> Any:
 class App(typer.Typer):
     """A typer app whose commands take groups of options."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+    def command(
+        self, name: str | None = None, *, headings: Mapping[str, Iterable[Any]] = MappingProxyType({}), **settings: Any
+    ) -> Callable[[Any], Any]:
+        """Return a decorator that registers a command.
+
+        Args:
+            name: Its name; by default the function's.
+            headings: {heading of its help: TypedDicts of the options below it}; other options are below 'Options'.
+            settings: Those of typer.
+        """
         register = super().command(name, cls=Command, **settings)
-        return lambda function: register(flattened(function))
+        return lambda function: register(flattened(function, headings))
 
     def callback(self, **settings: Any) -> Callable[[Any], Any]:
         register = super().callback(**settings)
@@ -145,11 +187,43 @@ def command_app(cls: type[Group] = Group) -> App:
     )
 
 
-def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with each group of options replaced by the group's options."""
-    groups: dict[str, tuple[type[Options], list[str]]] = {}
+class _Help(NamedTuple):
+    """What help has besides the options.
+
+    Attributes:
+        headings: {parameter: the heading of its option}.
+        rare: parameters that `-h` leaves out.
+    """
+
+    headings: Mapping[str, str]
+    rare: frozenset[str]
+
+
+def parameter_of(option: Option) -> inspect.Parameter:
+    """Return the parameter from which typer makes an option: text, a list of texts, or a flag."""
+    info = typer.Option(*option.names, help=option.help, metavar=option.metavar or None)
+    default: bool | None = None
+    kind: Any = str | None
+    if option.is_repeated:
+        kind = list[str] | None
+    elif not option.metavar:
+        kind, default = (bool, False) if option.is_flag else (bool | None, None)
+    annotation = Annotated[kind, info]
+    return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def flattened(
+    function: Callable[..., Any], headings: Mapping[str, Iterable[Any]] = MappingProxyType({})
+) -> Callable[..., Any]:
+    """Return the function with each group of options replaced by the group's options.
+
+    A group is a subclass of Options, or a TypedDict whose options are declared in its annotations: the function then
+    gets a dict of those that were given.
+    """
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
+    rare: set[str] = set()
     # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option whose default is None.
     hints = inspect.get_annotations(function, eval_str=True)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -158,6 +232,11 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             options = kind.parameters()
             groups[name] = kind, [option.name for option in options]
             (last if kind.LAST else parameters).extend(options)
+        elif is_typeddict(kind):
+            declared = options_of(kind)
+            groups[name] = partial(_given, declared), [option.parameter for option in declared.values()]
+            parameters.extend(map(parameter_of, declared.values()))
+            rare |= {option.parameter for option in declared.values() if not option.is_common}
         else:
             parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -166,8 +245,26 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             values[name] = group(**{option: values.pop(option) for option in options})
         return function(**values)
 
+    below = {
+        option.parameter: heading
+        for heading, kinds in headings.items()
+        for kind in kinds
+        for option in options_of(kind).values()
+    }
+    below |= dict.fromkeys([parameter.name for parameter in last] if headings else [], "Output")
     call.__name__ = function.__name__
     call.__doc__ = function.__doc__
     call.__signature__ = inspect.Signature([*parameters, *last])  # type: ignore[attr-defined]
     call.__annotations__ = {}
+    call.help_of = _Help(below, frozenset(rare if headings else ()))  # type: ignore[attr-defined]
     return call
+
+
+def _given(declared: Mapping[str, Option], **values: Any) -> dict[str, Any]:
+    """Return {field: value} of the options that were given; of a flag without an opposite only if it is set."""
+    found = {field: values[option.parameter] for field, option in declared.items()}
+    return {
+        field: value
+        for field, value in found.items()
+        if value is not None and value != [] and not (declared[field].is_flag and not value)
+    }

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..api.comparison import comparison_report, read_models
+from ..api.cost_options import CompareOptions
 from ..errors import AttncalcError
 from ..report.compare import checked, wide
 from ..report.fail_if import parse_condition
@@ -19,38 +20,17 @@ app = command_app()
 
 
 class ModelsOptions(Options):
-    """Which models, or which attention of one model."""
+    """Which models."""
 
     models: Annotated[
         list[str] | None,
         typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL..."),
     ] = None
     preset: o.Preset = None
-    attention: Annotated[
-        list[str] | None,
-        o.option("--attention", metavar="KIND", help="For one model: one more row, as mla:512; may be repeated."),
-    ] = None
-    tp: o.Tp = "1"
-    assume_grouped: o.AssumeGrouped = False
 
     def names(self) -> list[str]:
         """Return the names of all models. Raises AttncalcError as `model_name` does."""
         return [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
-
-
-class ContextsOptions(o.SizeOptions):
-    """The number of sequences, and of tokens: one number or several."""
-
-    context: Annotated[
-        o.Text,
-        o.option(
-            "--context",
-            "-c",
-            "--max-model-len",
-            metavar="N,N,...",
-            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the model's maximum.",
-        ),
-    ] = None
 
 
 class CheckOptions(Options):
@@ -73,8 +53,7 @@ class CheckOptions(Options):
 @app.command(help=COMMANDS["compare"], epilog="For example: attncalc compare llama2-70b --attention mla:512")
 def compare(
     models: ModelsOptions,
-    size: ContextsOptions,
-    dtypes: o.CacheDtypeOptions,
+    options: CompareOptions,
     checks: CheckOptions,
     plot: PlotOptions,
     output: o.OutputOptions,
@@ -83,7 +62,6 @@ def compare(
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
     if checks.wide and output.chosen.name not in ("csv", "tsv"):
         raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
-    options = {**models.given(), **size.given(), **dtypes.given()}
     report = checked(comparison_report(read_models(models.names(), options), options), conditions)
     plot.write(wide(report) if checks.wide else report, output)
     raise typer.Exit(0 if all(check["passed"] for check in report.extra["checks"]) else 1)

@@ -1,20 +1,25 @@
 """`attncalc fit`: whether a model fits on GPUs, in an engine's own terms."""
 
-from __future__ import annotations
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
 
-from typing import TYPE_CHECKING, Any
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from ..api.fit_request import check_offload, fit_request, served_model
+from ..api.fit_options import GROUPS, FitOptions, UserOptions
+from ..api.fit_request import check_offload, fit_request, read_traffic, served_model
+from ..api.models import ModelOptions
 from ..errors import AttncalcError
+from ..options import given
 from ..serving.request import FitRequest
+from ..units import truncate
 from . import COMMANDS
-from . import fit_llamacpp as lc
-from . import fit_options as f
-from . import fit_users as u
 from . import options as o
-from .command import command_app
+from .command import Options, command_app
 from .fit_log import model_in_log, not_with_log, read_log_option, with_options_in_log
 from .plot_options import PlotOptions
 
@@ -23,46 +28,61 @@ if TYPE_CHECKING:
     from ..report.report import Report
 
 app = command_app()
+_NUMBER = re.compile(r"\d[\d_,]*[kmgtKMGT]?")
+
+
+class LogOptions(Options):
+    """A start-up log of an engine."""
+
+    log: Annotated[
+        Path | None,
+        o.option(
+            "--log",
+            "--vllm-log",
+            metavar="FILE",
+            help="A start-up log of vLLM, SGLang or llama.cpp (- for standard input), to compare with the prediction.",
+        ),
+    ] = None
+
+
+class ScreenOptions(Options):
+    """What the screen shows besides the answer; JSON and CSV always have every figure."""
+
+    LAST: ClassVar[bool] = True
+
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
+    ] = False
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
+    ] = False
+
 
 EPILOG = "For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
 
 
-@app.command(help=COMMANDS["fit"], epilog=EPILOG)
+@app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
 def fit(
-    model: o.ModelOptions,
-    serving: f.ServingOptions,
-    workload: o.SizeOptions,
-    users: u.UserOptions,
-    dtypes: f.FitDtypeOptions,
-    engine: f.EngineOptions,
-    vllm: f.VllmOptions,
-    sglang: f.SglangOptions,
-    llamacpp: f.LlamacppOptions,
-    offload: lc.OffloadOptions,
-    transformers: f.TransformersOptions,
-    screen: f.ScreenOptions,
+    model: o.NamedModel,
+    options: FitOptions,
+    start: LogOptions,
+    screen: ScreenOptions,
     plot: PlotOptions,
-    output: u.FitOutputOptions,
+    output: o.OutputOptions,
 ) -> None:
-    plot.check(output, excludes={"--log": serving.log is not None})
-    log = read_log_option(serving)
-    spec = model_in_log(log, model) if log and not model.is_given else model.read()
-    traffic = users.traffic(output.output_tokens)
-    options: dict[str, Any] = {}
-    for group in (serving, workload, dtypes, engine, vllm, sglang, llamacpp, offload, transformers):
-        options |= group.given()
+    options = with_tokens_of_output(options, output)
+    plot.check(output, excludes={"--log": start.log is not None})
+    log = read_log_option(start.log, options)
+    spec = model_in_log(log, options) if log and not model.is_given else model.read(given(options, ModelOptions))
+    traffic = read_traffic(options)
+    served = {"served_model": log.served} if log else served_model(model.name(options.get("revision")), spec)
     if log:
         if traffic:
             raise not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")
-        options = with_options_in_log(options, log, spec)
+        request = fit_request(spec, with_options_in_log(options, log, spec), served=served)
     else:
         check_offload(options)
-    request = fit_request(
-        spec,
-        options,
-        traffic=traffic,
-        served={"served_model": log.served} if log else served_model(model.name(), spec),
-    )
+        request = fit_request(spec, options, traffic=traffic, served=served)
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen)
@@ -70,7 +90,25 @@ def fit(
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
-def _report(request: FitRequest, log: StartupLog | None, screen: f.ScreenOptions) -> Report:
+def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOptions:
+    """Return the options, with --output 1K beside --prompt as --output-len 1K: it was so before 0.2.
+
+    Raises AttncalcError for a number without --prompt: a file is hardly meant.
+    """
+    text = "" if output.output is None else str(output.output)
+    if not _NUMBER.fullmatch(text):
+        return options
+    if not given(options, UserOptions) or "output" in options:
+        raise AttncalcError(
+            f"--output {truncate(text)}: --output is the file of the answer",
+            "tokens of an output are --output-len 1K, with --prompt 4K; a file needs a suffix, as 1K.txt",
+        )
+    sys.stderr.write(f"note: --output names a file; --output {text} is read as --output-len {text}\n")
+    output.output = None
+    return {**options, "output": text}
+
+
+def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions) -> "Report":
     if log:
         from ..report.log import log_report
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,10 @@ from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
 from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
-from ..engines import engine_defaults
+from ..engines import find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..units import GIB, dtype, is_dtype, truncate
-from . import fit_options as f
-from . import options as o
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
@@ -30,28 +29,28 @@ _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
 _TIP = "give a file with what the engine printed when it started"
 
 
-def read_log_option(serving: f.ServingOptions) -> StartupLog | None:
+def read_log_option(path: Path | None, options: Mapping[str, Any]) -> StartupLog | None:
     """Return the start-up log; None if there is none.
 
     Raises AttncalcError if it cannot be read, is no engine's start-up log, or cannot be combined with another option.
     """
-    path = serving.log
     if path is None:
         return None
     for name in _NOT_WITH_A_LOG:
-        if getattr(serving, name) is not None:
+        if name in options:
             option = f"--{name.replace('_', '-')}"
             raise AttncalcError(f"{option} cannot be combined with --log", "leave it out: the log has the memory")
-    if serving.engine == "all":
+    given = options.get("engine")
+    if given == "all":
         raise AttncalcError(
             "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
         )
     from ..engines.log import read_log
 
     log = read_log(_content(path), str(path))
-    if serving.engine not in (None, log.engine):
+    if given not in (None, log.engine):
         raise AttncalcError(
-            f"--engine {truncate(serving.engine)} cannot be combined with a log of {engine_defaults(log.engine).title}",
+            f"--engine {truncate(given)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
     return log
@@ -81,7 +80,7 @@ def _read(path: Path) -> bytes:
         return file.read(LIMIT + 1)
 
 
-def with_options_in_log(options: dict[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
+def with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
     """Return the options, with those in the log for what the command line leaves out.
 
     Raises AttncalcError if the GPU is given with a number.
@@ -97,7 +96,7 @@ def with_options_in_log(options: dict[str, Any], log: StartupLog, model: ModelSp
     if own and is_dtype(own) and dtype(own).name == model.dtype:  # the weights are as released
         del merged["dtype"]
     merged["gpu"] = gpu_in_log(log, _gpu_beside_log(options.get("gpu")))
-    if log.engine == "llamacpp" and merged["gpu"] and log.devices > 1:  # it distributes layers over all
+    if find_engine(log.engine).splits_by_layer and merged["gpu"] and log.devices > 1:
         merged["gpus"] = log.devices
     return merged
 
@@ -120,7 +119,7 @@ def not_with_log(option: str) -> AttncalcError:
     )
 
 
-def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:
+def model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
     repository or folder.
 
@@ -142,7 +141,8 @@ def model_in_log(log: StartupLog, model: o.ModelOptions) -> ModelSpec:
         raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
     except AttncalcError:
         raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
-    return spec.with_attention(model.attention) if model.attention else spec
+    attention = options.get("attention")
+    return spec.with_attention(attention) if attention else spec
 
 
 def _preset_of(name: str) -> str | None:
@@ -166,7 +166,7 @@ def gpu_in_log(log: StartupLog, given: Gpu | None) -> Gpu | None:
             known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None
         except AttncalcError:
             known = None
-    size = _memory_of(log)
+    size = find_engine(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
         return known
     if known is not None:
@@ -179,16 +179,3 @@ def _vendor(log: StartupLog) -> str:
     """Return the GPU's vendor: NVIDIA unless the log has signs of AMD's."""
     text = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
     return "AMD" if any(sign in text for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
-
-
-def _memory_of(log: StartupLog) -> int | None:
-    """Return the bytes of the GPU; of llama.cpp's, those that were free.
-
-    vLLM prints them. SGLang prints what is free after CUDA and communication have started, which take 0.55 GiB.
-    """
-    if "gpu_memory" in log.budget:
-        return log.budget["gpu_memory"].bytes
-    if log.engine == "vllm" or "free_memory" not in log.budget:
-        return None
-    free = log.budget["free_memory"].bytes
-    return free if log.engine == "llamacpp" else free + GIB * 55 // 100

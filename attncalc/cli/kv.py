@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..api.cost_options import KVCacheOptions
+from ..api.workloads import workload_of
 from ..report.kv import kv_report
 from . import COMMANDS
 from . import options as o
@@ -11,12 +13,6 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["kv"], epilog="For example: attncalc kv llama2-70b --batch 8 --context 4096")
-def kv(
-    model: o.ShardedModelOptions,
-    workload: o.PaddedSizeOptions,
-    dtypes: o.CacheDtypeOptions,
-    output: o.OutputOptions,
-    engine: o.Engine = "ideal",
-) -> None:
-    spec = model.read()
-    output.show(kv_report(spec, o.read_workload(spec, workload, dtypes), engine))
+def kv(model: o.NamedModel, options: KVCacheOptions, output: o.OutputOptions) -> None:
+    spec = model.read(options)
+    output.show(kv_report(spec, workload_of(spec, options), options.get("engine", "ideal")))

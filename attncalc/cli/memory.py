@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..api.workloads import reject_training
+from ..api.cost_options import ActivationsOptions
+from ..api.workloads import reject_training, workload_of
 from ..report.memory import memory_report
 from . import COMMANDS
 from . import options as o
@@ -12,14 +13,8 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
-def memory(
-    model: o.ShardedModelOptions,
-    workload: o.PaddedSizeOptions,
-    forward: o.PassOptions,
-    dtypes: o.DtypeOptions,
-    output: o.OutputOptions,
-) -> None:
-    spec = model.read()
-    size = o.read_workload(spec, workload, dtypes, forward)
+def memory(model: o.NamedModel, options: ActivationsOptions, output: o.OutputOptions) -> None:
+    spec = model.read(options)
+    size = workload_of(spec, options, phase="prefill")
     reject_training(size)
     output.show(memory_report(spec, size))

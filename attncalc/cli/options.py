@@ -1,24 +1,23 @@
-"""The options that commands share, in groups; and the model and workload that are read from them."""
+"""The options that are of the command line only: the name of the model, and where the answer goes."""
 
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ..api import workloads
-from ..api.models import read_model
+from ..api.models import ModelOptions, ShardedModelOptions, read_model
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..options import given, options_of
 from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import truncate
-from ..workload import Workload
-from .command import Options
+from .command import Options, parameter_of
 
 Text = str | None
 
@@ -26,6 +25,12 @@ Text = str | None
 def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None) -> typer.models.OptionInfo:
     """Return an option that takes a value."""
     info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help, parser=parser)
+    return info
+
+
+def declared(kind: Any, field: str) -> typer.models.OptionInfo:
+    """Return an option that a TypedDict declares."""
+    info: typer.models.OptionInfo = parameter_of(options_of(kind)[field]).annotation.__metadata__[0]
     return info
 
 
@@ -39,71 +44,7 @@ Model = Annotated[
         "for standard input.",
     ),
 ]
-Revision = Annotated[
-    Text, option("--revision", metavar="REVISION", help="Branch, tag or commit of org/name on the hub. Default: main.")
-]
 Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
-AttentionOption = Annotated[
-    Text, option("--attention", metavar="KIND", help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).")
-]
-AssumeGrouped = Annotated[
-    bool,
-    typer.Option(
-        "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
-    ),
-]
-Tp = Annotated[
-    str,
-    option(
-        "--tp",
-        "--tensor-parallel-size",
-        metavar="N",
-        help="Tensor-parallel devices; figures are then per device.",
-    ),
-]
-Batch = Annotated[Text, option("--batch", "-b", metavar="N", help="Sequences in the batch. Default: 1.")]
-Context = Annotated[
-    Text,
-    option(
-        "--context",
-        "-c",
-        "--max-model-len",
-        metavar="N",
-        help="Tokens of context (4096, 128k, 128K; fit: auto). Default: the model's maximum.",
-    ),
-]
-Source = Annotated[
-    Text, option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the encoder's maximum.")
-]
-Lengths = Annotated[
-    Text,
-    option(
-        "--lengths",
-        metavar="N,N,...",
-        help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
-    ),
-]
-MaskOption = Annotated[
-    Text, option("--mask", metavar="MASK", help="causal, bidirectional or prefix:N. Default: the model's own.")
-]
-Past = Annotated[str, option("--past", metavar="N", help="Tokens of the context that are already in the cache.")]
-Phase = Annotated[str, option("--phase", metavar="PHASE", help="prefill, decode (one step at the context) or train.")]
-DtypeOption = Annotated[
-    Text, option("--dtype", metavar="DTYPE", help="Dtype of weights and activations. Default: as released.")
-]
-KvDtype = Annotated[
-    Text,
-    option(
-        "--kv-dtype",
-        "--kv-cache-dtype",
-        metavar="DTYPE",
-        help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype.",
-    ),
-]
-Engine = Annotated[
-    str,
-    option("--engine", metavar="ENGINE", help="How the cache is stored: ideal (a lower bound) or transformers."),
-]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
 ]
@@ -136,81 +77,38 @@ PlainOutput = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
-class NamedModelOptions(Options):
+class NamedModel(Options):
     """The name or path of the model."""
 
     model: Model = None
     preset: Preset = None
-    revision: Revision = None
 
     @property
     def is_given(self) -> bool:
         """Whether a model is named at all."""
         return self.model is not None or self.preset is not None
 
-    def name(self) -> str:
+    def name(self, revision: Text = None) -> str:
         """Return the model's name or path, with its revision. Raises AttncalcError as `model_name` does."""
         name = model_name(self.model, self.preset)
-        if self.revision is None:
+        if revision is None:
             return name
         from ..config.hub import with_revision
 
-        return with_revision(name, self.revision)
+        return with_revision(name, revision)
+
+    def read(self, options: Mapping[str, Any]) -> ModelSpec:
+        """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
+        return read_model(self.name(), **given(options, ShardedModelOptions))
 
 
-class ModelOptions(NamedModelOptions):
-    """Which model, and with which attention."""
+class NamedModelOptions(NamedModel):
+    """The name or path of the model, and its revision."""
 
-    attention: AttentionOption = None
-    assume_grouped: AssumeGrouped = False
+    revision: Annotated[Text, declared(ModelOptions, "revision")] = None
 
-    def read(self) -> ModelSpec:
-        """Return the whole model. Raises AttncalcError as `model_name` and `read_model` do."""
-        return read_model(self.name(), attention=self.attention, assume_grouped=self.assume_grouped)
-
-
-class ShardedModelOptions(ModelOptions):
-    """A model, split over tensor-parallel devices."""
-
-    tp: Tp = "1"
-
-    def read(self) -> ModelSpec:
-        """Return one device's share of the model. Raises AttncalcError as `read_model` does."""
-        return read_model(self.name(), attention=self.attention, assume_grouped=self.assume_grouped, tp=self.tp)
-
-
-class SizeOptions(Options):
-    """The number of sequences and of tokens."""
-
-    batch: Batch = None
-    context: Context = None
-    source_context: Source = None
-
-
-class PaddedSizeOptions(SizeOptions):
-    """The number of sequences and of tokens, or the lengths in a padded batch."""
-
-    lengths: Lengths = None
-
-
-class PassOptions(Options):
-    """Prefill, decode or training step, and its mask."""
-
-    phase: Phase = "prefill"
-    past: Past = "0"
-    mask: MaskOption = None
-
-
-class DtypeOptions(Options):
-    """The dtype of weights and activations."""
-
-    dtype: DtypeOption = None
-
-
-class CacheDtypeOptions(DtypeOptions):
-    """The dtypes of weights and activations, and of the cache."""
-
-    kv_dtype: KvDtype = None
+    def name(self, revision: Text = None) -> str:
+        return super().name(self.revision)
 
 
 class PlainOutputOptions(Options):
@@ -299,9 +197,3 @@ def model_name(model: Text, preset: Text) -> str:
             "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
         )
     return name
-
-
-def read_workload(model: ModelSpec, *groups: Options) -> Workload:
-    """Return the workload that these groups of options describe. Raises AttncalcError as the one of the API does."""
-    options = {name: value for group in groups for name, value in vars(group).items()}
-    return workloads.read_workload(model, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..api.models import ShardedModelOptions
 from ..report.params import params_report
 from . import COMMANDS
 from . import options as o
@@ -11,5 +12,5 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["params"], epilog="For example: attncalc params gpt3")
-def params(model: o.ShardedModelOptions, output: o.OutputOptions) -> None:
-    output.show(params_report(model.read()))
+def params(model: o.NamedModel, options: ShardedModelOptions, output: o.OutputOptions) -> None:
+    output.show(params_report(model.read(options)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..api.models import ModelOptions
 from ..config import load, preset_text, to_model_file
 from ..config.presets import presets as all_presets
 from ..errors import AttncalcError, did_you_mean
@@ -92,7 +93,7 @@ def add(
         str, typer.Argument(metavar="MODEL", help="A config.json or .gguf file, a folder with one, org/name, or -.")
     ],
     output: o.PlainOutputOptions,
-    assume_grouped: o.AssumeGrouped = False,
+    assume_grouped: Annotated[bool, o.declared(ModelOptions, "assume_grouped")] = False,
 ) -> None:
     output.write(to_model_file(model, assume_grouped=assume_grouped))
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
+from ..api.fit_options import GROUPS
 from ..report.formats import goes_to_file
+from ..sweeps.options import SweepOptions
 from . import COMMANDS
-from . import fit_llamacpp as lc
-from . import fit_options as f
-from . import options as o
 from . import sweep_options as s
 from .command import command_app
 from .plot_options import PlotFileOptions
@@ -23,20 +20,10 @@ EPILOG = (
 )
 
 
-@app.command(help=COMMANDS["sweep"], epilog=EPILOG)
+@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=GROUPS)
 def sweep(
     models: s.ModelsOptions,
-    workload: o.SizeOptions,
-    forward: s.PassOptions,
-    users: s.UserOptions,
-    dtypes: f.FitDtypeOptions,
-    serving: f.DeploymentOptions,
-    engine: f.EngineOptions,
-    vllm: f.VllmOptions,
-    sglang: f.SglangOptions,
-    llamacpp: f.LlamacppOptions,
-    offload: lc.OffloadOptions,
-    transformers: f.TransformersOptions,
+    options: SweepOptions,
     columns: s.ColumnOptions,
     plot: PlotFileOptions,
     output: s.RowOutputOptions,
@@ -46,17 +33,8 @@ def sweep(
     from ..sweeps.output import write_sweep
     from ..sweeps.sweep import sweep as sweep_of
 
-    options: dict[str, Any] = {}
-    for group in (workload, forward, users, dtypes, serving, engine, vllm, sglang, llamacpp, offload, transformers):
-        options |= group.given()
     form = output.form()
-    rows = sweep_of(
-        models.names(),
-        columns=columns.names(),
-        attention=models.attention,
-        assume_grouped=models.assume_grouped,
-        **options,
-    )
+    rows = sweep_of(models.names(), columns=columns.names(), **options)
     screen = for_screen(rows) if form is None and columns.names() is None else rows
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 

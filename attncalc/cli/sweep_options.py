@@ -13,7 +13,7 @@ from ..errors import AttncalcError
 from ..report.rows import ROW_FORMATS, TABLE, RowFormat, choose_row_format
 from ..units import parse_count, truncate
 from .command import Options
-from .options import AssumeGrouped, Force, Json, MaskOption, Text, model_name, option, output_file
+from .options import Force, Json, Text, model_name, option, output_file
 
 _SUFFIXES = ", ".join(suffix for known in ROW_FORMATS.values() for suffix in known.suffixes[:1])
 
@@ -22,7 +22,7 @@ MAX_JOBS = 256
 
 
 class ModelsOptions(Options):
-    """Which models, and with which attention."""
+    """Which models."""
 
     models: Annotated[
         list[str] | None,
@@ -31,44 +31,10 @@ class ModelsOptions(Options):
         ),
     ] = None
     preset: Annotated[Text, option("--preset", "-p", metavar="MODEL", help="One more MODEL.")] = None
-    attention: Annotated[
-        Text, option("--attention", metavar="KIND,...", help="What if: mha, mqa, gqa:N (N KV heads), mla:R.")
-    ] = None
-    assume_grouped: AssumeGrouped = False
 
     def names(self) -> list[str]:
         """Return the models. Raises AttncalcError if there are none."""
         return [*(self.models or []), *([self.preset] if self.preset else [])] or [model_name(None, None)]
-
-
-class PassOptions(Options):
-    """Prefill, decode or training step, and its mask, for the columns of `flops` and `memory`."""
-
-    phase: Annotated[
-        Text, option("--phase", metavar="PHASE", help="For flops_total, peak_flash, ...: prefill, decode or train.")
-    ] = None
-    past: Annotated[
-        Text, option("--past", metavar="N", help="For flops_total, ...: tokens that are already in the cache.")
-    ] = None
-    mask: MaskOption = None
-
-
-class UserOptions(Options):
-    """The requests that users send, for the columns `concurrent_average` and `concurrent_worst`."""
-
-    prompt: Annotated[
-        Text, option("--prompt", "--input-len", metavar="N", help="For concurrent_average, ...: tokens of a prompt.")
-    ] = None
-    output_len: Annotated[
-        Text, option("--output-len", metavar="N", help="For concurrent_average, ...: tokens of an output.")
-    ] = None
-    shared_prefix: Annotated[
-        Text, option("--shared-prefix", metavar="N", help="Tokens with which all prompts start, stored once.")
-    ] = None
-
-    def given(self) -> dict[str, Any]:
-        """Return {axis: text} of the options that were given."""
-        return {"output" if name == "output_len" else name: value for name, value in super().given().items()}
 
 
 class ColumnOptions(Options):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..api.models import read_model
-from ..api.workloads import read_source
+from ..api.models import ModelOptions, read_model
+from ..api.workloads import SizeOptions, read_source
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
@@ -49,9 +49,10 @@ class DeviceOptions(Options):
     ] = None
 
 
-class VerifySizeOptions(o.SizeOptions):
+class VerifySizeOptions(Options):
     """The number of sequences and of tokens. The default context depends on the device."""
 
+    batch: Annotated[o.Text, o.declared(SizeOptions, "batch")] = None
     context: Annotated[
         o.Text,
         o.option(
@@ -92,7 +93,7 @@ class LayerOptions(Options):
         ),
     ] = "all"
     seed: Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")] = "0"
-    attention: o.AttentionOption = None
+    attention: Annotated[o.Text, o.declared(ModelOptions, "attention")] = None
 
     def seed_number(self) -> int:
         """Return --seed. Raises AttncalcError if torch does not take it."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..attention import Variant
-from ..engines import Engine, per_layer_engine
+from ..engines import per_layer_engine
+from ..engines.engine import PerLayerEngine
 from ..engines.pipeline import LayerCacheSpec
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
@@ -46,7 +47,7 @@ class LayerCache(NamedTuple):
 class KVCache:
     """The cache of a model for a workload, in bytes on one device. Each figure is computed when it is first used."""
 
-    def __init__(self, model: ModelSpec, workload: Workload, engine: Engine, kv_dtype: DType) -> None:
+    def __init__(self, model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType) -> None:
         self._model = model
         self._workload = workload
         self._engine = engine
@@ -105,7 +106,7 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     return KVCache(model.symbolic(), workload.symbolic(), per_layer_engine(engine_name), cache_dtype(model, workload))
 
 
-def cache_bytes(model: ModelSpec, workload: Workload, engine: Engine) -> Quantity:
+def cache_bytes(model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any]) -> Quantity:
     """Return the bytes of the whole cache as `engine` counts them."""
     return KVCache(model.symbolic(), workload.symbolic(), engine, cache_dtype(model, workload)).total
 
@@ -126,7 +127,7 @@ def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
 
 
 def _layer_cache(
-    group: str, stack: Stack, layers: Layers, workload: Workload, engine: Engine, kv_dtype: DType
+    group: str, stack: Stack, layers: Layers, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
     by_scale = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
-from ..engines import Engine, per_layer_engine
+from ..engines import per_layer_engine
+from ..engines.engine import PerLayerEngine
 from ..model import ModelSpec
 from ..quantity import Quantity, quantity, total
 from ..units import DType
@@ -18,7 +20,7 @@ class WithoutWindows:
     Each figure is computed when it is first used.
     """
 
-    def __init__(self, model: ModelSpec, workload: Workload, engine: Engine, kv_dtype: DType) -> None:
+    def __init__(self, model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType) -> None:
         self._model = model
         self._workload = workload
         self._engine = engine

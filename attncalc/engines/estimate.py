@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..model import Layers, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
 from ..units import GIB, count
@@ -17,7 +19,7 @@ _LEAST = GIB // 4
 _PROFILE = "vllm-project/vllm pull request 10511, a profile of Llama-3-8B on an H100"
 
 
-def estimated_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+def estimated_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
     """Return the largest tensors of a forward pass, and a constant for the CUDA context, graphs and libraries.
 
     The tensors are: the residual and a layer's input, the widest tensors within one layer, and the logits in fp32 with
@@ -42,12 +44,12 @@ def estimated_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     return RuntimeMemory((part, *constant.parts), (note,), terms)
 
 
-def activations(facts: RuntimeFacts) -> Quantity:
+def activations(facts: RuntimeFacts[Any]) -> Quantity:
     """Return the bytes of the largest tensors of a forward pass, with the logits."""
     return _tensors(facts)[0]
 
 
-def constant_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+def constant_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
     """Return the constant for the CUDA context, graphs and libraries, with several GPUs also for collectives."""
     fixed: int = symbol("fixed", FIXED, "bytes estimated for the CUDA context, graphs and the allocator")
     several = facts.args.tp * facts.args.pp > 1
@@ -58,7 +60,7 @@ def constant_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     return RuntimeMemory((part,), ("The runtime memory is an estimate: a constant. --reserve replaces it.",))
 
 
-def _tensors(facts: RuntimeFacts) -> tuple[Quantity, tuple[tuple[str, str, Quantity], ...]]:
+def _tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[tuple[str, str, Quantity], ...]]:
     """Return the bytes of the largest tensors of a pass, and the terms of their formula."""
     model = facts.model
     symbols = model.symbolic()

@@ -14,52 +14,50 @@ from ..attention.span import Span
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
-from .defaults import EngineDefaults
+from .base import EngineArgs
+from .engine import PerLayerEngine
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
-from .runtime import Limits, no_runtime
 
 if TYPE_CHECKING:
-    from .base import EngineArgs
     from .unpaged import UnpagedLayout
 
-NAME = "ideal"
-DEFAULTS = EngineDefaults("ideal", lambda args: Limits(1, 1), no_runtime)
+
+class Ideal(PerLayerEngine[EngineArgs]):
+    """The ideal engine."""
+
+    name = title = "ideal"
+    args = EngineArgs
+    splits = frozenset({"pp"})
+
+    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        row_bytes = _row_bytes(cached, kv_dtype)
+        if cached.scales_with == "never":
+            return workload.batch * row_bytes
+        if cached.scales_with == "source":
+            return workload.batch * (workload.source or 0) * row_bytes
+        tokens = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
+        return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
+
+    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
+        is_full = cached.span.reach is not None and _is_full(cached.span, workload.context)
+        return quantity(0) if cached.scales_with != "context" or is_full else _row_bytes(cached, kv_dtype)
+
+    def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
+        # imported here because `attncalc kv` needs only layer_bytes and should start fast
+        from .unpaged import UnpagedLayout, check_specs
+
+        check_specs(specs, args)
+        stages = tuple(merge_equal(stage) for stage in cut_into_stages(specs, args.pp))
+        source = "the tokens that a layer's span can reach"
+        return UnpagedLayout(stages, args.kv_dtype, args.source, self.layer_bytes, source)
 
 
-def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Return the bytes that one layer stores of `cached` for the whole batch."""
-    row_bytes = _row_bytes(cached, kv_dtype)
-    if cached.scales_with == "never":
-        return workload.batch * row_bytes
-    if cached.scales_with == "source":
-        return workload.batch * (workload.source or 0) * row_bytes
-    tokens = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
-    return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
-
-
-def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
-    if cached.scales_with != "context" or (cached.span.reach is not None and _is_full(cached.span, workload.context)):
-        return quantity(0)
-    return _row_bytes(cached, kv_dtype)
+ENGINE = Ideal()
 
 
 def _is_full(span: Span, context: int) -> bool:
     return span.cached_tokens(context + 1) <= span.cached_tokens(context)
-
-
-def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
-    """Return the ideal layout of those layers.
-
-    Raises AttncalcError if an option has no effect on this engine, or if no layer has a cache.
-    """
-    # imported here because `attncalc kv` needs only layer_bytes and should start fast
-    from .unpaged import UnpagedLayout, check_specs
-
-    args.check_options(NAME, frozenset({"pp"}))
-    check_specs(specs, args)
-    stages = tuple(merge_equal(stage) for stage in cut_into_stages(specs, args.pp))
-    return UnpagedLayout(stages, args.kv_dtype, args.source, layer_bytes, "the tokens that a layer's span can reach")
 
 
 def _row_bytes(cached: CacheSpec, kv_dtype: DType) -> int:

@@ -1,30 +1,13 @@
-"""Reads a start-up log of vLLM, SGLang or llama.cpp: recognises the engine by its lines."""
+"""Reads a start-up log of an engine: recognises the engine by its lines."""
 
 from __future__ import annotations
 
-import re
-
 from ..errors import AttncalcError
 from ..units import truncate
-from .llamacpp.log import llamacpp_log
+from . import ENGINES, find_engine
 from .log_text import lines_of
-from .sglang.log import sglang_log
 from .startup_log import StartupLog
-from .vllm.log import vllm_log
 
-_READERS = {"vllm": vllm_log, "sglang": sglang_log, "llamacpp": llamacpp_log}
-_SIGNS = {
-    "vllm": re.compile(
-        r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
-        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
-    ),
-    "sglang": re.compile(
-        r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
-        r"|mem.fraction.static|Mamba Cache is allocated"
-    ),
-    "llamacpp": re.compile(r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server"),
-}
-"""Words of which the lines of each engine contain one."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
@@ -36,9 +19,10 @@ def read_log(data: bytes, name: str) -> StartupLog:
     """
     lines = lines_of(data)
     ends = [*lines[:_SAMPLE], *lines[_SAMPLE:][-_SAMPLE:]]
-    signs = {engine: sum(1 for line in ends if pattern.search(line)) for engine, pattern in _SIGNS.items()}
-    for engine in sorted(signs, key=lambda engine: -signs[engine]):
-        log = _READERS[engine](lines) if signs[engine] else None
+    readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
+    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
+    for number, known in sorted(signs, key=lambda sign: -sign[0]):
+        log = known.read_log(lines) if number else None
         if log is not None:
             return log
     raise AttncalcError(

@@ -1,7 +1,7 @@
 """What an engine keeps on a GPU besides weights and cache: its runtime memory, by parts, each with a range.
 
 Activations of a forward pass, the sampler's logits, CUDA graphs, libraries and communication buffers are such parts.
-Each engine has a function `runtime(facts)` (`EngineDefaults.runtime`) that returns them. A part states its bytes as a
+`Engine.runtime(facts)` returns them. A part states its bytes as a
 formula, a range around it, and the source of both. A range is narrow if the formula is derived from the engine's source
 and agrees with measurements, and wide if it rests on few of them.
 """
@@ -9,7 +9,7 @@ and agrees with measurements, and wide if it rests on few of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ..hardware import Gpu
 from ..quantity import Quantity, named, total
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..model import ModelSpec
     from .base import Detail, EngineArgs
 
+Args = TypeVar("Args", bound="EngineArgs")
 Term = tuple[str, str, Quantity]
 """(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
 
@@ -35,7 +36,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RuntimeFacts:
+class RuntimeFacts(Generic[Args]):
     """What an engine's runtime memory may depend on. Nothing in it is left to a default.
 
     Attributes:
@@ -57,7 +58,7 @@ class RuntimeFacts:
 
     model: ModelSpec
     whole: ModelSpec
-    args: EngineArgs
+    args: Args
     limits: Limits
     gpu: Gpu
     share: tuple[int, int]
@@ -122,8 +123,3 @@ class RuntimeMemory(NamedTuple):
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
         return sum(part.high for part in self.parts)
-
-
-def no_runtime(facts: RuntimeFacts) -> RuntimeMemory:
-    """Return the runtime memory of an engine that needs none: the ideal one."""
-    return RuntimeMemory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engines.llamacpp.options import LlamacppArgs
 from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, column, count
@@ -18,6 +19,8 @@ _PARTS = ("model", "cache", "compute", "outside", "total")
 def is_divided(resolved: ResolvedRequest) -> bool:
     """Return whether the request says which layers or caches go to which device."""
     args = resolved.args
+    if not isinstance(args, LlamacppArgs):
+        return False
     return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
 
 
@@ -69,6 +72,6 @@ def host_notes(resolved: ResolvedRequest) -> list[str]:
     notes = []
     if resolved.whole_layers:
         notes.append("The embedding stays in host memory: no GPU's figures include it.")
-    if resolved.args.no_kv_offload:
+    if isinstance(resolved.args, LlamacppArgs) and resolved.args.no_kv_offload:
         notes.append("The cache is in host memory, whose size attncalc does not know: it limits nothing here.")
     return notes

@@ -88,7 +88,7 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
         "fit",
         _heading(result),
         resolved.model.facts(),
-        workload_facts(resolved.model, resolved.workload, resolved.engine),
+        workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*figures, *per_user.figures, *bounds.figures),
         ((engine_facts(result), (*figures, *per_user.figures, *details)),),
         (*tables, *(bounds.tables if roofline else ())),
@@ -135,7 +135,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     where = f"{result.request.model.title} on {hardware(resolved)}"
-    facts = (where, replicas, split, f"{resolved.defaults.title}{version}", cache)
+    facts = (where, replicas, split, f"{resolved.engine.title}{version}", cache)
     assumed = f"ASSUMED: {resolved.model.assumed}" if resolved.model.assumed else ""
     lines = (verdict(result), ", ".join(fact for fact in facts if fact), assumed)
     return tuple(line for line in lines if line)
@@ -153,7 +153,7 @@ def fit_picture(result: FitResult, bounds: Roofline | None) -> Picture | None:
         [", ".join(filter(None, facts)), batch_fact(bounds) if bounds else ""],
         charts,
         [chart.name for chart in charts],
-        engine=f"{resolved.defaults.title} {result.layout.version or ''}".strip(),
+        engine=f"{resolved.engine.title} {result.layout.version or ''}".strip(),
         dtypes=f"weights in {weights.dtype if weights else resolved.args.dtype.name}, {cache}",
     )
 
@@ -161,7 +161,7 @@ def fit_picture(result: FitResult, bounds: Roofline | None) -> Picture | None:
 def model_heading(result: FitResult) -> tuple[str, ...]:
     """Return the model and its attention, then the engine, the request, and the engine's own settings."""
     resolved = result.resolved
-    engine = f"{resolved.defaults.title} on {hardware(resolved)}"
+    engine = f"{resolved.engine.title} on {hardware(resolved)}"
     lines = heading(result.request.model, engine, *request_facts(resolved))
     return (*lines, ", ".join(result.layout.facts)) if result.layout.facts else lines
 
@@ -195,8 +195,8 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     parallel = {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "dp": resolved.dp, "attn-dp": args.attn_dp}
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
-    if args.kv_dtype_k or args.kv_dtype_v:
-        k, v = args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
+    if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
+        k, v = resolved.engine.cache_dtypes(args)
         cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
@@ -211,7 +211,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 def engine_facts(result: FitResult) -> dict[str, Any]:
     """Return the keys of an engine in JSON, besides its figures."""
     return {
-        "name": result.resolved.engine,
+        "name": result.resolved.engine.name,
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
         "fits": result.fits,
@@ -262,7 +262,7 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
             }
             for suggestion in changes
         ],
-        "engine": resolved.engine,
+        "engine": resolved.engine.name,
         "engine_version": result.layout.version,
         "bound": result.layout.bound,
         "log_lines": list(result.log_lines),
@@ -347,7 +347,7 @@ def fit_figures(
         ("max_n_gpu_layers", "most layers on GPUs (-ngl)", most_layers, NO_UNIT, source),
         ("min_n_cpu_moe", "fewest layers with experts on the host", fewest_experts, NO_UNIT, source),
     ]
-    rows += _weight_parts(weights, result.resolved.defaults.title)
+    rows += _weight_parts(weights, result.resolved.engine.title)
     return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
 
 
@@ -419,7 +419,7 @@ def verdict(result: FitResult) -> str:
         return f"DOES NOT START: {result.refusal.reason}."
     answer = VERDICTS[result.verdict]
     if maximum is not None and workload.batch > maximum:
-        return f"{answer}: {batch}; {result.resolved.defaults.title} runs at most {count(maximum)}."
+        return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
@@ -657,7 +657,7 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
     if not result.log_lines:
         return ()
     lines = [part for line in result.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
-    defaults = result.resolved.defaults
+    defaults = result.resolved.engine
     header = f"{defaults.title} will log:"
     if defaults.must_fit_one and result.max_batch == 0:
         header = f"{defaults.title} will not start, since not one request fits. It would log:"
@@ -696,7 +696,7 @@ def shown_notes(
 def _warnings(result: FitResult) -> list[str]:
     """Return why the engine does not start, or that the verdict depends on an estimate."""
     if result.refusal:
-        return [f"{WARNING}{result.resolved.defaults.title} does not start. {result.refusal.tip}"]
+        return [f"{WARNING}{result.resolved.engine.title} does not start. {result.refusal.tip}"]
     if result.verdict == "may_not_fit":
         return [f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."]
     return []
@@ -705,7 +705,7 @@ def _warnings(result: FitResult) -> list[str]:
 def fit_notes(result: FitResult) -> tuple[str, ...]:
     """Return the notes, the engine's own last."""
     resolved, budget = result.resolved, result.budget
-    model, args, title = resolved.model, resolved.args, resolved.defaults.title
+    model, args, title = resolved.model, resolved.args, resolved.engine.title
     stated = f"{WARNING}{result.refusal.reason}." if result.refusal else ""  # the verdict, on the first line
     notes = [note for note in context_notes(model, resolved.workload) if note != stated]
     if resolved.divides_experts:
@@ -720,13 +720,13 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     notes += _warnings(result)
     if budget.reserve:
         notes += budget.reserve.runtime.notes
-    if resolved.defaults.whole_prompts and budget.reserve and budget.reserve.runtime.parts:
+    if resolved.engine.whole_prompts and budget.reserve and budget.reserve.runtime.parts:
         notes.append(
             "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
             "'concurrent requests' is computed for the memory shown."
         )
     if result.request.workload.kv_dtype is None and args.kv_dtype.name != args.dtype.name:
-        reason = f"{title}'s default for every model" if resolved.defaults.cache_dtype else "as the checkpoint asks"
+        reason = f"{title}'s default for every model" if resolved.engine.cache_dtype else "as the checkpoint asks"
         notes.append(
             f"The cache is in {args.kv_dtype.name}, {reason}; --kv-dtype {args.dtype.name} is the model's own dtype."
         )
@@ -738,6 +738,6 @@ def fit_notes(result: FitResult) -> tuple[str, ...]:
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     # An engine that gives each GPU whole layers replicates no KV heads.
-    devices = [] if resolved.defaults.splits_by_layer else device_notes(model)
+    devices = [] if resolved.engine.splits_by_layer else device_notes(model)
     latent = latent_notes(result)
     return tuple(dict.fromkeys((*notes, *latent, *result.layout.notes, *devices, *model_notes(model))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..engines import ENGINES, engine_defaults
+from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError
 from ..plot.chart import Chart, Picture
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     @property
     def title(self) -> str:
         """The engine's name, as people write it."""
-        return self.result.resolved.defaults.title
+        return self.result.resolved.engine.title
 
     @property
     def by_name(self) -> dict[str, Figure]:
@@ -72,7 +72,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
     resolved = first.resolved
     per_user = users_section([answer.result.resolved for answer in answers])
     bounds, verdict = roofline_section(resolved), _verdict(answers)
-    layers = {answer.result.resolved.engine: _layer(answer) for answer in answers} | {
+    layers = {answer.result.resolved.engine.name: _layer(answer) for answer in answers} | {
         name: _unsupported(name, error) for name, error in errors.items()
     }
     refusals, notes = _refusals(errors), _notes(answers)
@@ -80,7 +80,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         "fit",
         (verdict, *_heading(request, resolved, full=full)),
         resolved.model.facts(),
-        workload_facts(resolved.model, resolved.workload, resolved.engine),
+        workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*answers[0].figures, *bounds.figures),
         tuple(layers[name] for name in ENGINES),
         (_table(answers), *per_user.tables, *(bounds.tables if roofline else ())),
@@ -198,7 +198,7 @@ def _verdict(answers: Sequence[Answer]) -> str:
 
 def _refusals(errors: dict[str, AttncalcError]) -> tuple[str, ...]:
     """Return why engines do not support the request."""
-    return tuple(f"{engine_defaults(name).title}: {error.message}." for name, error in errors.items())
+    return tuple(f"{find_engine(name).title}: {error.message}." for name, error in errors.items())
 
 
 def _notes(answers: Sequence[Answer]) -> tuple[str, ...]:

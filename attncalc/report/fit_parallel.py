@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-
-from ..errors import AttncalcError
 from ..model import plural
-from ..serving.expert_parallel import has_experts
-from ..serving.fit import FitResult, fit
-from ..serving.request import FitRequest, ResolvedRequest
+from ..serving.attention_ranks import with_attention_ranks
+from ..serving.fit import FitResult
 from ..units import BYTES, count, human
 
 
@@ -39,46 +34,23 @@ def parallel_notes(result: FitResult) -> list[str]:
 def latent_notes(result: FitResult) -> list[str]:
     """Return the bytes of latents that tensor-parallel GPUs store as copies, and what DP attention would give."""
     resolved = result.resolved
-    tp, request = resolved.args.tp // resolved.args.attn_dp, resolved.request
+    tp = resolved.args.tp // resolved.args.attn_dp
     if tp == 1 or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
         return []
     note = (
         f"Copies of the latents on the other {plural(tp - 1, 'GPU')} take "
         f"{human(int(result.needed) * (tp - 1), BYTES)} for this batch: --tp does not divide MLA's cache."
     )
-    if resolved.engine not in _WITH_ATTENTION_RANKS or not has_experts(request.model):
+    ranks = with_attention_ranks(result)
+    if ranks is None:
         return [note]
-    flags, other_request = _WITH_ATTENTION_RANKS[resolved.engine](resolved)
-    try:
-        other = fit(other_request)
-    except AttncalcError:
-        return [note]
-    if other.verdict == "does_not_fit":
-        return [note, f"DP attention ({flags}) does not fit: each GPU would need all weights of attention."]
-    before = float(result.pool.concurrency) * resolved.replicas
-    after = float(other.pool.concurrency) * other.resolved.replicas
-    gives = f"DP attention ({flags}) would give {after:,.2f} concurrent requests on all GPUs instead of {before:,.2f}."
+    if ranks.after is None:
+        return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
+    gives = (
+        f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
+        f"{ranks.before:,.2f}."
+    )
+    if ranks.after <= ranks.before:
+        return [note, gives]
     # a note that starts with an option is on the default screen
-    return (
-        [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note] if after > before else [note, gives]
-    )
-
-
-def _vllm_ranks(resolved: ResolvedRequest) -> tuple[str, FitRequest]:
-    ranks = resolved.args.tp * resolved.dp
-    changed = dataclasses.replace(
-        resolved.request, tp=1, dcp=1, dp=ranks, enable_expert_parallel=True, gpus=resolved.gpus
-    )
-    return f"--tp 1 --dp {ranks} --enable-expert-parallel", changed
-
-
-def _sglang_ranks(resolved: ResolvedRequest) -> tuple[str, FitRequest]:
-    tp = resolved.args.tp
-    return f"--tp {tp} --attn-dp {tp}", dataclasses.replace(resolved.request, tp=tp, attn_dp=tp, gpus=resolved.gpus)
-
-
-_WITH_ATTENTION_RANKS: dict[str, Callable[[ResolvedRequest], tuple[str, FitRequest]]] = {
-    "vllm": _vllm_ranks,
-    "sglang": _sglang_ranks,
-}
-"""{engine: returns the options and the request in which each GPU has attention, and a cache, of its own}."""
+    return [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note]

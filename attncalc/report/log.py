@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..check import Check
+from ..engines import find_engine
 from ..engines.startup_log import StartupLog
 from ..quantity import Quantity
 from ..serving.fit import fit
@@ -35,9 +36,9 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
 
     The request has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
     """
-    if log.engine == "vllm" and request.workload.context > (request.model.max_context or request.workload.context):
+    if request.workload.context > (request.model.max_context or request.workload.context):
         # an engine that wrote a log was not refused for its context
-        request = request.with_engine_args(allow_long_max_model_len=True)
+        request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
     version = comparison.request.engine_args.get("engine_version")
     diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory)
@@ -200,6 +201,6 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
         return notes
     if log.model:
         notes.append(f"The log is of '{log.model}', and the prediction of {resolved.request.model.title}.")
-    if log.engine == "vllm" and len(log.available) < resolved.devices:
+    if 0 < len(log.available) < resolved.devices:
         notes.append("The log has the memory of one rank; the rank with the least memory limits the blocks.")
     return [*notes, "An argument that is not in the log may differ: give it as an option, which goes before the log."]

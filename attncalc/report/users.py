@@ -99,7 +99,7 @@ def _table(answers: Sequence[tuple[ResolvedRequest, Users]]) -> Table:
     if not several:
         rows = [("tokens of one request", count(first.average_tokens), count(first.worst_tokens))]
     for resolved, answer in answers:
-        label = f"concurrent with {resolved.defaults.title}" if several else "concurrent requests"
+        label = f"concurrent with {resolved.engine.title}" if several else "concurrent requests"
         rows.append((label, _number(answer.average), _number(answer.worst)))
         if resolved.replicas > 1 and not several:
             average, worst = (_in_all_replicas(resolved, number) for number in (answer.average, answer.worst))
@@ -131,14 +131,14 @@ def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
 
 
 def _notes(resolved: ResolvedRequest, answer: Users) -> list[str]:
-    title, notes = resolved.defaults.title, []
+    title, notes = resolved.engine.title, []
     if answer.reserves_context:
         notes.append(
             f"{title} reserves the whole context for each request, so average and worst are equal: "
             f"--context {int(answer.traffic.worst_tokens)} is enough for these."
         )
     if answer.traffic.shared_prefix and not answer.shares_prefix:
-        if resolved.args.prefix_caching is False:
+        if resolved.request.engine_args.get("prefix_caching") is False:
             notes.append(f"Prefix caching is off: {title} stores the shared prefix once per request.")
         else:
             notes.append(f"{title} stores the shared prefix once per request: its prefix caching is not on here.")

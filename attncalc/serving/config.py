@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..attention import CacheSpec
 from ..cost.cache import cache_bytes
 from ..cost.common import cache_dtype
-from ..engines import ideal
+from ..engines.engine import PerLayerEngine
+from ..engines.ideal import ENGINE as IDEAL
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
 from ..units import DType, dtype
@@ -38,12 +39,13 @@ class ServingConfig(NamedTuple):
     def of(cls, resolved: ResolvedRequest) -> ServingConfig:
         """Return the settings of a complete request."""
         args = resolved.args
+        k, v = resolved.engine.cache_dtypes(args)
         return cls(
             stages=resolved.gpus if resolved.whole_layers else args.pp,
             dcp=args.dcp,
-            kv_dtype_k=args.kv_dtype_k,
-            kv_dtype_v=args.kv_dtype_v,
-            drafts=args.speculative_tokens,
+            kv_dtype_k=k,
+            kv_dtype_v=v,
+            drafts=resolved.engine.drafted_tokens(args),
         )
 
     def divides(self, spec: CacheSpec) -> bool:
@@ -65,10 +67,10 @@ ONE_DEVICE = ServingConfig()
 """One device, or tensor-parallel ones, and one dtype for K and V."""
 
 
-class _ConfiguredEngine:
-    """An `Engine` that stores the bytes of the ideal one, with the dtypes and devices of a ServingConfig."""
+class _ConfiguredEngine(PerLayerEngine[Any]):
+    """An engine that stores the bytes of the ideal one, with the dtypes and devices of a ServingConfig."""
 
-    NAME = "served"
+    name = "served"
 
     def __init__(self, config: ServingConfig) -> None:
         self.config = config
@@ -76,7 +78,7 @@ class _ConfiguredEngine:
     def layer_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         sizes = []
         for name, piece, piece_dtype in self.config.pieces(spec, kv_dtype):
-            size = ideal.layer_bytes(piece, workload, piece_dtype)
+            size = IDEAL.layer_bytes(piece, workload, piece_dtype)
             # A formula may not have the bytes of two dtypes under one name.
             if piece_dtype != kv_dtype:
                 size = named(size, name, f"bytes of it in one layer, in {piece_dtype.name}")
@@ -86,7 +88,7 @@ class _ConfiguredEngine:
     def token_bytes(self, spec: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         pieces = self.config.pieces(spec, kv_dtype)
         return self._share(
-            spec, sum(ideal.token_bytes(piece, workload, piece_dtype) for _, piece, piece_dtype in pieces)
+            spec, sum(IDEAL.token_bytes(piece, workload, piece_dtype) for _, piece, piece_dtype in pieces)
         )
 
     def _share(self, spec: CacheSpec, size: int) -> int:

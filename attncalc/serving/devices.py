@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..cost.cache import layer_cache_specs
-from ..engines import layout
 from ..engines.base import CacheLayout
 from ..model import ModelSpec
 from ..quantity import Quantity, named
@@ -65,7 +64,7 @@ class Device(NamedTuple):
         0 unless the engine's runtime memory depends on the batch and the context (`runtime_grows`).
         """
         budget = self.budget
-        if budget.reserve is None or budget.reserve_for is None or not self.resolved.defaults.runtime_grows:
+        if budget.reserve is None or budget.reserve_for is None or not self.resolved.engine.runtime_grows:
             return 0
         return at(end, budget.reserve_for(batch, context)) - at(end, budget.reserve)
 
@@ -83,13 +82,13 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
         most_layers_first: Whether those with the most layers, which fill first, come before the others.
     """
     model, pp = resolved.model, resolved.args.pp
-    whole = layout(resolved.engine, layer_cache_specs(model.plain()), resolved.args_without_slots)
+    whole = resolved.engine.layout(layer_cache_specs(model.plain()), resolved.args_without_slots)
     if resolved.whole_layers:
         from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
 
         kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
     elif resolved.gpu and pp > 1:
-        kind, parts = "stage", split_into_stages(model, pp, resolved.defaults.stage_sizes)
+        kind, parts = "stage", split_into_stages(model, pp, resolved.engine.stage_sizes)
     else:
         yield Device(resolved, model, memory_budget(resolved), whole)
         return
@@ -110,10 +109,10 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
 
 def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
     """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
-    if not resolved.defaults.checks_all_layers(resolved.args):
+    if not resolved.engine.checks_all_layers(resolved.args):
         return None
     args = dataclasses.replace(resolved.args_without_slots, pp=1)
-    return layout(resolved.engine, layer_cache_specs(resolved.model.plain()), args)
+    return resolved.engine.layout(layer_cache_specs(resolved.model.plain()), args)
 
 
 def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:

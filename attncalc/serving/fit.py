@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ..cost.cache import layer_cache_specs
-from ..engines import layout
 from ..engines.base import CacheLayout, Pool
-from ..engines.refusal import Refusal
+from ..engines.engine import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
@@ -125,14 +124,14 @@ class Deployment:
         self.resolved = resolved
         self.devices = devices_of(resolved)
         self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
-        if resolved.defaults.max_slots:
-            whole = layout(resolved.engine, layer_cache_specs(resolved.model.plain()), resolved.args)
+        if resolved.engine.max_slots:
+            whole = resolved.engine.layout(layer_cache_specs(resolved.model.plain()), resolved.args)
             self.layouts = layout_per_device(whole, len(self.devices))
 
     def result(self, batch: int, context: int) -> FitResult:
         """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
         resolved = self.resolved
-        whole = layout(resolved.engine, layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
+        whole = resolved.engine.layout(layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
         layouts = layout_per_device(whole, len(self.devices))
         pools = self.pools(context, layouts)
         tightest, pool = self.tightest(pools, batch, context)
@@ -183,7 +182,7 @@ class Deployment:
         """Return why the engine does not start with that context, whatever the memory; None if it does."""
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
-        return resolved.defaults.refusal(resolved.request.model, args)
+        return resolved.engine.refusal(resolved.request.model, args)
 
     def verdict(self, batch: int, context: int) -> Verdict:
         """Return whether all devices have room for the sequences."""
@@ -374,7 +373,7 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     request = resolved.request
     if resolved.whole_layers and request.kv_memory is None:
         n_layers = request.model.main.n_layers
-        for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.defaults.max_gpus or n_layers) + 1):
+        for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):
             yield dataclasses.replace(request, gpus=gpus)
     elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):

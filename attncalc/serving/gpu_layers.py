@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from ..engines import find_engine
+from ..engines.llamacpp.options import AUTO
 from ..engines.llamacpp.placement import block_count
 from ..search import first_true
 from .expert_parallel import has_experts
 from .fit import FitRequest, possible_verdict
 from .request import resolve
-
-AUTO = "auto"
-"""The value of n_gpu_layers that stands for the most layers that fit."""
 
 
 def with_auto_gpu_layers(request: FitRequest) -> FitRequest:
@@ -19,9 +18,10 @@ def with_auto_gpu_layers(request: FitRequest) -> FitRequest:
 
     Raises AttncalcError as `resolve` does.
     """
-    if request.engine_args.get("n_gpu_layers") != AUTO or request.engine not in ("llamacpp", "all"):
+    is_all = request.engine == "all"
+    if request.engine_args.get("n_gpu_layers") != AUTO or not (is_all or find_engine(request.engine).splits_by_layer):
         return request
-    of_llamacpp = request.for_engine("llamacpp")
+    of_llamacpp = request.for_engine("llamacpp") if is_all else request
     found = with_layers_on_host(of_llamacpp.with_engine_args(n_gpu_layers=None))
     return request.with_engine_args(n_gpu_layers=found.engine_args["n_gpu_layers"] if found else None)
 

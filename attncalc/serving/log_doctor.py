@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from ..engines import find_engine
+from ..engines.log_check import LogMemory
 from ..engines.startup_log import LogRefusal, StartupLog
 from ..quantity import Quantity
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
-from .log_check import LogMemory, without_gpu
+from .log_check import without_gpu
 from .request import FitRequest, LoggedExcess
-from .reserve import parse_share
 from .suggestions import Suggestion, suggestions
 
 _MARGIN = GIB // 4
@@ -53,25 +54,11 @@ def diagnose(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> 
         return _occupied(request, log, refusal)
     if refusal.where in ("sampler", "graphs"):
         return _after_the_cache(request, refusal)
-    available = _available(request, log, memory)
+    share = request.gpu_memory_utilization if request.gpu else None
+    available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
         return _without_gpu(request, refusal, available)
     return _with_gpu(request, log, refusal, available)
-
-
-def _available(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> int | None:
-    """Return the bytes that the engine had for the cache, negative if weights and reserve were too large.
-
-    None if the log does not say it. SGLang has f A0 - W: what is free after the weights, less 1 - f of what was before.
-    """
-    if log.engine == "vllm":
-        return memory.printed if memory else None
-    before, after = log.budget.get("free_memory"), log.budget.get("after_weights")
-    if log.engine == "sglang" and before and after and request.gpu and request.gpu_memory_utilization:
-        share = parse_share(str(request.gpu_memory_utilization), "--mem-fraction-static")
-        outside = share.denominator - share.numerator
-        return after.bytes - before.bytes * outside // share.denominator
-    return None
 
 
 def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None) -> Diagnosis:
@@ -180,7 +167,7 @@ def _smaller_share(result: FitResult, missing: int) -> Suggestion | None:
 def _fewer_sequences(result: FitResult) -> Suggestion | None:
     """Return a quarter of the sequences in one step: the sampler warms up with all of them."""
     limits = result.resolved.limits(result.resolved.workload.batch, result.resolved.workload.context)
-    if limits is None or not result.resolved.defaults.fewer_sequences:
+    if limits is None or not result.resolved.engine.fewer_sequences:
         return None
     fewer = limits.sequences // 4
     if fewer < 1:

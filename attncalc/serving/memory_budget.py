@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..engines.runtime import RuntimeFacts
 from ..model import ModelSpec
@@ -43,7 +43,7 @@ class MemoryBudget(NamedTuple):
     reserve: Reserve | None = None
     short: int = 0
     layers: int | None = None
-    facts: RuntimeFacts | None = None
+    facts: RuntimeFacts[Any] | None = None
     reserve_for: Callable[[int, int], Reserve] | None = None
 
     def room(self, end: End = "expected") -> int:
@@ -98,8 +98,8 @@ def memory_budget(
         engine=resolved.engine,
         args=resolved.args,
     )
-    if resolved.args.speculative_model and last:
-        weights_on_gpu = with_draft(weights_on_gpu, resolved.args.speculative_model)
+    if resolved.draft and last:
+        weights_on_gpu = with_draft(weights_on_gpu, resolved.draft)
     facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
     reserve_on_gpu = (
         estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
@@ -127,7 +127,7 @@ def memory_budget(
 
 def _held(part: ModelSpec | None, resolved: ResolvedRequest) -> ModelSpec | None:
     """Return the layers whose weights the GPU holds: without the experts that llama.cpp leaves on the host."""
-    if part is None or not resolved.args.n_cpu_moe:
+    if part is None or not resolved.engine.splits_by_layer:
         return part
     from .offload import held_layers
 
@@ -136,7 +136,7 @@ def _held(part: ModelSpec | None, resolved: ResolvedRequest) -> ModelSpec | None
 
 def runtime_facts(
     resolved: ResolvedRequest, part: ModelSpec | None, weights_on_gpu: int, *, first: bool, last: bool
-) -> RuntimeFacts | None:
+) -> RuntimeFacts[Any] | None:
     """Return what the runtime memory of one GPU is estimated from; None if it was given, or without a GPU.
 
     Raises AttncalcError if the engine does not support an argument.
@@ -161,10 +161,10 @@ def runtime_facts(
     )
 
 
-def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts, batch: int, context: int) -> Reserve:
+def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts[Any], batch: int, context: int) -> Reserve:
     """Return the runtime memory of the GPU with those facts, for `batch` sequences of `context` tokens."""
     limits = resolved.limits(batch, context) or facts.limits
-    args = dataclasses.replace(facts.args, sequences=resolved.slots(batch))
+    args = resolved.with_slots(resolved.slots(batch)) if resolved.engine.max_slots else facts.args
     facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
     return _as_logged(estimated_reserve(resolved.engine, facts), resolved)
 

@@ -6,6 +6,7 @@ import dataclasses
 
 from ..checkpoint import CheckpointWeights
 from ..engines.base import EngineArgs
+from ..engines.llamacpp.options import LlamacppArgs
 from ..engines.llamacpp.placement import HOST, placement_of
 from ..engines.llamacpp.tensors import cuda_bytes, mapped_bytes, tensors_of
 from ..model import Layers, ModelSpec
@@ -58,17 +59,24 @@ def _parts(model: ModelSpec, gpus: int, args: EngineArgs | None) -> list[ModelSp
     return models
 
 
-def _arguments(model: ModelSpec, gpus: int, args: EngineArgs | None) -> EngineArgs:
+def _arguments(model: ModelSpec, gpus: int, args: EngineArgs | None) -> LlamacppArgs:
     if args is None:
         from ..units import dtype
 
         blocks = model.stored.blocks if model.stored else None
-        args = EngineArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=model.model_type)
-    return dataclasses.replace(args, gpus=gpus)
+        args = LlamacppArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=model.model_type)
+    return dataclasses.replace(_own(args), gpus=gpus)
+
+
+def _own(args: EngineArgs) -> LlamacppArgs:
+    """Return llama.cpp's arguments, the only ones that divide a model between GPUs and host."""
+    if not isinstance(args, LlamacppArgs):
+        raise TypeError(f"{type(args).__name__} are not llama.cpp's arguments")
+    return args
 
 
 def _with_tensors(
-    models: list[ModelSpec], whole: ModelSpec, stored: CheckpointWeights, args: EngineArgs
+    models: list[ModelSpec], whole: ModelSpec, stored: CheckpointWeights, args: LlamacppArgs
 ) -> list[ModelSpec]:
     """Return the parts with the tensors of the file on each device: bytes of a CUDA buffer, or mapped ones."""
     devices = tensors_of(whole, args)
@@ -83,6 +91,7 @@ def _with_tensors(
 
 def held_layers(part: ModelSpec, args: EngineArgs) -> ModelSpec:
     """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host."""
+    args = _own(args)
     if not args.n_cpu_moe or part.stored is not None:
         return part
     layers = []

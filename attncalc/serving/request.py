@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..cost.cache import layer_cache_specs
-from ..engines import engine_defaults
+from ..engines import ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
-from ..engines.defaults import EngineDefaults
-from ..engines.refusal import Refusal
+from ..engines.engine import Engine, Refusal
 from ..engines.runtime import Limits
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
@@ -30,16 +29,6 @@ from .weights import released_dtype, weights
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
-DATA_PARALLEL_ENGINES = frozenset({"vllm", "sglang"})
-"""Engines with --dp and --enable-expert-parallel."""
-_RESOLVED = frozenset(
-    {
-        *("kv_dtype", "dtype", "tp", "pp", "dcp", "attn_dp", "source"),
-        *("max_model_len", "device_memory", "device", "gpus", "n_kv_heads"),
-        *("model_type", "attentions", "vision_params", "blocks", "speculative_model"),
-    }
-)
-"""Fields of `EngineArgs` that `resolve` fills in itself."""
 
 
 class LoggedExcess(NamedTuple):
@@ -118,7 +107,7 @@ class FitRequest:
         """Return the request with some fields of the workload changed."""
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
-    def for_engine(self, engine: str) -> FitRequest:
+    def for_engine(self, name: str) -> FitRequest:
         """Return the same request for another engine, on the same GPUs.
 
         An engine that gives each GPU whole layers (llama.cpp) spreads them over all GPUs, and ignores tp, pp and dcp.
@@ -127,17 +116,17 @@ class FitRequest:
 
         Raises AttncalcError if the GPUs cannot be split as requested.
         """
-        request = dataclasses.replace(self, engine=engine)
+        request, other = dataclasses.replace(self, engine=name), find_engine(name)
         gpus, tp = _split(self, whole_layers=False)
-        if engine not in DATA_PARALLEL_ENGINES:
+        if not other.data_parallel:
             request = dataclasses.replace(
                 request, gpus=gpus if self.gpu else None, dp=1, attn_dp=1, enable_expert_parallel=False
             )
-        elif engine == "sglang" and self.dp > 1 and has_experts(self.model):
+        elif other.ranks_share_tp and self.dp > 1 and has_experts(self.model):
             request = dataclasses.replace(request, tp=tp * self.dp, dp=1, attn_dp=self.dp)
-        elif engine == "vllm" and self.attn_dp > 1:
+        elif not other.ranks_share_tp and self.attn_dp > 1:
             request = dataclasses.replace(request, tp=tp // self.attn_dp, dp=self.attn_dp, attn_dp=1)
-        if self.gpu is None or not engine_defaults(engine).splits_by_layer:
+        if self.gpu is None or not other.splits_by_layer:
             return request
         return dataclasses.replace(request, gpus=gpus, tp=None, pp=1, dcp=1)
 
@@ -148,8 +137,9 @@ class ResolvedRequest(NamedTuple):
     Attributes:
         request: The request before it was completed.
         model: One tensor-parallel device's share of the model.
-        defaults: The engine's defaults.
+        engine: The engine.
         args: The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
+        draft: The draft model on one device; None without one.
         workload: A decode step, with the dtype of the cache.
         gpus: All GPUs, those of replicas included; 1 without a GPU.
         share: The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory.
@@ -158,17 +148,13 @@ class ResolvedRequest(NamedTuple):
 
     request: FitRequest
     model: ModelSpec
-    defaults: EngineDefaults
+    engine: Engine[Any]
     args: EngineArgs
+    draft: DraftModel | None
     workload: Workload
     gpus: int
     share: Share | None
     weights_dtype: str | None
-
-    @property
-    def engine(self) -> str:
-        """The engine's name."""
-        return self.request.engine
 
     @property
     def gpu(self) -> Gpu | None:
@@ -188,12 +174,14 @@ class ResolvedRequest(NamedTuple):
     @property
     def ranks(self) -> int:
         """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks are copies."""
-        return self.args.attn_dp if self.engine == "sglang" else self.dp if has_experts(self.request.model) else 1
+        if self.engine.ranks_share_tp:
+            return self.args.attn_dp
+        return self.dp if has_experts(self.request.model) else 1
 
     @property
     def expert_devices(self) -> int:
         """Devices of all ranks of a stage, over which the routed experts are divided."""
-        return self.args.tp if self.engine == "sglang" else self.args.tp * self.ranks
+        return self.args.tp if self.engine.ranks_share_tp else self.args.tp * self.ranks
 
     @property
     def divides_experts(self) -> bool:
@@ -203,7 +191,7 @@ class ResolvedRequest(NamedTuple):
     @property
     def whole_layers(self) -> bool:
         """Whether each GPU has whole layers of its own, as in llama.cpp."""
-        return self.defaults.splits_by_layer and self.gpu is not None
+        return self.engine.splits_by_layer and self.gpu is not None
 
     @property
     def replicas(self) -> int:
@@ -213,7 +201,7 @@ class ResolvedRequest(NamedTuple):
     @property
     def refusal(self) -> Refusal | None:
         """Why the engine does not start, whatever the memory; None if it does."""
-        return self.defaults.refusal(self.request.model, self.args)
+        return self.engine.refusal(self.request.model, self.args)
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -221,13 +209,19 @@ class ResolvedRequest(NamedTuple):
 
         A search over batches starts the server with as many slots as it tries sequences.
         """
-        return dataclasses.replace(self.args, sequences=self.request.engine_args.get("sequences"))
+        return self.with_slots(None) if self.engine.max_slots else self.args
 
     def slots(self, batch: int) -> int | None:
         """Return the slots of a server for `batch` sequences: as given, or one for each; None without slots."""
-        if not self.defaults.max_slots:
-            return self.args.sequences
-        return self.args_without_slots.sequences or min(batch, self.defaults.max_slots)
+        if not self.engine.max_slots:
+            return None
+        given: int | None = self.request.engine_args.get("sequences")
+        return given or min(batch, self.engine.max_slots)
+
+    def with_slots(self, slots: int | None) -> EngineArgs:
+        """Return the arguments with that number of slots, unless one was given."""
+        sequences = self.request.engine_args.get("sequences") or slots
+        return dataclasses.replace(self.args, sequences=sequences)  # type: ignore[call-arg]
 
     def limits(self, batch: int, context: int) -> Limits | None:
         """Return the most tokens and sequences of one forward pass; None without a GPU.
@@ -236,9 +230,9 @@ class ResolvedRequest(NamedTuple):
         """
         if self.gpu is None:
             return None
-        if self.defaults.whole_prompts:
+        if self.engine.whole_prompts:
             return Limits(batch * context, batch)
-        return self.defaults.limits(self.args_without_slots)
+        return self.engine.limits(self.args_without_slots)
 
 
 def resolve(request: FitRequest) -> ResolvedRequest:
@@ -246,23 +240,23 @@ def resolve(request: FitRequest) -> ResolvedRequest:
 
     Raises AttncalcError if a value is not possible, or two of them exclude each other.
     """
-    defaults, model = engine_defaults(request.engine), request.model
-    _check_parallelism(request)
-    gpus, tp = _split(request, whole_layers=defaults.splits_by_layer)
-    if defaults.max_gpus and gpus > defaults.max_gpus:
+    of, model = find_engine(request.engine), request.model
+    _check_parallelism(request, of)
+    gpus, tp = _split(request, whole_layers=of.splits_by_layer)
+    if of.max_gpus and gpus > of.max_gpus:
         raise AttncalcError(
-            f"{count(gpus)} GPUs are more than the {defaults.max_gpus} that one server supports",
-            f"give --gpus {defaults.max_gpus}: a second server of {defaults.title} can use other GPUs",
+            f"{count(gpus)} GPUs are more than the {of.max_gpus} that one server supports",
+            f"give --gpus {of.max_gpus}: a second server of {of.title} can use other GPUs",
         )
     workload = request.workload
     if request.traffic:
         request.traffic.check(workload.context)
-    loaded_dtype = workload.dtype or _cast_of_fp32(request, defaults)
+    loaded_dtype = workload.dtype or _cast_of_fp32(request, of)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
-    given_args = _engine_args(request.engine_args)
-    released_kv = defaults.checkpoint_cache_dtype(model, given_args.get("engine_version"))
-    cache_dtype = dtype(workload.kv_dtype or defaults.cache_dtype or released_kv or model_dtype.name)
-    args = EngineArgs(
+    given_args = _engine_args(of, request)
+    released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
+    cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
+    args: EngineArgs = of.args(
         **given_args,
         kv_dtype=cache_dtype,
         dtype=model_dtype,
@@ -276,7 +270,6 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
-        speculative_model=_draft_on_one_device(request, tp) if request.draft else None,
         blocks=model.stored.blocks if model.stored else None,
     )
     if request.gpu:
@@ -284,28 +277,34 @@ def resolve(request: FitRequest) -> ResolvedRequest:
             args,
             device_memory=request.gpu.memory,
             device=request.gpu.title if request.gpu.vendor else "",
-            gpus=gpus if defaults.splits_by_layer else 1,
+            gpus=gpus if of.splits_by_layer else 1,
         )
-    if defaults.max_slots and not args.sequences:
-        args = dataclasses.replace(args, sequences=min(workload.batch, defaults.max_slots))
+    of.check_split(args)
+    draft = _draft_on_one_device(request, tp)
+    if draft:
+        args = dataclasses.replace(args, speculative_model=draft)  # type: ignore[call-arg]
+    if of.max_slots and not given_args.get("sequences"):
+        slots = min(workload.batch, of.max_slots)
+        args = dataclasses.replace(args, sequences=slots)  # type: ignore[call-arg]
     return ResolvedRequest(
         request=request,
-        model=_on_one_device(request, tp),
-        defaults=defaults,
+        model=_on_one_device(request, of, tp),
+        engine=of,
         args=args,
+        draft=draft,
         workload=dataclasses.replace(
             workload, phase="decode", new=1, dtype=loaded_dtype and model_dtype.name, kv_dtype=cache_dtype.name
         ),
         gpus=gpus,
-        share=_share(request, args),
+        share=_share(request, of, args),
         weights_dtype=_weights_dtype(request),
     )
 
 
-def _on_one_device(request: FitRequest, tp: int) -> ModelSpec:
+def _on_one_device(request: FitRequest, of: Engine[Any], tp: int) -> ModelSpec:
     """Return one device's part of the model. Raises AttncalcError if something in it does not divide."""
     model, whole_experts = request.model, request.enable_expert_parallel
-    if request.engine == "sglang":
+    if of.ranks_share_tp:
         if tp % request.attn_dp:
             raise AttncalcError(
                 f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
@@ -339,33 +338,39 @@ def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
     return DraftModel(draft.title, size, layer_cache_specs(part.plain()))
 
 
-def _cast_of_fp32(request: FitRequest, defaults: EngineDefaults) -> str | None:
+def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
-    if dtype(request.model.dtype).name != "fp32" or defaults.dtype_of_fp32 is None:
+    if dtype(request.model.dtype).name != "fp32" or of.dtype_of_fp32 is None:
         return None
     # A GPU that is only a memory, as '24GB', has no FLOP/s: it is taken for a newer one.
     flops = request.gpu.flops if request.gpu else ()
     has_bf16 = not flops or any(name == "bf16" for name, _ in flops)
-    return defaults.dtype_of_fp32 if has_bf16 else "fp16"
+    return of.dtype_of_fp32 if has_bf16 else "fp16"
 
 
-def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
     """Return the engine's arguments, without those that are None. Names of dtypes become dtypes.
 
-    Raises AttncalcError if an argument or a dtype is unknown.
+    Raises AttncalcError if no engine has an argument, or this one has not, or a dtype is unknown.
     """
-    known = {field.name for field in dataclasses.fields(EngineArgs)} - _RESOLVED
-    for name in options:
-        if name not in known:
-            raise AttncalcError(
-                f"engine_args: there is no argument '{truncate(name)}'",
-                f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
-            )
-    args = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in request.engine_args.items() if value is not None}
+    try:
+        of.check_options({**given, "speculative_model": request.draft})
+    except AttncalcError:
+        known = {name for each in map(find_engine, ENGINES) for group in each.options for name in group.__annotations__}
+        for name in given:
+            if name not in known:
+                raise AttncalcError(
+                    f"engine_args: there is no argument '{truncate(name)}'",
+                    f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
+                ) from None
+        raise
+    own = {field.name for field in dataclasses.fields(of.args)}
+    args = {name: value for name, value in given.items() if name in own}
     return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}
 
 
-def _share(request: FitRequest, args: EngineArgs) -> Share | None:
+def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | None:
     """Return the share of a GPU's memory that the engine takes, under the engine's own name.
 
     None without a GPU, and if the memory for the cache was given.
@@ -373,9 +378,9 @@ def _share(request: FitRequest, args: EngineArgs) -> Share | None:
     if request.gpu is None or request.kv_memory is not None:
         return None
     if request.gpu_memory_utilization is None:
-        return default_share(request.engine, args, args.tp * args.pp)
-    option = engine_defaults(request.engine).share_option
-    return parse_share(str(request.gpu_memory_utilization), "--gpu-memory-utilization")._replace(option=option)
+        return default_share(of, args, args.tp * args.pp)
+    given = parse_share(str(request.gpu_memory_utilization), "--gpu-memory-utilization")
+    return given._replace(option=of.share_option)
 
 
 def _weights_dtype(request: FitRequest) -> str | None:
@@ -385,18 +390,18 @@ def _weights_dtype(request: FitRequest) -> str | None:
     return released_dtype(request.model)
 
 
-def _check_parallelism(request: FitRequest) -> None:
+def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
     """Raise AttncalcError if the engine or the model does not have data or expert parallelism."""
-    if request.engine not in DATA_PARALLEL_ENGINES:
+    if not of.data_parallel:
         for name, given in (("dp", request.dp > 1), ("enable-expert-parallel", request.enable_expert_parallel)):
             if given:
                 raise AttncalcError(
                     f"--{name} has no effect on engine {request.engine}",
                     "leave it out, or use --engine vllm; --gpus runs replicas",
                 )
-    if request.engine != "sglang" and request.attn_dp > 1:
+    if not of.ranks_share_tp and request.attn_dp > 1:
         tip = "leave it out, or use --engine sglang"
-        if request.engine == "vllm":
+        if of.data_parallel:
             tip = "with vLLM, --dp N is the number of ranks, and --tp N the GPUs of each"
         raise AttncalcError(f"--attn-dp has no effect on engine {request.engine}", tip)
     if request.enable_expert_parallel and not has_experts(request.model):

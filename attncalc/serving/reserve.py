@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..engines import engine_defaults
 from ..engines.base import EngineArgs
+from ..engines.engine import Engine
 from ..engines.runtime import RuntimeFacts, RuntimeMemory
 from ..quantity import Quantity, named, quantity, symbol
 from ..units import parse_decimal
@@ -41,10 +41,9 @@ class Reserve(NamedTuple):
     runtime: RuntimeMemory
 
 
-def default_share(engine: str, args: EngineArgs, devices: int) -> Share:
+def default_share(engine: Engine[Any], args: EngineArgs, devices: int) -> Share:
     """Return the share that `engine` takes by default, if `devices` hold the model once."""
-    defaults = engine_defaults(engine)
-    return parse_share(defaults.share(args, devices), defaults.share_option)
+    return parse_share(engine.share(args, devices), engine.share_option)
 
 
 def parse_share(text: str, option: str) -> Share:
@@ -58,9 +57,9 @@ def given_reserve(size: int) -> Reserve:
     return Reserve(symbol("reserve", size, "bytes reserved, as given"), size, size, RuntimeMemory())
 
 
-def estimated_reserve(engine: str, facts: RuntimeFacts) -> Reserve:
+def estimated_reserve(engine: Engine[Any], facts: RuntimeFacts[Any]) -> Reserve:
     """Return the runtime memory for what the engine keeps in its share besides weights and cache, with its range."""
-    runtime = engine_defaults(engine).runtime(facts)
+    runtime = engine.runtime(facts)
     return Reserve(runtime.total, runtime.low, runtime.high, runtime)
 
 

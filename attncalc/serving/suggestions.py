@@ -118,7 +118,7 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
     The tokens of a step are named too, since a default that is only assumed widens the range.
     """
     limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
-    for sequences in resolved.defaults.fewer_sequences:
+    for sequences in resolved.engine.fewer_sequences:
         if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
             changes = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
             flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
@@ -130,7 +130,7 @@ def _with_limits(changes: Mapping[str, int]) -> Callable[[FitRequest], FitReques
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
-    for text in resolved.defaults.larger_shares:
+    for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
             yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", _with_share(text))
@@ -141,9 +141,8 @@ def _with_share(text: str) -> Callable[[FitRequest], FitRequest]:
 
 
 def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
-    args = resolved.args
-    bits = max(d.bits for d in (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype))
-    for name in resolved.defaults.narrower_cache_dtypes:
+    bits = max(each.bits for each in resolved.engine.cache_dtypes(resolved.args))
+    for name in resolved.engine.narrower_cache_dtypes:
         if dtype(name).bits < bits:
             yield _Change(f"a cache in {name}", f"--kv-dtype {name}", _with_cache_dtype(name))
 
@@ -159,7 +158,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
     bits = as_weights(resolved.weights_dtype or resolved.args.dtype.name).bits
-    for name in resolved.defaults.narrower_weight_dtypes:
+    for name in resolved.engine.narrower_weight_dtypes:
         if as_weights(name).bits < bits:
             yield _Change(f"weights in {name}", f"--weights-dtype {name}", _with_weights_dtype(name))
 
@@ -200,7 +199,7 @@ in host memory are last: they are slow."""
 
 def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
-    if resolved.engine == "sglang" and resolved.dp > 1 and has_experts(resolved.request.model):
+    if resolved.engine.ranks_share_tp and resolved.dp > 1 and has_experts(resolved.request.model):
         tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
         yield _Change(
             "DP attention instead of replicas",

@@ -52,7 +52,7 @@ def users(resolved: ResolvedRequest) -> Users | None:
     traffic = resolved.request.traffic
     if traffic is None:
         return None
-    reserves = resolved.defaults.reserves_context(resolved.args)
+    reserves = resolved.engine.reserves_context(resolved.args)
     average, worst = traffic.average_tokens, traffic.worst_tokens
     if reserves:
         average = worst = symbol("T", resolved.workload.context, "tokens of context")

@@ -2,22 +2,21 @@
 
 Matrices of attention and MLPs may be quantized, by the schemes of the model's quantization_config or all in one dtype;
 everything else is in the model's own dtype. If a model's safetensors files were read, its weights are as large as the
-files. An engine may hold more: towers, and what `EngineDefaults.extra_weights` returns.
+files. An engine may hold more: towers, and what `Engine.extra_weights` returns.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
-from ..engines import engine_defaults
 from ..engines.base import DraftModel, EngineArgs
-from ..engines.defaults import ExtraWeights, HeldWeights
+from ..engines.engine import Engine, ExtraWeights, HeldWeights
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, Tower
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
@@ -67,7 +66,7 @@ def weights(
     part: ModelSpec | None = None,
     in_dtype: str | None = None,
     weights_dtype: str | None = None,
-    engine: str | None = None,
+    engine: Engine[Any] | None = None,
     args: EngineArgs | None = None,
 ) -> Weights:
     """Return the weights on one device.
@@ -128,28 +127,27 @@ def _with_extra(
     stage: ModelSpec,
     model_dtype: DType,
     weights_dtype: str | None,
-    engine: str | None,
+    engine: Engine[Any] | None,
     args: EngineArgs | None,
     *,
     stored: bool,
 ) -> Weights:
     """Return the weights with towers, which files contain already, and what the engine holds besides."""
-    defaults = engine_defaults(engine) if engine else None
     extra: list[ExtraWeights] = []
-    if not stored and (defaults is None or defaults.loads_towers):
-        pads_heads = defaults is not None and defaults.pads_tower_heads
+    if not stored and (engine is None or engine.loads_towers):
+        pads_heads = engine is not None and engine.pads_tower_heads
         extra += [_tower(tower, stage.tp, model_dtype, pads_heads=pads_heads) for tower in stage.towers]
-    if defaults and args and defaults.extra_weights:
+    if engine and args and engine.has_extra_weights:
         matrices = stage.weights_dtype or stage.experts_dtype if stored else weights_dtype
-        extra += defaults.extra_weights(stage, args, _held(stage, model_dtype, matrices))
-    if defaults and stage.dtype == "fp32" and model_dtype.name != "fp32":
-        cast = f"Weights are released in fp32; {defaults.title} holds them in {model_dtype.name}."
+        extra += engine.extra_weights(stage, args, _held(stage, model_dtype, matrices))
+    if engine and stage.dtype == "fp32" and model_dtype.name != "fp32":
+        cast = f"Weights are released in fp32; {engine.title} holds them in {model_dtype.name}."
         counted = counted._replace(notes=(*counted.notes, cast))
     method = stage.quantization.method if stage.quantization else ""
     as_released = stored or _is_released(stage, weights_dtype)
     engine_version = args.engine_version if args else None
-    if defaults and method and as_released and not defaults.loads_quantization(method, engine_version):
-        unloaded = f"warning: {defaults.title} does not load {method} checkpoints; the figures only show their size."
+    if engine and method and as_released and not engine.loads_quantization(method, engine_version):
+        unloaded = f"warning: {engine.title} does not load {method} checkpoints; the figures only show their size."
         counted = counted._replace(notes=(*counted.notes, unloaded))
     extra = [part for part in extra if part.size]
     if not extra:

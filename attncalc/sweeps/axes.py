@@ -5,138 +5,49 @@ A row has the values of the axes that vary in this order, and so do the loops: a
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..api.fit_options import DeploymentOptions, EngineOptions, count_or_zero
-from ..attention import Variant
-from ..engines import ENGINES, engine_defaults
+from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
+from ..api.models import WhatIfOptions
+from ..api.workloads import CacheDtypeOptions, PassOptions, SizeOptions
+from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
-from ..units import count, dtype, parse_count, truncate
-from ..workload import Mask
+from ..options import Option, options_of
+from ..units import count, truncate
+from .options import SweepOptions
 from .values import Parse, read_values
 
 MAX_CELLS = 10_000_000
 """The most cells of a sweep."""
 
 
-class Kind(NamedTuple):
-    """What the values of an axis are.
-
-    Attributes:
-        parse: Parses the text of one value.
-        is_number: Whether a colon makes a range.
-    """
-
-    parse: Parse
-    is_number: bool = False
+def _axes(*kinds: Any) -> dict[str, Option]:
+    """Return the options of TypedDicts that take a list of values; batch and context are the innermost."""
+    found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
+    inner = {name: found.pop(name) for name in INNER}
+    return {**found, **inner}
 
 
-def _text(text: str, option: str) -> str:
-    return text
-
-
-def _attention(text: str, option: str) -> str:
-    Variant.parse(text)
-    return text
-
-
-def _engine(text: str, option: str) -> str:
-    if text == "all":
-        raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
-    engine_defaults(text)
-    return text
-
-
-def _dtype(text: str, option: str) -> str:
-    return text if text == "auto" else dtype(text).name
-
-
-def _compute_dtype(text: str, option: str) -> str:
-    return dtype(text, compute=True).name
-
-
-def _phase(text: str, option: str) -> str:
-    if text not in ("prefill", "decode", "train"):
-        raise AttncalcError(f"there is no phase '{truncate(text)}'", "known: prefill, decode, train")
-    return text
-
-
-def _mask(text: str, option: str) -> str:
-    return str(Mask.parse(text))
-
-
-def _gpu(text: str, option: str) -> str:
-    from ..config.gpus import gpus_of
-
-    gpus_of(text)
-    return text
-
-
-FLAGS = {
-    name
-    for options in (DeploymentOptions, EngineOptions)
-    for name, annotation in options.__annotations__.items()
-    if annotation is bool or name in ("prefix_caching", "tensor_split")
-}
-"""Options that are no axes: they take no value, or a list."""
-_COUNT = Kind(parse_count, is_number=True)
-_COUNT_OR_ZERO = Kind(count_or_zero, is_number=True)
-_DTYPE = Kind(_dtype)
-
-
-def _kinds(options: Any) -> dict[str, Kind]:
-    """Return the axes of a TypedDict of options: those that take one value, so no flags and no lists."""
-    kinds = {}
-    for name, annotation in options.__annotations__.items():
-        parse = next((part for part in getattr(annotation, "__metadata__", ()) if inspect.isfunction(part)), None)
-        if name in FLAGS:
-            continue
-        is_number = parse is not None and parse.__name__ in (
-            "parse_count",
-            "parse_bytes",
-            "count_or_zero",
-            "bytes_or_zero",
-        )
-        kinds[name] = Kind(parse if parse and is_number else _text, is_number)
-    return kinds
-
-
-AXES: dict[str, Kind] = {
-    "model": Kind(_text),
-    "attention": Kind(_attention),
-    **_kinds(DeploymentOptions),
-    **_kinds(EngineOptions),
-    "engine": Kind(_engine),
-    "gpu": Kind(_gpu),
-    "prompt": _COUNT,
-    "output": _COUNT_OR_ZERO,
-    "shared_prefix": _COUNT_OR_ZERO,
-    "source_context": _COUNT,
-    "phase": Kind(_phase),
-    "past": _COUNT_OR_ZERO,
-    "mask": Kind(_mask),
-    "dtype": Kind(_compute_dtype),
-    "weights_dtype": _DTYPE,
-    "kv_dtype": _DTYPE,
-    "kv_dtype_k": _DTYPE,
-    "kv_dtype_v": _DTYPE,
-    "mamba_ssm_cache_dtype": _DTYPE,
-    "batch": _COUNT,
-    "context": _COUNT,
-}
-"""Every axis, the outermost first."""
-PASS_AXES = ("phase", "past", "mask")
-"""The axes that change only the figures of a pass."""
-TRAFFIC_AXES = ("prompt", "output", "shared_prefix")
-"""The axes of the requests that users send."""
-FIT_AXES = {*DeploymentOptions.__annotations__, *EngineOptions.__annotations__, *TRAFFIC_AXES} - {"engine", "tp"}
-"""The axes that only `fit` has."""
 INNER = ("batch", "context")
 """The axes over which a compiled formula runs; all others make a new `Setting`."""
+_MODEL = Option("MODEL", metavar="MODEL", help="A model, as in other commands.")
+_FIT = (DeploymentOptions, EngineOptions)
+AXES: dict[str, Option] = {
+    "model": _MODEL,
+    **_axes(WhatIfOptions, *_FIT, TrafficOptions, SizeOptions, PassOptions, CacheDtypeOptions),
+}
+"""Every axis, the outermost first."""
+FLAGS = {name for name, option in options_of(SweepOptions).items() if not option.is_axis}
+"""Options that are no axes: they take no value, or a list."""
+PASS_AXES = ("phase", "past", "mask")
+"""The axes that change only the figures of a pass."""
+TRAFFIC_AXES = tuple(options_of(TrafficOptions))
+"""The axes of the requests that users send."""
+FIT_AXES = {name for kind in (*_FIT, TrafficOptions) for name in options_of(kind)} - {"engine", "tp"}
+"""The axes that only `fit` has."""
 
 
 class Axis(NamedTuple):
@@ -170,8 +81,8 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
                 f"a sweep has no axis '{truncate(name)}'", f"{did_you_mean(name, AXES)}known: {', '.join(AXES)}"
             )
     axes = tuple(
-        Axis(name, read_values(given[name], option(name), kind.parse, is_number=kind.is_number))
-        for name, kind in AXES.items()
+        Axis(name, read_values(given[name], axis.name, _reader(axis), is_number=is_number(name)))
+        for name, axis in AXES.items()
         if given.get(name) is not None
     )
     cells = math.prod(len(axis.values) for axis in axes)
@@ -183,10 +94,32 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
     return axes
 
 
-def option(name: str) -> str:
-    """Return the option of an axis: '--kv-dtype'; a model has none."""
-    own = {"model": "MODEL", "output": "--output-len"}  # --output is a file
-    return own.get(name, f"--{name.replace('_', '-')}")
+def is_number(name: str) -> bool:
+    """Return whether the values of an axis are whole numbers."""
+    parser = AXES[name].parser
+    return parser is not None and parser.is_number
+
+
+def option_name(name: str) -> str:
+    """Return the option of an axis, as '--kv-dtype', or of a flag."""
+    return {**options_of(SweepOptions), **AXES}[name].name
+
+
+def _reader(axis: Option) -> Parse:
+    """Return what parses the text of one value: a number is parsed here, another text when its cells are computed."""
+    parser = axis.parser
+    if parser is None:
+        return lambda text, name: text
+    if parser.is_number:
+        return parser.parse
+
+    def read(text: str, name: str) -> str:
+        if axis is AXES["engine"] and text == "all":
+            raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
+        value = parser.parse(text, name)
+        return value if isinstance(value, str) else text
+
+    return read
 
 
 def cell(value: Any, escape: Callable[[str], str]) -> Any:

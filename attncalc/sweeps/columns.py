@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..errors import AttncalcError, did_you_mean
 from ..report.fit import WEIGHT_PARTS
 from ..units import BYTES, FLOP, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS, truncate
-from .axes import AXES
+from .axes import AXES, is_number
 
 ERROR = "error"
 """The last column: why a cell has no figures; None for a cell that has them."""
@@ -163,5 +163,5 @@ def unit_of(name: str) -> str | None:
     if name in units:
         return units[name]
     if name in AXES:
-        return NO_UNIT if AXES[name].is_number else None
+        return NO_UNIT if is_number(name) else None
     return PARAMS

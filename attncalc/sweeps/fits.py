@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from ..api.fit_options import FitOptions
 from ..api.fit_request import check_offload, fit_request, read_traffic
 from ..engines.base import CacheLayout
+from ..engines.llamacpp.options import AUTO
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
@@ -18,7 +19,6 @@ from ..report.roofline import roofline_figures
 from ..report.users import user_figures
 from ..serving.config import ServingConfig
 from ..serving.fit import Deployment, FitResult, min_gpus
-from ..serving.gpu_layers import AUTO
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.roofline import roofline
 from ..serving.users import Users, users

@@ -11,7 +11,7 @@ from ..api.workloads import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option, read_axes
+from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
 from .columns import COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
@@ -64,19 +64,20 @@ class Sweep:
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
         for name in [name for name, value in flags.items() if value is not False and not self.with_fit]:
-            raise AttncalcError(f"{option(name)} needs --gpu or --kv-memory", _GIVE_GPU)
+            raise AttncalcError(f"{option_name(name)} needs --gpu or --kv-memory", _GIVE_GPU)
         for axis in self.outer:
             if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
                 raise AttncalcError(
-                    f"{option(axis.name)} changes no column", "add figures of a pass: --columns flops_total,peak_flash"
+                    f"{option_name(axis.name)} changes no column",
+                    "add figures of a pass: --columns flops_total,peak_flash",
                 )
             if axis.name in TRAFFIC_AXES and not any(name in USERS for name in columns):
                 raise AttncalcError(
-                    f"{option(axis.name)} changes no column",
+                    f"{option_name(axis.name)} changes no column",
                     "add the figures of users: --columns concurrent_average,concurrent_worst",
                 )
             if axis.name in FIT_AXES and not self.with_fit:
-                raise AttncalcError(f"{option(axis.name)} needs --gpu or --kv-memory", _GIVE_GPU)
+                raise AttncalcError(f"{option_name(axis.name)} needs --gpu or --kv-memory", _GIVE_GPU)
 
     def __len__(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)
@@ -179,7 +180,6 @@ def sweep(
     models: ModelLike | Sequence[ModelLike],
     *,
     columns: str | Sequence[str] | None = None,
-    assume_grouped: bool = False,
     **options: Any,
 ) -> Sweep:
     """Return the rows of every combination of the values, as dicts that are computed while they are read.
@@ -198,7 +198,6 @@ def sweep(
     Args:
         models: Names, paths or ModelSpecs.
         columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
-        assume_grouped: As in `load`.
         options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
             attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
             as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
@@ -206,6 +205,7 @@ def sweep(
 
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
     """
+    assume_grouped = bool(options.pop("assume_grouped", False))
     flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
     given = read_axes({"model": models, **{name: value for name, value in options.items() if name not in FLAGS}})
     loaded = tuple(

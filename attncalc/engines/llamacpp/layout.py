@@ -31,14 +31,14 @@ from ...quantity import (
 )
 from ...search import first_true
 from ...units import BYTES, NO_UNIT, DType, count, dtype, truncate
-from ..base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
+from ..base import NO_LIMIT, Bound, Detail, Pool
 from ..pipeline import LayerCacheSpec, layer_by_layer, merge_equal, sum_over_layers
 from .cells import PADDING, padded, window_cells
 from .limits import DEFAULT_BATCH, DEFAULT_UBATCH, MAX_SEQUENCES
+from .options import LlamacppArgs
 from .placement import HOST, Placement, float32, place_layers, placement_of
 from .versions import VERSION, LlamaCppVersion, llamacpp_version
 
-NAME = "llamacpp"
 TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
     name: name for name in ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 }
@@ -46,25 +46,6 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
 CHUNK = 8192
 """The chunk size that the loader of Llama 4 sets."""
 _STATE_ROLES = ("convolution", "state")
-_OPTIONS = frozenset(
-    {
-        "engine_version",
-        "kv_dtype_k",
-        "kv_dtype_v",
-        "kv_unified",
-        "swa_full",
-        "sequences",
-        "ubatch",
-        "flash_attn",
-        "n_outputs_max",
-        "speculative_tokens",
-        "gpus",
-        "n_gpu_layers",
-        "n_cpu_moe",
-        "tensor_split",
-        "no_kv_offload",
-    }
-)
 _USE_IDEAL = "use --engine ideal for a lower bound"
 
 
@@ -340,9 +321,8 @@ class LlamaCppLayout:
             yield f"llama_new_context_with_model: KV self size  = {mib(k + v)} MiB, {sizes}"
 
 
-def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> LlamaCppLayout:
+def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayout:
     """Return how llama.cpp stores those layers. Raises AttncalcError if it does not support them or the arguments."""
-    args.check_options(NAME, _OPTIONS)
     release = llamacpp_version(args.engine_version)
     types = (args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype)
     _check_args(args, types)
@@ -425,7 +405,7 @@ def layers_per_gpu(layers: int, gpus: int) -> tuple[int, ...]:
 
 
 def _notes(
-    cache_specs: Sequence[CacheSpec], args: EngineArgs, window: int | None, release: LlamaCppVersion
+    cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None, release: LlamaCppVersion
 ) -> Iterator[str]:
     if any(cached.role == "latent" for cached in cache_specs):
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
@@ -445,7 +425,7 @@ def _notes(
         yield "llama.cpp distributes whole layers over the GPUs; the bytes are those of all GPUs together."
 
 
-def _check_args(args: EngineArgs, types: tuple[DType, DType]) -> None:
+def _check_args(args: LlamacppArgs, types: tuple[DType, DType]) -> None:
     if args.tp > 1:
         raise AttncalcError(
             "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads", "use --gpus only"

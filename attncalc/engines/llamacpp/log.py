@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ...units import is_dtype
+from ..base import CacheLayout
+from ..log_check import LogChecks, LogMemory, size_checks
 from ..startup_log import MIB, SIZE_MIB, LogRefusal, Printed, StartupLog, first, last_start, printed
+from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
 _FAILED = r"cudaMalloc failed: out of memory|failed to allocate \w{1,20} buffer|unable to allocate \w{1,20} buffer"
@@ -57,7 +60,7 @@ _TRIED = re.compile(
 _KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
 
 
-def llamacpp_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
     logged = llamacpp_figures(text)
@@ -169,3 +172,16 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     else:
         where = "compute"
     return LogRefusal("out_of_memory", match[0], tried, None, where)
+
+
+# The figures beside the predicted ones
+
+
+def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
+    """Return the sizes of the caches: they follow from the context and the slots, not from the memory."""
+    predicted = figures_of(layout.pool(0, context).log_lines)
+    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
+    if not total:
+        total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
+        return LogMemory(total, total, total, "the cache as computed"), ()
+    return LogMemory(total, total, total, "the printed sizes"), size_checks(log, predicted)

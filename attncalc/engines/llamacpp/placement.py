@@ -27,6 +27,7 @@ from .versions import llamacpp_version
 
 if TYPE_CHECKING:
     from ..base import EngineArgs
+    from .options import LlamacppArgs
 
 HOST = -1
 """The number of the host among the devices; GPUs are numbered from 0."""
@@ -101,7 +102,7 @@ def float32(value: float) -> float:
     return rounded
 
 
-def placement_of(layers: int, args: EngineArgs) -> Placement:
+def placement_of(layers: int, args: LlamacppArgs) -> Placement:
     """Return the device of each of the model's layers.
 
     llama.cpp's layers may be others (`block_count`), and both layers of a block are on the same device.
@@ -129,7 +130,7 @@ def block_count(layers: int, args: EngineArgs) -> int:
     return args.blocks or (layers // 2 if args.model_type in _TWO_LAYERS_PER_BLOCK else layers)
 
 
-def place_blocks(blocks: int, args: EngineArgs) -> Placement:
+def place_blocks(blocks: int, args: LlamacppArgs) -> Placement:
     """Return the device of each of llama.cpp's own layers."""
     release = llamacpp_version(args.engine_version)
     return place_layers(blocks, args.gpus, args.n_gpu_layers, args.tensor_split, output_first=release.output_first)

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from ...quantity import symbol
 from ...units import BYTES, GIB
-from ..base import Detail, EngineArgs
+from ..base import Detail
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .cells import padded, window_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .layout import mib, model_window
 from .limits import DEFAULT_UBATCH, MIN_OFFLOADED_ROWS
+from .options import LlamacppArgs
 from .placement import block_count, placement_of
 from .tensors import largest_on_host, model_buffers
 from .versions import LlamaCppVersion, llamacpp_version
@@ -32,7 +33,7 @@ _FIT_NOTE = (
 )
 
 
-def llamacpp_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+def llamacpp_runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an unknown version."""
     release = llamacpp_version(facts.args.engine_version)
     graph = _graph(facts, release)
@@ -65,7 +66,7 @@ def llamacpp_runtime(facts: RuntimeFacts) -> RuntimeMemory:
     )
 
 
-def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
+def _graph(facts: RuntimeFacts[LlamacppArgs], release: LlamaCppVersion) -> Graph:
     """Return what the graph depends on, with llama.cpp's defaults."""
     args = facts.args
     slots = args.sequences or 1
@@ -102,7 +103,7 @@ def _graph(facts: RuntimeFacts, release: LlamaCppVersion) -> Graph:
     )
 
 
-def _copied_from_host(facts: RuntimeFacts, *, rows: int) -> dict[str, int]:
+def _copied_from_host(facts: RuntimeFacts[LlamacppArgs], *, rows: int) -> dict[str, int]:
     """Return the bytes of matrices on the host that the first GPU copies, if they multiply enough tokens."""
     head, layer = (
         largest_on_host(facts.whole, facts.args, facts.weights_dtype, of_head=of_head) for of_head in (True, False)
@@ -117,7 +118,7 @@ def _flash(option: str | None, release: LlamaCppVersion, *, quantized_v: bool) -
     return option == "auto" or release.flash_attention or quantized_v
 
 
-def _range(facts: RuntimeFacts, graph: Graph, buffer: ComputeBuffer) -> tuple[int, int]:
+def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffer) -> tuple[int, int]:
     """Return the range of the compute buffer; it is wider for builds and forks whose graph was not read."""
     low, high = buffer.low, buffer.high
     if graph.release.fork:
@@ -129,7 +130,7 @@ def _range(facts: RuntimeFacts, graph: Graph, buffer: ComputeBuffer) -> tuple[in
     return low, high
 
 
-def _notes(args: EngineArgs, graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
+def _notes(args: LlamacppArgs, graph: Graph, release: LlamaCppVersion) -> Iterator[str]:
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
@@ -148,7 +149,7 @@ def _notes(args: EngineArgs, graph: Graph, release: LlamaCppVersion) -> Iterator
         yield _FIT_NOTE
 
 
-def _log_lines(facts: RuntimeFacts, buffer: ComputeBuffer) -> Iterator[str]:
+def _log_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:
     """Yield the log's lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
     args, layers = facts.args, facts.whole.main.n_layers
     blocks, on_gpus = block_count(layers, args), placement_of(layers, args).on_gpus

@@ -18,7 +18,7 @@ from .placement import HOST, place_blocks, placement_of
 if TYPE_CHECKING:
     from ...checkpoint import StoredTensor
     from ...model import ModelSpec
-    from ..base import EngineArgs
+    from .options import LlamacppArgs
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
@@ -31,7 +31,7 @@ _ALIGNMENT, _ROW = 128, 512
 
 
 def tensors_by_device(
-    contents: Sequence[StoredTensor], args: EngineArgs, layers: int, *, has_head: bool
+    contents: Sequence[StoredTensor], args: LlamacppArgs, layers: int, *, has_head: bool
 ) -> dict[int, list[StoredTensor]]:
     """Return the tensors of a GGUF file on the host and on each GPU.
 
@@ -94,7 +94,7 @@ def mapped_bytes(tensors: Sequence[StoredTensor]) -> int:
     return total
 
 
-def largest_on_host(model: ModelSpec, args: EngineArgs, weights_dtype: str, *, of_head: bool) -> int:
+def largest_on_host(model: ModelSpec, args: LlamacppArgs, weights_dtype: str, *, of_head: bool) -> int:
     """Return the bytes of the largest matrix of a layer on the host, or of the lm head if that is there; 0 without one.
 
     Without a GGUF file all matrices are in `weights_dtype`.
@@ -123,7 +123,7 @@ def largest_on_host(model: ModelSpec, args: EngineArgs, weights_dtype: str, *, o
     return largest
 
 
-def model_buffers(model: ModelSpec, args: EngineArgs) -> dict[str, int]:
+def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     """Return the bytes of each device's model buffer by its name in the log, the host first; {} without a GGUF file."""
     if not model.stored or not model.stored.contents:
         return {}
@@ -135,7 +135,7 @@ def model_buffers(model: ModelSpec, args: EngineArgs) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
-def tensors_of(model: ModelSpec, args: EngineArgs) -> dict[int, list[StoredTensor]]:
+def tensors_of(model: ModelSpec, args: LlamacppArgs) -> dict[int, list[StoredTensor]]:
     """Return the tensors of the model's GGUF file on the host and on each GPU."""
     contents = model.stored.contents if model.stored else ()
     has_head = model.head is not None and model.head.kind == "lm"

@@ -5,8 +5,8 @@ Source: SGLang's server_args.py of 0.5.3 to 0.5.16, and srt/arg_groups/memory_ho
 
 from __future__ import annotations
 
-from ..base import EngineArgs
-from ..defaults import by_device_memory
+from ..engine import by_device_memory
+from .options import SglangArgs
 from .versions import SGLangVersion
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
@@ -20,13 +20,13 @@ _OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 2
 _LARGEST_GRAPHS = 512
 
 
-def chunked_prefill_size(args: EngineArgs, version: SGLangVersion) -> int:
+def chunked_prefill_size(args: SglangArgs, version: SGLangVersion) -> int:
     """Return the default tokens of a prefill chunk."""
     steps = _CHUNK_STEPS if version.captures_prefill else _OLD_CHUNK_STEPS
     return by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
 
 
-def largest_graph(args: EngineArgs, version: SGLangVersion) -> int:
+def largest_graph(args: SglangArgs, version: SGLangVersion) -> int:
     """Return the most sequences of a decode step that are captured as a CUDA graph (cuda_graph_max_bs)."""
     below_tp4, from_tp4 = _GRAPH_STEPS if version.captures_prefill else _OLD_GRAPH_STEPS
     graphs = by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
@@ -39,7 +39,7 @@ def decode_graphs(largest: int) -> int:
     return len([size for size in sizes if size < largest]) + 1
 
 
-def prefill_graphs_mib(args: EngineArgs, chunk: int) -> int:
+def prefill_graphs_mib(args: SglangArgs, chunk: int) -> int:
     """Return the MiB reserved for "breakable" prefill graphs on NVIDIA GPUs: 8 per captured size up to `chunk`.
 
     There are none with pipeline stages, nor with KDA.

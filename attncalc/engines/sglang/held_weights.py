@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ...model import ModelSpec
 from ...quantity import symbol, total
-from ..base import EngineArgs
-from ..defaults import ExtraWeights, HeldWeights
+from ..engine import ExtraWeights, HeldWeights
+from .options import SglangArgs
 
 
-def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list[ExtraWeights]:
+def extra_weights(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> list[ExtraWeights]:
     """Return what SGLang holds on one device beside the weights and the towers of `model`, a part of a model.
 
     Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.

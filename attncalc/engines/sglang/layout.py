@@ -1,382 +1,185 @@
-"""How many tokens and slots of states SGLang allocates in a memory, and how much memory a number of sequences needs.
+"""SGLang: a pool of token rows, and a second pool for sliding windows or for recurrent states.
 
-Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and srt/mem_cache/kv_cache_configurator.py.
+The memory for pools is divided by the bytes of a token in all layers. A token has a row in each layer of its pool.
+Rows come in whole pages, and each pool has one page more, which no sequence gets. In hybrid models a fixed ratio
+divides the memory between the pools.
+
+Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
+speculative_hook.py, mamba_hook.py); further files are named in pools.py, layout.py and defaults.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import ceil
 from typing import NamedTuple
 
-from ...quantity import (
-    Quantity,
-    Ratio,
-    ceil_div,
-    maximum,
-    minimum,
-    named,
-    quantity,
-    ratio,
-    renamed,
-    symbol,
-    symbol_like,
-)
-from ...units import BYTES, GIB, TOKENS
-from ..base import Bound, Detail, Pool
-from .pools import ModelPools, StageLayers
+from ...attention import Chunked, Sliding
+from ...errors import AttncalcError
+from ...units import parse_decimal, truncate
+from ..pipeline import LayerCacheSpec
+from .options import SglangArgs
+from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
+from .slots import SGLangLayout, StatePool
+from .versions import VERSION, sglang_version
 
-EVICTION_INTERVAL = 128
-"""Tokens that may have left a window before SGLang frees them (SGLANG_SWA_EVICTION_INTERVAL)."""
-
-
-class StatePool(NamedTuple):
-    """The pool of recurrent states (_handle_max_mamba_cache).
-
-    With the ratio r it gets r / (1 + r) of the memory, in whole slots, of which one is never given to a sequence. With
-    a drafter every running sequence also has a copy of its states per drafted token, and one more set of copies is
-    never given to a sequence.
-
-    Attributes:
-        slot: bytes of the states of all layers, once.
-        ratio: --mamba-full-memory-ratio.
-        per_sequence: slots that a sequence may take.
-        drafted_tokens: tokens that a drafter proposes.
-        max_sequences: concurrent sequences, if they are limited.
-        fixed_slots: the number of slots, if --max-running-requests sets it instead of the ratio.
-    """
-
-    slot: int
-    ratio: Fraction
-    per_sequence: int
-    drafted_tokens: int
-    max_sequences: int | None
-    fixed_slots: int | None
-
-    def slots(self, memory: int) -> Quantity:
-        """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""
-        if self.fixed_slots is not None:
-            return quantity(self.fixed_slots)
-        # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
-        numerator, denominator = self.ratio.numerator, self.ratio.numerator + self.ratio.denominator
-        slot = self._named_slot
-        if not self.drafted_tokens:
-            slots = memory * numerator // (denominator * slot) - 1
-        else:
-            # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's share
-            reserved = denominator * slot * (1 + self.drafted_tokens)
-            per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
-            slots = (memory * numerator - reserved) * self.per_sequence // per_slot
-        return max(quantity(slots), quantity(0))
-
-    def token_memory(self, memory: int, slots: int) -> Quantity:
-        """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more than there is."""
-        if not slots:
-            return quantity(0)
-        left = memory - (slots + 1) * self._named_slot
-        if self.drafted_tokens:
-            left = left - (self._running(int(slots)) + 1) * self.drafted_tokens * self._named_slot
-        return max(quantity(left), quantity(0))
-
-    def needed(self, token_bytes: int, sequences: int) -> int:
-        """Return the least memory such that the tokens and states of the sequences fit in it and in any larger one."""
-        if self.fixed_slots is not None:
-            memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
-        else:
-            memory = self._least_memory(int(token_bytes), int(sequences) * self.per_sequence)
-        meaning = "the least memory that holds both the tokens and the states"
-        return symbol_like(token_bytes, "kv_memory", memory, meaning)
-
-    @property
-    def _named_slot(self) -> int:
-        return renamed(self.slot, "state_bytes_per_slot", "bytes of a slot of states")
-
-    def _least_memory(self, token_bytes: int, slots: int) -> int:
-        """Return the least memory such that it and any larger one have `slots` slots and `token_bytes` for tokens.
-
-        More memory can hold fewer tokens, because a further slot takes all its bytes at once. With slots of 10 B and
-        ratio 1, 59 B have 1 slot and 39 B for tokens (that slot and the one that no sequence gets take 20 B); 60 B
-        have 2 slots and only 30 B for tokens.
-
-        So with n slots the least room for tokens is at the smallest memory that has n slots, and it grows with n.
-        The search finds the first n that is always enough. Within the range of n - 1 slots the larger memories may
-        be enough too: in the example 35 B of tokens are safe from n = 3 on (80 B), but also from 65 to 79 B.
-        """
-        n = self._enough_slots(token_bytes, slots)
-        while n > slots and self._least_memory_with(n - 1) - self._state_bytes(n - 1) >= token_bytes:
-            n -= 1
-        if n == slots:
-            return self._least_memory_with(n)
-        # n - 1 slots are not enough in the smallest memory that has them, but may be in a larger one
-        return min(self._least_memory_with(n), token_bytes + self._state_bytes(n - 1))
-
-    def _enough_slots(self, token_bytes: int, slots: int) -> int:
-        """Return an upper bound of the slots from which on there is always enough memory for the tokens.
-
-        It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their rounding.
-        """
-        slot, drafted = int(self.slot), self.drafted_tokens
-        slots_per_n = 1 + Fraction(drafted, self.per_sequence)
-        enough = (Fraction(token_bytes, slot) * self.ratio - 1 - drafted) / slots_per_n
-        if self.max_sequences is not None:
-            # the same equation with the copies of max_sequences sequences, beyond which they no longer grow
-            share = 1 + 1 / self.ratio
-            fixed = Fraction(token_bytes, slot) + 1 + drafted * (self.max_sequences + 1) - share * (1 + drafted)
-            enough = min(enough, fixed / (share * slots_per_n - 1))
-        return max(slots, ceil(enough))
-
-    def _least_memory_with(self, slots: int) -> int:
-        slots_per_n = 1 + Fraction(self.drafted_tokens, self.per_sequence)
-        return ceil((1 + 1 / self.ratio) * int(self.slot) * (slots * slots_per_n + 1 + self.drafted_tokens))
-
-    def _state_bytes(self, slots: int) -> int:
-        """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        copies = (self._running(slots) + 1) * self.drafted_tokens if self.drafted_tokens else 0
-        return (slots + 1 + copies) * int(self.slot)
-
-    def _running(self, slots: int) -> int:
-        """Return how many sequences that number of slots is enough for."""
-        sequences = slots // self.per_sequence
-        return sequences if self.max_sequences is None else min(self.max_sequences, sequences)
+MAX_SEQUENCES_DRAFTING = 48
+"""Concurrent sequences with a drafter, unless --max-running-requests is given."""
+_TORCH_NAMES = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "fp4": "float4_e2m1fn_x2",
+}
 
 
-class StageCost(NamedTuple):
-    """What tokens cost on one pipeline stage: `tokens` tokens of the full pool take `cost` bytes.
-
-    The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
-    5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
-    """
-
-    stage: StageLayers
-    cost: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class SGLangLayout:
-    """The pools of one model.
-
-    Attributes:
-        pools: rows and slots of the model's layers.
-        states: the pool of recurrent states; None without such layers.
-        page: tokens of a page.
-        swa_ratio: tokens of the sliding-window pool per token of the full pool.
-        drafter_layers: layers of the drafter, which have rows in the full pool.
-        drafted_tokens: tokens that a drafter proposes.
-        max_sequences: see CacheLayout, also for version, facts, notes, bound and source.
-        dtype: torch's name of the cache's dtype, for the log lines.
-        parts: always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes)
-            and the tokens of the fullest stage (_apply_token_constraints).
-        caches_prefixes: whether the radix cache is on.
-        shared_prefix: tokens with which all requests start, and whose whole pages of the full pool they share. Tokens
-            of the sliding-window pool and states are counted for each request.
-    """
-
-    pools: ModelPools
-    states: StatePool | None
-    page: int
-    swa_ratio: Fraction
-    drafter_layers: int
-    drafted_tokens: int
-    max_sequences: int | None
-    dtype: str
-    version: str
-    facts: tuple[str, ...]
-    notes: tuple[str, ...]
-    caches_prefixes: bool
-    parts: tuple[SGLangLayout, ...] = ()
-    shared_prefix: int = 0
-    bound: Bound = "reserved"
-    source: str = (
-        "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
+def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SGLangLayout:
+    """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
+    pools = model_pools(specs, args)
+    resolved = _resolve(pools, args)
+    return SGLangLayout(
+        pools=pools,
+        states=resolved.states,
+        page=resolved.page,
+        swa_ratio=resolved.swa_ratio,
+        drafter_layers=args.speculative_layers,
+        drafted_tokens=args.speculative_tokens,
+        max_sequences=resolved.max_sequences,
+        dtype=_TORCH_NAMES[args.kv_dtype.name],
+        version=resolved.version,
+        facts=tuple(_facts(pools, resolved)),
+        notes=tuple(_notes(specs, pools, args, resolved)),
+        caches_prefixes=args.prefix_caching is not False,
     )
 
-    def needed(self, batch: int, context: int) -> int:
-        """Return the least bytes such that the sequences fit in them and in any larger memory.
 
-        With recurrent states a slightly smaller memory may be enough too: see StatePool.
-        """
-        tokens = self._full_tokens_needed(batch, context)
-        bytes_by_stage = [
-            tokens * stage.cost if stage.tokens == 1 else ceil_div(tokens * stage.cost, stage.tokens)
-            for stage in self._stage_costs()
-        ]
-        token_bytes = max(bytes_by_stage, key=int)
-        return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
+class ResolvedArgs(NamedTuple):
+    """The arguments with SGLang's defaults filled in.
 
-    def with_shared_prefix(self, tokens: int) -> SGLangLayout | None:
-        return dataclasses.replace(self, shared_prefix=tokens) if self.caches_prefixes else None
+    Attributes:
+        version: SGLang's version.
+        page: tokens of a page.
+        swa_ratio: tokens of the sliding-window pool per token of the full pool.
+        states: the pool of recurrent states; None without such layers.
+        max_sequences: concurrent sequences of one rank; None without a limit.
+    """
 
-    def pool(self, memory: int, context: int) -> Pool:
-        """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
-        memory = token_memory = symbol("kv_memory", memory, "bytes for the cache")
-        slots = None
-        if self.states is not None:
-            slots = self.states.slots(memory)
-            token_memory = self.states.token_memory(memory, slots)
-        stage, cost, per_tokens = max(self._stage_costs(), key=lambda s: Fraction(int(s.cost), s.tokens))
-        if per_tokens == 1:
-            cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
-        else:
-            token_memory = quantity(token_memory * per_tokens)
-        tokens = quantity(self._whole_pages(token_memory // cost))
-        swa_tokens = self._swa_tokens(tokens) if self.pools.swa else None
-        return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
-            tokens=tokens,
-            concurrency=self._concurrency(tokens, swa_tokens, slots, context),
-            details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=(
-                *self._state_log_lines(stage, slots),
-                *self._token_log_lines(stage, int(tokens), swa_tokens),
-                f"max_total_num_tokens={int(tokens)}, ...",
-            ),
+    version: str
+    page: int
+    swa_ratio: Fraction
+    states: StatePool | None
+    max_sequences: int | None
+
+
+def _resolve(pools: ModelPools, args: SglangArgs) -> ResolvedArgs:
+    """Return the arguments with defaults. Raises AttncalcError if one is invalid, or invalid for these pools."""
+    version = sglang_version(args.engine_version).name
+    drafting = bool(args.speculative_layers or args.speculative_tokens)
+    max_sequences = args.max_running_requests or (MAX_SEQUENCES_DRAFTING if drafting else None)
+    if max_sequences is not None:
+        max_sequences = max(1, max_sequences // args.attn_dp)  # each rank of attention runs its part
+    if pools.swa and args.prefix_caching is False and args.max_running_requests:
+        raise AttncalcError(
+            "SGLang without its radix cache sizes the sliding-window pool by --max-running-requests and the prefill "
+            "chunk, which is not supported",
+            "leave --max-running-requests out, or add --disable-hybrid-swa-memory",
         )
+    page = _page(pools, args)
+    swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
+    states = _state_pool(pools, args, max_sequences) if pools.states else None
+    return ResolvedArgs(version, page, Fraction(*swa_ratio), states, max_sequences)
 
-    def _stage_costs(self) -> list[StageCost]:
-        """Return the costs of the stages that limit the tokens: those with layers in a token pool."""
-        return [self._stage_cost(stage) for stage in self.pools.stages if stage.full or stage.swa]
 
-    def _stage_cost(self, stage: StageLayers) -> StageCost:
-        full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
-        if not stage.full:  # a stage with only windows has as many tokens in its one pool
-            return StageCost(stage, full + swa, 1)
-        if not stage.swa:
-            return StageCost(stage, full, 1)
-        meaning = "bytes of a token in all layers of the pool"
-        full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
-        per_tokens = self.swa_ratio.denominator
-        return StageCost(stage, per_tokens * full + self.swa_ratio.numerator * swa, per_tokens)
+def _page(pools: ModelPools, args: SglangArgs) -> int:
+    """Return the tokens of a page. Raises AttncalcError if SGLang would override the given size."""
+    if pools.indexer:
+        if args.block_size not in {None, 64}:
+            raise AttncalcError(
+                f"SGLang uses pages of 64 tokens with an indexer, not of {args.block_size}", "leave --block-size out"
+            )
+        return 64
+    page = args.block_size or 1
+    if page != 1 and pools.states and not pools.buffered and args.prefix_caching is not False:
+        raise AttncalcError(
+            "SGLang uses pages of 1 token if its radix cache stores no states but convolutions",
+            "leave --block-size out, or add --no-prefix-caching",
+        )
+    return page
 
-    def _full_bytes_per_token(self, stage: StageLayers) -> int:
-        row, indexer = self.pools.full.total, self.pools.indexer
-        layers = symbol_like(row, "L", stage.full, "layers")
-        if self.drafter_layers:
-            layers = layers + symbol_like(row, "L_draft", self.drafter_layers, "layers of the drafter")
-        if not indexer:
-            return layers * row
-        if stage.indexers == stage.full:
-            return layers * (row + indexer)
-        return layers * row + (stage.indexers + self.drafter_layers) * indexer
 
-    def _swa_bytes_per_token(self, stage: StageLayers) -> int:
-        if self.pools.swa is None:
-            return 0
-        row = self.pools.swa.total
-        return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
+def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) -> StatePool:
+    if args.speculative_layers and not args.speculative_tokens:
+        raise AttncalcError(
+            "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
+            "add --speculative-tokens N",
+        )
+    radix_cache = args.prefix_caching is not False
+    # with the radix cache a sequence takes 3 slots, and 2 more if the cache copies states while the sequence runs
+    per_sequence = 1 if not radix_cache else 5 if pools.buffered else 3
+    return StatePool(
+        slot=max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
+        ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
+        per_sequence=per_sequence,
+        drafted_tokens=args.speculative_tokens,
+        max_sequences=max_sequences,
+        fixed_slots=None if radix_cache else max_sequences,
+    )
 
-    def _full_tokens_needed(self, batch: int, context: int) -> int:
-        """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
-        tokens = batch * self._round_up_to_pages(context)
-        if self.shared_prefix:
-            shared = self.shared_prefix // self.page * self.page
-            meaning = "tokens of the shared prefix, in whole pages"
-            tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
-        if self.pools.swa is None:
-            return tokens
-        # SGLang does not start unless the sliding-window pool holds more than one window and one page
-        least = ((self.pools.window + self.page) // self.page + 1) * self.page
-        swa_tokens = maximum(batch * self._swa_tokens_per_sequence(context), least)
-        if self.swa_ratio == 1:
-            return maximum(tokens, swa_tokens)
-        by_ratio = ceil_div(swa_tokens * self.swa_ratio.denominator, self.swa_ratio.numerator)
-        return maximum(tokens, self._round_up_to_pages(by_ratio))
 
-    def _swa_tokens_per_sequence(self, context: int) -> int:
-        """Return the tokens that a sequence may take of the sliding-window pool (compute_swa_request_cap).
+def _facts(pools: ModelPools, resolved: ResolvedArgs) -> Iterator[str]:
+    yield f"version {resolved.version}"
+    yield f"page size {resolved.page}"
+    if pools.swa:
+        yield f"swa-full-tokens-ratio {float(resolved.swa_ratio):g}"
+    if resolved.states and resolved.states.fixed_slots is None:
+        yield f"mamba-full-memory-ratio {float(resolved.states.ratio):g}"
+    if resolved.max_sequences:
+        yield f"max-running-requests {resolved.max_sequences}"
 
-        These are the window, tokens that have left it and wait for eviction, a page, and the next page or the tokens
-        of a drafter: with a window of 128 (127 before the query) and pages of 1 token, 127 + 128 + 1 + 1 = 257.
-        """
-        drafting = self.drafter_layers or self.drafted_tokens
-        steps = max(1, self.drafted_tokens)
-        next_tokens = 2 * steps if drafting else self.page
-        tokens = self.pools.window + EVICTION_INTERVAL * steps + self.page + next_tokens
-        limit = -(-tokens // self.page) * self.page
-        context_tokens = self._round_up_to_pages(context)
-        meaning = "tokens that a sequence may take of the sliding-window pool"
-        return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
-    def _swa_tokens(self, tokens: int) -> Quantity:
-        """Return the tokens of the sliding-window pool, for the tokens of the full pool."""
-        full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
-        if self.swa_ratio == 1:
-            return full_tokens
-        return quantity(self._whole_pages(full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator))
-
-    def _round_up_to_pages(self, tokens: int) -> int:
-        if self.page == 1:
-            return tokens
-        page = symbol_like(tokens, "page_size", self.page, "tokens per page")
-        return ceil_div(tokens, page) * page
-
-    def _whole_pages(self, tokens: int) -> int:
-        if self.page == 1:
-            return tokens
-        page = symbol("page_size", self.page, "tokens per page")
-        return tokens // page * page
-
-    def _concurrency(
-        self, tokens: Quantity, swa_tokens: Quantity | None, slots: Quantity | None, context: int
-    ) -> Ratio:
-        """Return how many sequences of that context fit: the least that a pool or a limit allows."""
-        length = symbol("T", context, "tokens of a sequence")
-        limits = [ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))]
-        if swa_tokens is not None:
-            starts = swa_tokens > self.pools.window + self.page
-            usable = named(swa_tokens if starts else 0, "swa_tokens", "tokens of the sliding-window pool")
-            limits.append(ratio(usable, self._swa_tokens_per_sequence(length)))
-        if self.states is not None and slots is not None:
-            per_sequence = symbol("slots_per_sequence", self.states.per_sequence, "slots that a sequence may take")
-            limits.append(ratio(named(slots, "state_slots", "slots of states") // per_sequence, 1))
-        if self.max_sequences is not None:
-            limits.append(ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1))
-        return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
-
-    def _details(self, stage: StageLayers, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
-        full, swa = quantity(self._full_bytes_per_token(stage)), quantity(self._swa_bytes_per_token(stage))
-        if swa_tokens is None:
-            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
-        else:
-            yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
-            yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
-            yield Detail("swa_tokens", "tokens of the sliding-window pool", swa_tokens, TOKENS)
-        if self.states is not None and slots is not None:
-            yield Detail("state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES)
-            yield Detail("state_slots", "slots of states", slots, "")
-        yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
-
-    def _state_log_lines(self, stage: StageLayers, slots: int | None) -> Iterator[str]:
-        if slots is None:
-            return
-        convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
+def _notes(
+    specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, resolved: ResolvedArgs
+) -> Iterator[str]:
+    states = resolved.states
+    if resolved.version != VERSION:
+        yield f"This assumes that pools of SGLang {resolved.version} are those of {VERSION}, whose source was read."
+    if args.block_size is None and not pools.indexer:
+        yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
+    yield from _window_notes(specs, pools, args)
+    if pools.indexer and args.kv_dtype.name == "fp8":
         yield (
-            f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {convolution:.2f}GB, "
-            f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.drafted_tokens else "")
+            "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
+            "neither."
         )
+    if args.kv_dtype.name == "fp4":
+        yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+    if args.attn_dp > 1:
+        yield (
+            "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "
+            "gpt-oss, Llama 4, MiniMax-M2 and a few more."
+        )
+    if args.speculative_layers:
+        yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
+    if states and states.per_sequence > 1:
+        yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
+    if resolved.max_sequences is None:
+        yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
 
-    def _token_log_lines(self, stage: StageLayers, tokens: int, swa_tokens: int | None) -> Iterator[str]:
-        full, swa = self.pools.full, self.pools.swa
-        if swa is None or swa_tokens is None:
-            indexer_keys = stage.indexers * int(self.pools.indexer)
-            k, v = stage.full * full.k + indexer_keys, stage.full * full.v
-            yield self._allocated("", tokens, k, v, latent=full.latent)
-            return
-        full_k, full_v, swa_k, swa_v = stage.full * full.k, stage.full * full.v, stage.swa * swa.k, stage.swa * swa.v
-        rows, swa_rows = tokens + self.page, int(swa_tokens) + self.page
-        used = (rows * (full_k + full_v) + swa_rows * (swa_k + swa_v)) / GIB
-        yield f"Use sliding window memory pool. full_layer_tokens={tokens}, swa_layer_tokens={int(swa_tokens)}"
-        yield self._allocated("Full ", tokens, full_k, full_v, latent=full.latent)
-        yield self._allocated("SWA ", int(swa_tokens), swa_k, swa_v, latent=swa.latent)
-        yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: {tokens}"
 
-    def _allocated(self, label: str, tokens: int, k: int, v: int, *, latent: bool) -> str:
-        """Return the line of one pool, which has one page more than its tokens. Its "GB" are GiB."""
-        rows = tokens + self.page
-        sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
-        if latent:
-            label, sizes = "", f"KV size: {rows * k / GIB:.2f} GB"
-        return f"{label}KV Cache is allocated. dtype: torch.{self.dtype}, #tokens: {tokens}, {sizes}"
+def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs) -> Iterator[str]:
+    if pools.swa and args.model_type is None:
+        yield (
+            "SGLang has a sliding-window pool only for gpt-oss, Llama 4, Gemma 4, MiMo-V2, Step-3.5 and a few more. "
+            "For other models (Gemma 2 and 3) it stores windows like full attention: add --disable-hybrid-swa-memory."
+        )
+    if pools.swa:
+        yield "A prompt's chunk takes more of the sliding-window pool during its prefill; that is not counted."
+    elif any(isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.scales_with == "context"):
+        if args.model_type is None or args.model_type in HYBRID_MODEL_TYPES:
+            yield "Windows and chunks are stored for the whole context."
+        else:
+            yield (
+                f"SGLang has no sliding-window pool for model_type {truncate(args.model_type)}: windows and chunks are "
+                "stored for the whole context."
+            )

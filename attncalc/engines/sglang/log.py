@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ...units import GIB
+from ...search import first_true
+from ...units import GIB, count
+from ..base import CacheLayout
+from ..log_check import SIZES, LogChecks, LogMemory, figure_of, size_checks
 from ..startup_log import (
     COUNT,
     LogRefusal,
@@ -24,7 +27,10 @@ from ..startup_log import (
     printed,
     torch_out_of_memory,
 )
+from .options import SglangArgs
 
+_BEYOND = 2**60
+"""More bytes than any device has: where a search for the memory ends."""
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
 _OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
@@ -82,7 +88,7 @@ _BUDGET = {
 }
 
 
-def sglang_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
     logged = sglang_figures(text)
@@ -173,3 +179,49 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
 def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
     """Return the figures of predicted lines, for a comparison with those of a log."""
     return sglang_figures(" ".join(log_lines))
+
+
+# The figures beside the predicted ones
+
+
+def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
+    """Return the sizes of the pools that have as many tokens, or slots, as printed. The log has no memory."""
+    named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
+    given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
+    if given is None:
+        return None, ()
+    printed = int(log.logged[given].text)
+
+    def counted(memory: int) -> int:
+        return int(figure_of(named[given], layout.pool(memory, context)))
+
+    bounds = None if given == "state_slots" else _with_as_many_slots(log, layout, context)
+    if bounds is None:
+        low, high = 0, 1
+        while counted(high) < printed and high < _BEYOND:
+            low, high = high, 2 * high
+        bounds = low, high
+    memory = first_true(lambda size: counted(size) >= printed, *bounds)
+    source = f"{count(printed)} {SIZES[given]}, as printed"
+    predicted = figures_of(layout.pool(memory, context).log_lines)
+    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size")) or memory
+    return LogMemory(total, total, total, source), size_checks(log, predicted, given)
+
+
+def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:
+    """Return the least memory with the printed number of slots of states, and the least with more.
+
+    Only within one number of slots does more memory hold more tokens, since a further slot takes all its bytes at once.
+    None if the log has no slots, or their number does not depend on the memory.
+    """
+    if "state_slots" not in log.logged:
+        return None
+    printed = int(log.logged["state_slots"].text)
+
+    def slots(memory: int) -> int:
+        return int(figure_of("state_slots", layout.pool(memory, context)))
+
+    if slots(_BEYOND) <= printed:
+        return None
+    low = first_true(lambda memory: slots(memory) >= printed, 0, _BEYOND)
+    return low, first_true(lambda memory: slots(memory) > printed, low, _BEYOND)

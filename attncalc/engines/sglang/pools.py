@@ -14,8 +14,8 @@ from ...attention.picked import Selected
 from ...errors import AttncalcError
 from ...quantity import renamed, symbol_like
 from ...units import DType, dtype
-from ..base import EngineArgs
 from ..pipeline import LayerCacheSpec, cut_into_stages, merge_equal, sum_over_layers
+from .options import SglangArgs
 from .stages import stage_sizes
 
 SCALE_GROUP = 128
@@ -96,7 +96,7 @@ class ModelPools(NamedTuple):
     stages: tuple[StageLayers, ...]
 
 
-def model_pools(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> ModelPools:
+def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools:
     """Return the rows and slots that SGLang has for those layers. Raises AttncalcError if it does not support them."""
     cache_specs = [cached for spec in specs for cached in spec.cached]
     for cached in cache_specs:
@@ -134,7 +134,7 @@ def _has_window(keys: Sequence[CacheSpec]) -> bool:
     return any(isinstance(cached.span, (Sliding, Chunked)) for cached in keys)
 
 
-def _pooled_window(keys: Sequence[CacheSpec], args: EngineArgs, *, has_states: bool) -> Sliding | Chunked | None:
+def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: bool) -> Sliding | Chunked | None:
     """Return the window of the sliding-window pool; None if all layers are in one pool.
 
     Raises AttncalcError if SGLang has such a pool for this model, but it is not supported here.
@@ -175,7 +175,7 @@ def _check_supported(cached: CacheSpec) -> None:
         raise AttncalcError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
 
 
-def _check_dtypes(keys: Sequence[CacheSpec], args: EngineArgs, *, has_indexer: bool, hybrid: bool) -> None:
+def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool, hybrid: bool) -> None:
     """Raise AttncalcError if SGLang does not have the cache's dtype, or not for these layers."""
     kv = args.kv_dtype
     if kv.name not in {"bf16", "fp8", "fp4", args.dtype.name} or args.dtype.group is not None:
@@ -224,7 +224,7 @@ def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> To
     return TokenRow(total, k, int(total) - k, False)
 
 
-def _stage_layers(stage: Sequence[LayerCacheSpec], args: EngineArgs, *, hybrid: bool, has_states: bool) -> StageLayers:
+def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool, has_states: bool) -> StageLayers:
     """Return what one pipeline stage holds.
 
     In a model with recurrent states only the layers with keys have rows; in all other models every layer has, also one
@@ -242,7 +242,7 @@ def _stage_layers(stage: Sequence[LayerCacheSpec], args: EngineArgs, *, hybrid: 
     return StageLayers(full, swa, indexers, _slot_bytes(stage, "convolution", args), _slot_bytes(stage, "state", args))
 
 
-def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: EngineArgs) -> int:
+def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: SglangArgs) -> int:
     """Return the bytes of one slot: the states of that role in all layers of a stage."""
     slot = sum_over_layers(
         merge_equal(stage),
@@ -253,7 +253,7 @@ def _slot_bytes(stage: Sequence[LayerCacheSpec], role: str, args: EngineArgs) ->
     return renamed(slot, f"{role}_slot", f"bytes of a slot, {role}s")
 
 
-def _state_bytes(cached: CacheSpec, args: EngineArgs) -> int:
+def _state_bytes(cached: CacheSpec, args: SglangArgs) -> int:
     """Return the bytes of one layer's state.
 
     For a convolution of width k SGLang stores the k - 1 inputs before the newest, in bf16 whatever the model's dtype.

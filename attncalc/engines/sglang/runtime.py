@@ -21,6 +21,7 @@ from ...units import BYTES, GIB, human
 from ..estimate import activations
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .graphs import decode_graphs, largest_graph
+from .options import SglangArgs
 from .versions import sglang_version
 
 _ONE_DEVICE = (Fraction(25, 100), Fraction(55, 100), Fraction(85, 100))
@@ -43,7 +44,7 @@ _EXTRA_TOKENS = 4
 """Tokens of a row of the table beyond the context."""
 
 
-def sglang_runtime(facts: RuntimeFacts) -> RuntimeMemory:
+def sglang_runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
     least, expected, most = (int(size * GIB) for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
     numerator, denominator = facts.share
@@ -92,7 +93,7 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[Fraction, Fraction, Fraction]
     return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]
 
 
-def _activations(facts: RuntimeFacts) -> RuntimePart:
+def _activations(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     tensors = int(activations(facts))
     expected = named(tensors, "activation_bytes", "bytes of the tensors of a prefill chunk")
     source = "the shapes of the model's largest tensors"
@@ -101,7 +102,7 @@ def _activations(facts: RuntimeFacts) -> RuntimePart:
     )
 
 
-def _graphs(facts: RuntimeFacts) -> RuntimePart:
+def _graphs(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     sizes = decode_graphs(largest_graph(facts.args, sglang_version(facts.args.engine_version)))
     each = symbol("graph_bytes", _GRAPH, "bytes of one captured batch size, measured")
     expected = quantity(symbol("graphs", sizes, "captured batch sizes") * each)
@@ -109,7 +110,7 @@ def _graphs(facts: RuntimeFacts) -> RuntimePart:
     return RuntimePart("cuda_graphs", "CUDA graphs", int(expected) // 2, expected, int(expected) * 2, source)
 
 
-def _requests(facts: RuntimeFacts) -> RuntimePart:
+def _requests(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     """Return the table of the tokens of each request (req_to_token): 4 bytes per token of the context."""
     drafting = facts.args.speculative_tokens or facts.args.speculative_layers
     given = facts.args.max_running_requests or (_REQUESTS_DRAFTING if drafting else None)

@@ -14,6 +14,7 @@ from ...model import Tower, TowerItem
 from ...quantity import Quantity, ceil_div, maximum, quantity, symbol
 from ...units import GIB
 from ..runtime import RuntimeFacts, RuntimePart, Term
+from .options import VllmArgs
 from .versions import VllmVersion
 
 _SOURCE = "multimodal/encoder_budget.py, the encoders' files in model_executor/models"
@@ -53,7 +54,7 @@ class EncoderMemory(NamedTuple):
 
 
 def encoder(
-    facts: RuntimeFacts, version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
+    facts: RuntimeFacts[VllmArgs], version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
 ) -> EncoderMemory | None:
     """Return what the profile's items take; None if the device has no encoder, or none is profiled.
 
@@ -109,7 +110,7 @@ def divides_tower(tp: int, tower: Tower) -> bool:
     return heads and (tower.item is None or tower.item.d_inside % tp == 0)
 
 
-def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:
+def _batch(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> _Batch | None:
     """Return what is profiled: items of the kind that has the most tokens; None if no item is known.
 
     A step's budget is max_num_batched_tokens, or one item if it is larger (compute_mm_encoder_budget).
@@ -131,7 +132,7 @@ def _batch(facts: RuntimeFacts, version: VllmVersion) -> _Batch | None:
     return _Batch(item, repeats * min(of_budget, of_sequences), devices)
 
 
-def with_limits_of_profile(facts: RuntimeFacts, version: VllmVersion) -> RuntimeFacts:
+def with_limits_of_profile(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> RuntimeFacts[VllmArgs]:
     """Return the facts with the tokens and sequences that the profile has.
 
     Before V1, a model with images has as many sequences as fit with one item of each kind, and at least 5,120 tokens
@@ -157,7 +158,7 @@ def _images_v0(item: TowerItem) -> int:
 
 
 def _unknown(
-    facts: RuntimeFacts, version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
+    facts: RuntimeFacts[VllmArgs], version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
 ) -> RuntimePart:
     """Return the memory of items of which nothing is known: a step full of images of 28 x 28 pixels per token.
 

@@ -14,9 +14,9 @@ from ...attention import Matrix
 from ...attention.latent import Latent
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
-from ..base import EngineArgs
-from ..defaults import ExtraWeights, HeldWeights
+from ..engine import ExtraWeights, HeldWeights
 from .limits import max_num_batched_tokens
+from .options import VllmArgs
 from .versions import VllmVersion, vllm_version
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FLASHINFER_MLA_WORKSPACE = 128 * MIB
 """FLASHINFER_MLA_WORKSPACE_BUFFER_SIZE in v1/attention/backends/mla/flashinfer_mla.py."""
 
 
-def extra_weights(model: ModelSpec, args: EngineArgs, held: HeldWeights) -> list[ExtraWeights]:
+def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[ExtraWeights]:
     """Return what vLLM holds on one device beside the weights and the towers of `model`, a part of a model."""
     version, device = vllm_version(args.engine_version), args.device.lower()
     width = symbol("bytes", held.dtype.bits // 8, f"bytes of an element in {held.dtype.name}")
@@ -65,7 +65,7 @@ def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity
     return total(parts)
 
 
-def _layer_inputs(model: ModelSpec, args: EngineArgs, version: VllmVersion, width: int) -> Quantity:
+def _layer_inputs(model: ModelSpec, args: VllmArgs, version: VllmVersion, width: int) -> Quantity:
     """Return the bytes of the buffer of Gemma 3n's and 4's inputs per layer, for the tokens of one step.
 
     It belongs to the classes with towers (per_layer_embeddings in gemma4_mm.py and gemma3n_mm.py).

@@ -9,7 +9,7 @@ from ...attention import CacheSpec, Chunked, Sliding
 from ...errors import AttncalcError
 from ...quantity import ceil_div, symbol_like
 from ...units import DType, dtype
-from ..base import EngineArgs
+from .options import VllmArgs
 from .versions import VllmVersion
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
@@ -69,7 +69,7 @@ ENTRY_ALIGNMENT = 256
 
 
 def layer_specs(
-    cached: tuple[CacheSpec, ...], args: EngineArgs, version: VllmVersion, block_size: int
+    cached: tuple[CacheSpec, ...], args: VllmArgs, version: VllmVersion, block_size: int
 ) -> Iterator[LayerSpec]:
     """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source.
 
@@ -146,7 +146,7 @@ def _indexer_bytes(keys: CacheSpec) -> int:
     return keys.width + 4 * ceil_div(keys.width, 128)
 
 
-def _state_bytes(state: CacheSpec, args: EngineArgs) -> int:
+def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
     """Return the bytes of one layer's convolution or state (model_executor/layers/mamba/mamba_utils.py).
 
     A convolution of width k stores k - 1 tokens, and those that a drafter may have to roll back: 3 + 2 = 5 tokens for

@@ -1,310 +1,179 @@
-"""How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about them."""
+"""vLLM's cache: groups of layers take blocks of tokens from one pool.
+
+Read from vLLM 0.8.5 to 0.33.0: v1/kv_cache_interface.py, v1/core/kv_cache_utils.py and (0.33) kv_cache_planning.py.
+Versions differ: `versions.py` lists what changed and when.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
 
-from ...quantity import (
-    Formula,
-    Quantity,
-    Ratio,
-    ceil_div,
-    formula_of,
-    maximum,
-    minimum,
-    named,
-    quantity,
-    ratio,
-    renamed,
-    symbol,
-    symbol_like,
-)
-from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
-from ..base import Bound, Detail, EngineArgs, Pool
-from .groups import GroupPadding, KVCacheGroup
-from .layer_spec import LayerSpec
-from .limits import max_num_batched_tokens
-from .state_blocks import Alignment, StateBlocks
-from .versions import VllmVersion
+from ...errors import AttncalcError
+from ...quantity import symbol_like
+from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
+from .blocks import VllmLayout, groups_on_stage
+from .groups import GroupPadding, KVCacheGroup, group_layers
+from .layer_spec import Kind, LayerSpec, layer_specs
+from .limits import max_num_seqs
+from .options import VllmArgs
+from .state_blocks import StateBlocks, align_blocks, state_blocks
+from .versions import VllmVersion, vllm_version
 
-_SWAP_SPACE = 4 * GIB
-"""The default of --swap-space (V0)."""
+_BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
+"""CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
+_StagedLayer = tuple[int, LayerCacheSpec]
+"""A pipeline stage and one of its layers."""
+_StagedSpec = tuple[int, LayerSpec]
+"""A pipeline stage and the spec of one of its layers."""
+_Groups = tuple[KVCacheGroup, ...]
 
 
-@dataclass(frozen=True)
-class VllmLayout:
-    """The groups of a model's layers, of the whole model and of each pipeline stage.
-
-    Attributes:
-        args: the engine's arguments.
-        vllm: the behaviour of this version.
-        groups: the groups of the whole model.
-        groups_by_stage: the same groups with the layers of one stage each.
-        padding: layers of padding, by kind of layer.
-        alignment: how attention's blocks grew so that a state fits; None without recurrent layers.
-        states: how recurrent states are stored; None without such layers.
-        notes: see CacheLayout.
-        max_sequences: max_num_seqs.
-        shared_prefix: tokens with which all requests start, and whose whole blocks they share.
-    """
-
-    args: EngineArgs
-    vllm: VllmVersion
-    groups: tuple[KVCacheGroup, ...]
-    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
-    padding: tuple[GroupPadding, ...]
-    alignment: Alignment | None
-    states: StateBlocks | None
-    notes: tuple[str, ...]
-    max_sequences: int
-    shared_prefix: int = 0
-
-    @property
-    def parts(self) -> tuple[VllmLayout, ...]:
-        """The layout of each pipeline stage, if there are several."""
-        if len(self.groups_by_stage) == 1:
-            return ()
-        return tuple(dataclasses.replace(self, groups_by_stage=(groups,)) for groups in self.groups_by_stage)
-
-    @property
-    def version(self) -> str:
-        return self.vllm.name
-
-    @property
-    def bound(self) -> Bound:
-        return "reserved"
-
-    @property
-    def source(self) -> str:
-        if self.vllm.v0:
-            return "vLLM 0.8.5, worker/cache_engine.py and executor/executor_base.py"
-        return f"vLLM {self.vllm.name}, v1/kv_cache_interface.py and v1/core/{self.vllm.planner}"
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        sizes = sorted({int(group.spec.block_size) for group in self.groups})
-        facts = [f"version {self.vllm.name}", f"block size {' and '.join(map(count, sizes))}"]
-        if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
-            facts.append(f"{count(self._batched_tokens)} batched tokens")
-        return tuple(facts)
-
-    @property
-    def _batched_tokens(self) -> int:
-        return max_num_batched_tokens(self.args, self.vllm)
-
-    @property
-    def _tokens_in_flight(self) -> int:
-        """Tokens that are scheduled and not yet processed, so that their blocks cannot be freed."""
-        steps = self.args.pp + 1 if self.vllm.two_steps_in_flight else 1
-        return self._batched_tokens * steps
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
-        return max((_bytes_per_block(groups) for groups in self.groups_by_stage), key=int)
-
-    def blocks_per_request(self, context: int) -> int:
-        """Return the blocks that one request of `context` tokens takes, in all groups together."""
-        groups = Counter(group.spec for group in self.groups)
-        blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in groups.items()]
-        if sum(spec.window is not None for spec in groups) > 1:
-            # in one formula the symbol W would mean windows of several sizes
-            return sum(renamed(n, f"blocks_{i}", f"blocks of {s.label} layers") for i, (s, n) in enumerate(blocks, 1))
-        return sum(n for _, n in blocks)
-
-    def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
-        """Return the blocks that one request takes in one group of such layers."""
-        if spec.kind == "mamba":
-            blocks = self.states.per_request if self.states else 1
-            return symbol_like(spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states")
-        if spec.kind == "cross":
-            meaning = "source tokens, on the encoder's side"
-            source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
-            # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = source if self.vllm.cross_blocks_by_source else maximum(self._batched_tokens, source)
-            return ceil_div(tokens, spec.block_size)
-        if spec.window is None:
-            tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
-            return ceil_div(tokens, spec.block_size)
-        meaning = "tokens that are scheduled and not yet processed"
-        in_flight = symbol_like(spec.token_bytes, "in_flight", self._tokens_in_flight, meaning)
-        if spec.kind == "chunked":
-            return ceil_div(minimum(spec.window + in_flight, context), spec.block_size)
-        # + 1 because the window may start in the middle of a block: with block size 4 and a window of 4, tokens 3..6
-        # touch two blocks. - 1 because the query's own token is among the tokens in flight.
-        return ceil_div(minimum(spec.window - 1 + in_flight, context), spec.block_size) + 1
-
-    def needed(self, batch: int, context: int) -> int:
-        """Return the bytes that `batch` requests of `context` tokens need, with the null block, which is never used."""
-        blocks = batch * self.blocks_per_request(context)
-        if self.shared_prefix:
-            shared = self.shared_blocks(int(context))
-            meaning = "blocks of the shared prefix, which each request would have"
-            blocks -= (batch - 1) * symbol_like(blocks, "shared_blocks", shared, meaning)
-        if not self.vllm.v0:
-            blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
-        return blocks * self.bytes_per_block
-
-    def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
-        kinds = {group.spec.kind for group in self.groups}
-        default = "cross" not in kinds and not self.vllm.v0
-        caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
-        if self.states:
-            caches_prefixes = self.states.prefix_caching
-        return dataclasses.replace(self, shared_prefix=tokens) if caches_prefixes else None
-
-    def shared_blocks(self, context: int) -> int:
-        """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all groups together.
-
-        A hit is a multiple of the block sizes of all groups (HybridKVCacheCoordinator). A request holds no blocks
-        before its window or chunk: with a window of 4, a request of 10 tokens still needs tokens 7 to 9. Each request
-        has states of its own.
-        """
-        sizes = {int(group.spec.block_size) * self.args.dcp for group in self.groups}
-        hit = self.shared_prefix // math.lcm(*sizes) * math.lcm(*sizes)
-        shared = 0
-        for spec in (group.spec for group in self.groups):
-            if spec.kind in ("mamba", "cross"):
-                continue
-            first, size = 0, int(spec.block_size)
-            if spec.window is not None:
-                window = int(spec.window)
-                first = context // window * window if spec.kind == "chunked" else max(0, context - window + 1)
-            shared += max(0, hit // (size * self.args.dcp) - first // size)
-        return shared
-
-    def pool(self, memory: int, context: int) -> Pool:
-        block_bytes = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
-        blocks = quantity(symbol("kv_memory", memory, "bytes for the cache") // block_bytes)
-        num_gpu_blocks = named(blocks, "num_gpu_blocks", "blocks in the pool")
-        length = symbol("max_model_len", context, "tokens of a request")
-        request_blocks = quantity(self.blocks_per_request(length))
-        request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
-        tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, request, length)
-        swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
-        cpu_blocks = quantity(swap_space // block_bytes)
-        label = f"blocks of one request of {count(context)} tokens"
-        details = [
-            Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
-            *self._block_details(),
-            Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
-            Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
-            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * block_bytes), BYTES),
-        ]
-        if self.vllm.v0:
-            details.append(Detail("cpu_blocks", "blocks in host memory", cpu_blocks, NO_UNIT))
-            lines = self._v0_log_lines(blocks, concurrency, length, cpu_blocks)
-        else:
-            lines = self._log_lines(tokens, concurrency, length)
-        return Pool(blocks, tokens, concurrency, tuple(details), tuple(lines))
-
-    def _block_details(self) -> Iterator[Detail]:
-        aligned = self.alignment
-        if aligned is None:
-            block_size = quantity(self.groups[0].spec.block_size)
-            yield Detail("kv_block_size", "tokens per block", block_size, TOKENS)
-            return
-        label = "a token in one layer"
-        yield Detail("kv_bytes_per_token_per_layer", label, quantity(aligned.token_bytes), BYTES)
-        yield Detail("state_bytes_per_layer", "one layer's state", quantity(aligned.state_bytes), BYTES)
-        yield Detail("kv_block_size", "tokens per block", quantity(aligned.block_size), TOKENS)
-
-    def _tokens_and_concurrency(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
-        """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between versions."""
-        if self.vllm.tokens_from_concurrency:
-            return _float_tokens(blocks, request, length), ratio(blocks, request)
-        block_size = min((self._logged_block_size(group.spec, length) for group in self.groups), key=int)
-        groups = len(self.groups)
-        per_group = blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
-        tokens = per_group * block_size
-        if self.args.dcp > 1 and (groups == 1 or self.vllm.multiplies_dcp):
-            tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
-        if self.vllm.concurrency_from_blocks:
-            return quantity(tokens), ratio(blocks, request)
-        return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
-
-    def _logged_block_size(self, spec: LayerSpec, length: int) -> int:
-        """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a whole request."""
-        if spec.kind != "mamba":
-            return spec.block_size
-        if len(self.groups) == 1 and self.vllm.logs_requested_block:
-            return self.args.block_size or spec.block_size
-        return spec.block_size if self.states and self.states.prefix_caching else length
-
-    def _v0_log_lines(self, blocks: int, concurrency: Ratio, length: int, cpu_blocks: int) -> Iterator[str]:
-        yield f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(cpu_blocks)}"
-        yield f"Maximum concurrency for {int(length)} tokens per request: {float(concurrency):.2f}x"
-
-    def _log_lines(self, tokens: int, concurrency: Ratio, length: int) -> Iterator[str]:
-        yield from self._alignment_log_lines()
-        for padding in self.padding:
-            waste = padding.added / padding.layers * 100
-            yield f"Add {padding.added} padding layers, may waste at most {waste:.2f}% KV cache memory"
-        size = f"GPU KV cache size: {count(tokens)} tokens"
-        maximum_concurrency = f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
-        if self.vllm.logs_one_line:
-            yield f"{size}, {maximum_concurrency}"
-        else:
-            yield size
-            yield maximum_concurrency
-
-    def _alignment_log_lines(self) -> Iterator[str]:
-        if self.alignment is None:
-            return
-        grew = self.alignment.block_size > self.alignment.requested
-        if grew or (self.args.block_size is None and self.vllm.always_announces_block):
-            yield (
-                f"Setting attention block size to {int(self.alignment.block_size)} tokens "
-                "to ensure that attention page size is >= mamba page size."
-            )
-        state = next(group.spec for group in self.groups if group.spec.kind == "mamba")
-        page, unpadded = int(state.page_bytes), int(state.unpadded_page_bytes)
-        if page != unpadded:
-            yield (
-                f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure that mamba page size "
-                "and attention page size are exactly equal."
-            )
+def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
+    """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the arguments."""
+    version = vllm_version(args.engine_version)
+    stages = enumerate(cut_into_stages(specs, args.pp))
+    layers = [(stage, layer) for stage, members in stages for layer in layer_by_layer(members) if layer.cached]
+    _check_layers(layers, args, version)
+    cached_layers = [layer for _, layer in layers]
+    states = state_blocks(cached_layers, args, version)
+    requested = _requested_block_size(cached_layers, args, version)
+    alignment = align_blocks(cached_layers, args, version, states, requested)
+    first = cached_layers[0].cached[0]
+    block_size = symbol_like(
+        first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
+    )
+    # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
+    distinct = {id(layer.cached): layer.cached for layer in cached_layers}
+    specs_by_id = {key: tuple(layer_specs(cached, args, version, block_size)) for key, cached in distinct.items()}
+    staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
+    # a drafter's layers cache as much as the model's last attention layer
+    staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
+    # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
+    drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
+    staged += [
+        (args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, version, block_size)
+    ]
+    groups, groups_by_stage, padding = _group_by_stage(staged, args, version)
+    if args.dcp > 1:
+        _check_dcp({group.spec.kind for group in groups}, args, version)
+    notes = tuple(_notes({spec.kind for _, spec in staged}, args, version, states))
+    sequences = max_num_seqs(args, version)
+    return VllmLayout(args, version, groups, groups_by_stage, padding, alignment, states, notes, sequences)
 
 
-def groups_on_stage(groups: Sequence[KVCacheGroup], stage_of: Sequence[int], stage: int) -> tuple[KVCacheGroup, ...]:
-    """Return the groups with only the layers of one pipeline stage; `stage_of` is the stage of each layer."""
-    groups_here = []
-    for group in groups:
-        members = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
-        groups_here.append(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)))
-    return tuple(groups_here)
+def _is_attention(spec: LayerSpec) -> bool:
+    return spec.kind not in ("mamba", "cross")
 
 
-def _bytes_per_block(groups: Sequence[KVCacheGroup]) -> int:
-    """Return the bytes of a block on one pipeline stage.
-
-    A single group has a page in each of its layers. Several groups share the pages: the n-th layers of all groups use
-    one tensor, so a block has one page per layer of the largest group.
-    """
-    with_layers = [group for group in groups if group.layers]
-    if with_layers and len(groups) > 1:
-        largest = max(with_layers, key=lambda group: len(group.layers))
-        return _layers_times_page(len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group")
-    layers = Counter(spec for group in with_layers for spec in group.specs)
-    pages = [_layers_times_page(n, spec.page_bytes, "L", "layers with a cache") for spec, n in layers.items()]
-    if len(pages) > 1:
-        return sum(renamed(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(pages, 1))
-    return sum(pages)
-
-
-def _layers_times_page(layers: int, page: int, name: str, meaning: str) -> int:
-    return symbol_like(page, name, layers, meaning) * page
+def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs, version: VllmVersion) -> None:
+    """Raise AttncalcError if there is nothing to store, or if this version does not support it."""
+    if not layers:
+        raise AttncalcError(
+            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
+        )
+    if len({stage for stage, _ in layers}) < args.pp:
+        raise AttncalcError(
+            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
+            "use fewer stages",
+        )
+    if not version.has_cross_attention and any(c.scales_with == "source" for _, layer in layers for c in layer.cached):
+        raise AttncalcError(
+            f"vLLM {version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
+        )
 
 
-def _float_tokens(blocks: Quantity, request: Quantity, length: Quantity) -> Quantity:
-    """Return int(blocks / request * length) in Python's floats, as vLLM computes it.
+def _check_dcp(kinds: set[Kind], args: VllmArgs, version: VllmVersion) -> None:
+    """Raise AttncalcError if vLLM cannot run decode context parallelism (config/parallel.py, config/model.py)."""
+    dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
+    if not version.has_dcp:
+        raise AttncalcError(f"vLLM {version.name} has no --dcp", "use --engine-version 0.10.2 or later")
+    if "sliding" in kinds:
+        raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
+    if tp % dcp:
+        raise AttncalcError(
+            f"--dcp {dcp} does not divide --tp {tp}", "use a divisor of --tp: --dcp shares the tensor-parallel devices"
+        )
+    if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
+        copies = max(1, tp // heads)
+        raise AttncalcError(
+            f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on {copies} "
+            f"device{'s'[: copies != 1]}",
+            f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have that head",
+        )
 
-    It may be one below the exact quotient.
-    """
-    a, b, c = formula_of(blocks), formula_of(request), formula_of(length)
-    tokens = (("int(", "int("), *a.tokens, ("/", "/"), *b.tokens, ("*", "*"), *c.tokens, (")", ")"))
-    return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens))
+
+def _group_by_stage(
+    staged: Sequence[_StagedSpec], args: VllmArgs, version: VllmVersion
+) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
+    """Return the groups of the whole model, the groups of each pipeline stage, and the padding."""
+    promote = args.disable_hybrid_kv_cache_manager
+    if version.groups_by_worker:
+        return _group_each_stage(staged, args.pp, version, promote=promote)
+    groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
+    has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
+    if has_several_widths and not version.cuts_groups_by_stage:  # of several groups, each has one width
+        return groups, (groups,), padding
+    stage_of = [stage for stage, _ in staged]
+    return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
+
+
+def _group_each_stage(
+    staged: Sequence[_StagedSpec], pp: int, version: VllmVersion, *, promote: bool
+) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
+    """Return the groups as old versions make them: each stage for itself, with the same kinds of groups."""
+    stages = [group_layers([spec for i, spec in staged if i == stage], version, promote=promote) for stage in range(pp)]
+    kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups, _ in stages]
+    if any(later != kinds[0] for later in kinds[1:]):
+        raise AttncalcError(
+            f"--pp {pp}: stages with different kinds of layers are not supported for vLLM {version.name}",
+            "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
+        )
+    groups, padding = stages[0]
+    return groups, tuple(groups for groups, _ in stages), padding
+
+
+def _requested_block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmVersion) -> int:
+    """Return the tokens per block that the user or the attention kernel requests."""
+    has_latents = any(cached.role == "latent" for layer in layers for cached in layer.cached)
+    return args.block_size or (_MLA_BLOCK_SIZE if has_latents and not version.v0 else _BLOCK_SIZE)
+
+
+def _notes(kinds: Set[Kind], args: VllmArgs, version: VllmVersion, states: StateBlocks | None) -> Iterator[str]:
+    if "mla" in kinds and not version.v0:
+        yield from _latent_notes(args, version)
+    yield from _device_notes(kinds, args)
+    if not version.source_was_read:
+        yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
+    if states:
+        switch = "on" if states.prefix_caching else "off"
+        default = " by default" if args.prefix_caching is None else ""
+        aligned = ", which takes one more state per request to align prefixes" if states.prefix_caching else ""
+        yield f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever the context."
+    if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
+        yield (
+            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
+            "for EAGLE."
+        )
+    if args.pp > 1 and "sliding" in kinds and version.steps_depend_on_experts:
+        yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
+
+
+def _latent_notes(args: VllmArgs, version: VllmVersion) -> Iterator[str]:
+    """Yield the differences between the kernels for MLA."""
+    if args.block_size is None:
+        yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+    elif args.block_size % _MLA_BLOCK_SIZE and version.forces_flashmla:
+        yield f"With FlashMLA (Hopper) vLLM {version.name} uses blocks of {_MLA_BLOCK_SIZE}, not --block-size."
+    if version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
+        yield "vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless kv_cache_dtype is bfloat16: add --kv-dtype fp8."
+
+
+def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:
+    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and AMD."""
+    if args.device and not args.device.startswith(("NVIDIA", "AMD")):
+        yield f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may differ."
+    device_unknown = args.device_memory is None and args.max_num_batched_tokens is None
+    if device_unknown and kinds & {"sliding", "chunked", "cross"}:
+        yield (
+            "Batched tokens are the API server's default on an H100 or better; --max-num-batched-tokens sets another."
+        )

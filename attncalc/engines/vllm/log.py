@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...units import GIB
+from ...check import Check
+from ...errors import AttncalcError
+from ...search import first_true
+from ...units import BYTES, GIB, TOKENS, count
+from ..base import CacheLayout
+from ..log_check import LogChecks, LogMemory, figure_of
 from ..startup_log import (
     COUNT,
     LogRefusal,
@@ -24,7 +29,18 @@ from ..startup_log import (
     printed,
     torch_out_of_memory,
 )
+from .options import VllmArgs
 
+LABELS = {
+    "kv_block_size": "tokens per block",
+    "kv_blocks": "blocks",
+    "cpu_blocks": "blocks in host memory",
+    "kv_tokens": "tokens",
+    "concurrency": "concurrency",
+    "kv_bytes_per_sequence": "needed for one request",
+    "max_context": "longest context",
+}
+"""The figures of the cache, with their labels."""
 _DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
 _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d{1,6}(?:\.\d{1,6})+)")
 _BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
@@ -121,14 +137,14 @@ _SETTINGS = {
     "mamba_ssm_cache_dtype": _setting("mamba_ssm_cache_dtype"),
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
-"""The settings that are read, by the names of `EngineArgs` and `attncalc fit`."""
+"""The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
 _FLAGS = {"enforce_eager": re.compile(r"enforce_eager'?[=:] ?True")}
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 """{how a quantization method begins: the dtype of its weights, as far as the name decides it}."""
 
 
-def vllm_log(lines: Sequence[str]) -> StartupLog | None:
+def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
     version, model, settings = _read_settings(text)
@@ -211,3 +227,80 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     none_left = next((figure.line for figure in available if figure.number <= 0), None)
     message = empty[0] if empty else none_left
     return LogRefusal("no_memory", message) if message else None
+
+
+# The figures beside the predicted ones
+
+
+def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: int) -> LogChecks:
+    """Return the memory for the cache that a log has, and its figures beside those that follow from that memory.
+
+    Raises AttncalcError if a running engine's log has neither a memory nor blocks.
+    """
+    memory = _logged_memory(log, layout, context)
+    if memory is None:
+        return None, ()
+    ends = [max(0, end) for end in (memory.low, memory.printed, memory.high)]
+    pools = [layout.pool(size, context) for size in ends]
+    logged = {name: figure for name, figure in log.logged.items() if name in LABELS}
+    if args.pp > 1:  # versions differ in which stage's layers they count
+        logged.pop("max_context", None)
+    checks = [
+        _check(name, logged[name], [figure_of(name, pool) for pool in pools])
+        for name in LABELS
+        if name in logged and name != "max_context"
+    ]
+    if "max_context" in logged:
+        longest = [_longest(layout, end, context) for end in ends]
+        checks.append(_check("max_context", logged["max_context"], longest))
+    return memory, tuple(checks)
+
+
+def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMemory | None:
+    """Return the least memory that a rank printed; if none did, that of the printed number of blocks.
+
+    None if the engine did not get so far. Raises AttncalcError if it did.
+    """
+    if "kv_memory" in log.logged:
+        exact = int(log.logged["kv_memory"].text)
+        return LogMemory(exact, exact, exact, f"{count(exact)} B of the log")
+    if log.available:
+        least = min(log.available, key=lambda figure: figure.number)
+        return LogMemory(least.bytes - least.half, least.bytes, least.bytes + least.half, least.line)
+    if "kv_blocks" in log.logged:
+        blocks = int(log.logged["kv_blocks"].text)
+        block = next(d.quantity for d in layout.pool(0, context).details if d.name == "kv_bytes_per_block")
+        size_of_blocks = blocks * int(float(block))
+        return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
+    if log.refusal is not None:
+        return None
+    raise AttncalcError(
+        "the log has neither the memory for the cache nor the number of blocks",
+        "give the memory with --kv-memory instead, or a log with 'Available KV cache memory: ... GiB'",
+    )
+
+
+def _check(name: str, printed: Printed, predicted: Sequence[int | float]) -> Check:
+    """Return the check of one figure; its tolerance is what the log's rounding allows."""
+    low, middle, high = predicted
+    note = "the log's memory is rounded" if low != high else "exact"
+    if name == "kv_bytes_per_sequence":
+        return Check("log", name, LABELS[name], middle, printed.bytes, printed.half, BYTES, note)
+    measured = float(printed.text) if name == "concurrency" else int(printed.text)
+    # Concurrency is printed with two decimals: 44.625 as 44.62 or 44.63.
+    half = 0.005 + 1e-9 if name == "concurrency" else 0
+    tolerance = (high - middle if measured > middle else middle - low) + half
+    unit = TOKENS if name in ("kv_tokens", "kv_block_size", "max_context") else ""
+    return Check("log", name, LABELS[name], middle, measured, tolerance, unit, note)
+
+
+def _longest(layout: CacheLayout, memory: int, context: int) -> int:
+    """Return the longest context up to `context` of which one request fits in that memory, as vLLM estimates it.
+
+    Unlike `needed`, vLLM's check leaves out the block that it keeps free.
+    """
+
+    def needed(tokens: int) -> int:
+        return int(figure_of("kv_bytes_per_sequence", layout.pool(memory, tokens)))
+
+    return first_true(lambda tokens: needed(tokens) > memory, 0, context + 1) - 1

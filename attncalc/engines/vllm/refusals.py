@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ...model import ModelSpec
 from ...units import count
-from ..base import EngineArgs
-from ..refusal import Refusal
+from ..engine import Refusal
+from .options import VllmArgs
 
 _PADDING = 64
 """Rows to which the vocabulary is padded (DEFAULT_VOCAB_PADDING_SIZE in vocab_parallel_embedding.py)."""
 
 
-def refusal(model: ModelSpec, args: EngineArgs) -> Refusal | None:
+def refusal(model: ModelSpec, args: VllmArgs) -> Refusal | None:
     """Return why vLLM does not start with this model and these arguments; None if it does.
 
     Args:

@@ -19,6 +19,7 @@ from ...units import BYTES, GIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
+from .options import VllmArgs
 from .versions import VllmVersion, vllm_version
 
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
@@ -55,7 +56,7 @@ class _Peak(NamedTuple):
     compiler: Quantity
 
 
-def runtime(facts: RuntimeFacts) -> RuntimeMemory:
+def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     """Return what vLLM keeps in its share of one GPU besides weights and cache."""
     version = vllm_version(facts.args.engine_version)
     notes = _notes(facts)
@@ -91,7 +92,7 @@ def runtime(facts: RuntimeFacts) -> RuntimeMemory:
     )
 
 
-def _uses_v2_runner(facts: RuntimeFacts, version: VllmVersion) -> bool:
+def _uses_v2_runner(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> bool:
     layers = [group for _, group in facts.whole.groups()]
     return version.uses_v2_runner(
         facts.args.model_type,
@@ -103,7 +104,7 @@ def _uses_v2_runner(facts: RuntimeFacts, version: VllmVersion) -> bool:
 # The profile's pass
 
 
-def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart:
+def _activations(facts: RuntimeFacts[VllmArgs], version: VllmVersion, peak: _Peak) -> RuntimePart:
     """Return the largest of forward pass, sampler and compiler: each is freed before the next."""
     forward = named(peak.forward, "forward_bytes", "bytes of the tensors of a forward pass")
     if not version.keeps_experts_workspace and peak.experts:
@@ -130,14 +131,14 @@ def _activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> Runt
     )
 
 
-def _least_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+def _least_activations(facts: RuntimeFacts[VllmArgs], version: VllmVersion, peak: _Peak) -> int:
     """Return the low end: without --max-num-seqs that of a server that is started with few sequences."""
     sampler = 0 if facts.args.max_num_seqs is None else int(peak.sampler)
     forward = _forward_with_experts(_with_tokens(facts, _FEWEST_TOKENS), version) - _margin(facts)
     return max(0, max(forward, sampler) - GIB // 10)
 
 
-def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> int:
+def _most_activations(facts: RuntimeFacts[VllmArgs], version: VllmVersion, peak: _Peak) -> int:
     """Return the high end: without --max-num-batched-tokens that of the class LLM, which has larger defaults."""
     forward = _forward_with_experts(_with_tokens(facts, _llm_tokens(facts)), version) + _margin(facts)
     known = facts.args.max_num_seqs is not None
@@ -146,7 +147,7 @@ def _most_activations(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) ->
     return max(steps, int(peak.compiler) + GIB // 20 if peak.compiler else 0) + autotuning
 
 
-def _has_delta_nets(facts: RuntimeFacts) -> bool:
+def _has_delta_nets(facts: RuntimeFacts[VllmArgs]) -> bool:
     """Return whether layers run kernels that are tuned during the profile: those of gated delta nets and of KDA.
 
     Three logs of an RTX 5090, where nothing was compiled before, have 1 to 2 GiB more than the formulas.
@@ -154,29 +155,29 @@ def _has_delta_nets(facts: RuntimeFacts) -> bool:
     return any(layers.attention.label in ("GDN", "KDA") for _, layers in facts.whole.groups())
 
 
-def _forward_with_experts(facts: RuntimeFacts, version: VllmVersion) -> int:
+def _forward_with_experts(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> int:
     experts = 0 if version.keeps_experts_workspace else int(_experts(facts, version))
     return int(_forward(facts, version)) + experts
 
 
-def _margin(facts: RuntimeFacts) -> int:
+def _margin(facts: RuntimeFacts[VllmArgs]) -> int:
     """Return 0.75 d_model per token: the widths that are held at once are 3 to 4.5 times d_model by model."""
     return facts.whole.main.d_model * facts.limits.tokens * facts.args.dtype.bits // 8 * 3 // 4
 
 
-def _with_tokens(facts: RuntimeFacts, tokens: int) -> RuntimeFacts:
+def _with_tokens(facts: RuntimeFacts[VllmArgs], tokens: int) -> RuntimeFacts[VllmArgs]:
     """Return the facts with that many tokens per step, if their number is only assumed."""
     if facts.args.max_num_batched_tokens is not None:
         return facts
     return dataclasses.replace(facts, limits=facts.limits._replace(tokens=tokens))
 
 
-def _llm_tokens(facts: RuntimeFacts) -> int:
+def _llm_tokens(facts: RuntimeFacts[VllmArgs]) -> int:
     """Return the default of the class LLM: 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
     return max(facts.limits.tokens, 8192 if facts.limits.tokens <= _FEWEST_TOKENS else 16384)
 
 
-def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Quantity:
+def _sampler(facts: RuntimeFacts[VllmArgs], version: VllmVersion, *, v2_runner: bool) -> Quantity:
     """Return the bytes of the sampler's tensors: R V (bytes + scratch), and hidden states of N and R tokens.
 
     The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
@@ -197,7 +198,7 @@ def _sampler(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Q
     return quantity(total)
 
 
-def _has_top_k_buffer(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> bool:
+def _has_top_k_buffer(facts: RuntimeFacts[VllmArgs], version: VllmVersion, *, v2_runner: bool) -> bool:
     if not version.has_top_k_buffer or not facts.gpu.multiprocessors or v2_runner:
         return False
     capability = facts.gpu.compute_capability
@@ -205,7 +206,7 @@ def _has_top_k_buffer(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: b
     return not (version.samples_with_flashinfer and has_flashinfer)
 
 
-def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+def _forward(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> Quantity:
     """Return the bytes of the forward pass: the widest part of a layer, and 3.75 d_model beside it.
 
     An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
@@ -229,7 +230,7 @@ def _forward(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     return quantity(result + expanded if expanded else result)
 
 
-def _compiler(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+def _compiler(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> Quantity:
     """Return the bytes of a copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
 
     vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in config/compilation.py),
@@ -246,18 +247,18 @@ def _compiler(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     return quantity((rows + _tokens(facts)) * d_model * _width(facts))
 
 
-def _has_indexer(facts: RuntimeFacts) -> bool:
+def _has_indexer(facts: RuntimeFacts[VllmArgs]) -> bool:
     return any(spec.role == "indexer" for _, layers in facts.whole.groups() for spec in layers.cache())
 
 
-def _indexer_logits(facts: RuntimeFacts, version: VllmVersion) -> int:
+def _indexer_logits(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> int:
     """Return the bytes of an indexer's logits in the profile; 0 without an indexer (sparse_attn_indexer.py)."""
     if not version.profiles_indexer_logits or not _has_indexer(facts):
         return 0
     return symbol("indexer_logits", 512 * MIB, "bytes of the indexer's logits")
 
 
-def _gathered_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
+def _gathered_latents(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> int:
     """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
 
     It lives on in the workspace that the experts use too. Source: get_prefill_workspace_size (flashmla_sparse.py); the
@@ -287,7 +288,7 @@ def _heads_width(layers: Layers) -> int:
     )
 
 
-def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
+def _expanded_latents(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> int:
     """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile allocates; 0 without MLA.
 
     The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
@@ -306,7 +307,7 @@ def _expanded_latents(facts: RuntimeFacts, version: VllmVersion) -> int:
     return tokens * heads * d_kv * _width(facts)
 
 
-def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
+def _experts(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> Quantity:
     """Return the bytes of the workspace of the experts: what both products write, for each expert that a token picks.
 
     Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own kernels
@@ -325,13 +326,13 @@ def _experts(facts: RuntimeFacts, version: VllmVersion) -> Quantity:
     return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * _width(facts))
 
 
-def _widest_mixture(facts: RuntimeFacts) -> Mlp | None:
+def _widest_mixture(facts: RuntimeFacts[VllmArgs]) -> Mlp | None:
     """Return the experts of the layers with the widest: all layers share the workspace. None without experts."""
     mixtures = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp and layers.mlp.n_experts]
     return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
 
-def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -> RuntimePart | None:
+def _experts_workspace(facts: RuntimeFacts[VllmArgs], version: VllmVersion, peak: _Peak) -> RuntimePart | None:
     """Return the workspace that lives on after the profile: that of the experts, or of sparse MLA if it is larger."""
     gathered = quantity(_gathered_latents(facts, version))
     if gathered > peak.experts:
@@ -347,7 +348,7 @@ def _experts_workspace(facts: RuntimeFacts, version: VllmVersion, peak: _Peak) -
     return RuntimePart("experts", "experts' workspace", low * 9 // 10, peak.experts, high, source)
 
 
-def _copies_for_cutlass(facts: RuntimeFacts) -> int:
+def _copies_for_cutlass(facts: RuntimeFacts[VllmArgs]) -> int:
     """Return the bytes of the inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
 
     They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py), but
@@ -360,7 +361,7 @@ def _copies_for_cutlass(facts: RuntimeFacts) -> int:
     return 3 * facts.limits.tokens * int(mlp.n_experts_per_token or 1) * d_model * facts.args.dtype.bits // 8
 
 
-def _received(facts: RuntimeFacts) -> RuntimePart | None:
+def _received(facts: RuntimeFacts[VllmArgs]) -> RuntimePart | None:
     """Return what a later pipeline stage receives: hidden states and the residual."""
     if facts.first:
         return None
@@ -369,7 +370,7 @@ def _received(facts: RuntimeFacts) -> RuntimePart | None:
     return RuntimePart("received", "tokens of the stage before", int(size), size, int(size), f"{_SOURCE}; {_RUNS}")
 
 
-def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
+def _sampler_states(facts: RuntimeFacts[VllmArgs], version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
     """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per logit."""
     if not facts.last or not facts.whole.vocab_size or not version.counts_sampler_states(v2_runner):
         return None
@@ -384,7 +385,7 @@ def _sampler_states(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: boo
 # What PyTorch does not allocate, and graphs
 
 
-def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
+def _outside_torch(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> RuntimePart:
     """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured, not derived."""
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
@@ -414,7 +415,7 @@ def _outside_torch(facts: RuntimeFacts, version: VllmVersion) -> RuntimePart:
     )
 
 
-def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
+def _gaps(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> int:
     """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
 
     The products of MLA's matrices are computed in the model's dtype or wider, so that each could leave a gap of its own
@@ -429,7 +430,7 @@ def _gaps(facts: RuntimeFacts, version: VllmVersion) -> int:
     return elements * (1 if facts.weights_dtype == "fp8" else 2)
 
 
-def _is_measured(facts: RuntimeFacts) -> bool:
+def _is_measured(facts: RuntimeFacts[VllmArgs]) -> bool:
     """Return whether the GPU is of the vendor whose GPUs the formulas were compared with."""
     return facts.gpu.compute_capability is not None or facts.gpu.vendor == "NVIDIA"
 
@@ -446,7 +447,7 @@ class _Link(NamedTuple):
     per_layer: int = 0
 
 
-def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | None, int, int]:
+def _communication(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> tuple[_Link | None, int, int]:
     """Return what was measured with tensor parallelism, and its range below and above in thousandths of a GiB.
 
     Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
@@ -467,7 +468,7 @@ def _communication(facts: RuntimeFacts, version: VllmVersion) -> tuple[_Link | N
     return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
 
 
-def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
+def _graphs(facts: RuntimeFacts[VllmArgs], version: VllmVersion, *, v2_runner: bool) -> RuntimePart | None:
     """Return vLLM's estimate of its CUDA graphs; None where it does not subtract them.
 
     There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
@@ -510,7 +511,7 @@ def _graphs(facts: RuntimeFacts, version: VllmVersion, *, v2_runner: bool) -> Ru
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
 
 
-def _uses_flashinfer(facts: RuntimeFacts) -> bool:
+def _uses_flashinfer(facts: RuntimeFacts[VllmArgs]) -> bool:
     """Return whether attention runs in FlashInfer by default: on compute capability 10, and for fp8 off Hopper.
 
     FlashAttention 2 has no fp8 cache (_get_backend_priorities in platforms/cuda.py). Gemma 4 has Triton's attention,
@@ -523,14 +524,14 @@ def _uses_flashinfer(facts: RuntimeFacts) -> bool:
     return capability[0] == 10 or (has_fp8_cache and capability >= (8, 0) and capability != _HOPPER)
 
 
-def _splits_buffer(facts: RuntimeFacts) -> int:
+def _splits_buffer(facts: RuntimeFacts[VllmArgs]) -> int:
     """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128."""
     widths = [layers.attention.widths() for _, layers in facts.model.plain().groups()]
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
     return heads * _ROWS * _SPLITS * 4
 
 
-def capture_sizes(facts: RuntimeFacts) -> list[int]:
+def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
     """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2 max_num_seqs and 512.
 
     Source: _set_cudagraph_sizes (config/vllm.py).
@@ -543,7 +544,7 @@ def capture_sizes(facts: RuntimeFacts) -> list[int]:
 # Notes
 
 
-def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
+def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     """Return which limits are assumed: they decide most of the activations."""
     limits = {
         "--max-num-seqs": (facts.args.max_num_seqs, facts.limits.sequences),
@@ -582,15 +583,15 @@ def _notes(facts: RuntimeFacts) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _tokens(facts: RuntimeFacts) -> Quantity:
+def _tokens(facts: RuntimeFacts[VllmArgs]) -> Quantity:
     return symbol("N", facts.limits.tokens, "max_num_batched_tokens")
 
 
-def _width(facts: RuntimeFacts) -> Quantity:
+def _width(facts: RuntimeFacts[VllmArgs]) -> Quantity:
     return symbol("bytes", facts.args.dtype.bits // 8, "bytes of an activation's element")
 
 
-def _matmul_workspace(facts: RuntimeFacts) -> Quantity:
+def _matmul_workspace(facts: RuntimeFacts[VllmArgs]) -> Quantity:
     """Return cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
     large = facts.gpu.compute_capability in (_HOPPER, (10, 0))
     return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")

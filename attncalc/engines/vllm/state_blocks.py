@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...quantity import ceil_div, renamed, symbol_like
-from ..base import EngineArgs
 from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
+from .options import VllmArgs
 from .versions import VllmVersion
 
 _CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1}
@@ -34,7 +34,7 @@ class StateBlocks(NamedTuple):
     prefix_caching: bool
 
 
-def state_blocks(specs: Sequence[LayerCacheSpec], args: EngineArgs, version: VllmVersion) -> StateBlocks | None:
+def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmVersion) -> StateBlocks | None:
     """Return how the states of those layers are stored; None without such layers.
 
     A request needs one block for its state, one per drafted token, one more with prefix caching (to align prefixes),
@@ -62,7 +62,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: EngineArgs, version: Vll
 
 
 def _check_states(
-    labels: set[str], args: EngineArgs, version: VllmVersion, *, prefix_caching: bool, default: bool
+    labels: set[str], args: VllmArgs, version: VllmVersion, *, prefix_caching: bool, default: bool
 ) -> None:
     """Raise AttncalcError if this version does not support states with these arguments."""
     if args.speculative_tokens and not version.supports_drafter_with_states and labels != {"GDN"}:
@@ -103,7 +103,7 @@ class Alignment(NamedTuple):
 
 def align_blocks(
     specs: Sequence[LayerCacheSpec],
-    args: EngineArgs,
+    args: VllmArgs,
     version: VllmVersion,
     states: StateBlocks | None,
     requested: int,

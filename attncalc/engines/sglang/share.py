@@ -1,18 +1,12 @@
-"""SGLang's defaults: its share of a GPU's memory, layers per pipeline stage.
+"""SGLang's default share of a GPU's memory (--mem-fraction-static).
 
 Source: SGLang 0.5.23, srt/arg_groups/memory_hook.py.
 """
 
 from __future__ import annotations
 
-from ..base import EngineArgs
-from ..defaults import EngineDefaults
-from ..runtime import Limits
 from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
-from .held_weights import extra_weights
-from .quantized import checkpoint_cache_dtype, loads_quantization
-from .runtime import sglang_runtime
-from .stages import stage_sizes
+from .options import SglangArgs
 from .versions import for_vision, old_share, sglang_version, share
 
 _DRIVER_MIB = 500
@@ -20,11 +14,7 @@ _DRIVER_MIB = 500
 L4, 490 on an RTX 4090, 561 on an H100, 615 on an H200, 728 on a B200. SGLang computes the share from it."""
 
 
-def _limits(args: EngineArgs) -> Limits:
-    return Limits(chunked_prefill_size(args, sglang_version(args.engine_version)), 256)
-
-
-def _mem_fraction_static(args: EngineArgs, devices: int) -> str:
+def mem_fraction_static(args: SglangArgs, devices: int) -> str:
     """Return the default of --mem-fraction-static (handle_gpu_memory_settings), with three decimals.
 
     It is computed before a drafter limits SGLang to 48 concurrent sequences, so only an explicit
@@ -49,22 +39,6 @@ def _mem_fraction_static(args: EngineArgs, devices: int) -> str:
     return for_vision(version, share(memory_mib, left_mib), args.vision_params)
 
 
-def drafts(args: EngineArgs) -> bool:
+def drafts(args: SglangArgs) -> bool:
     """Return whether there is a drafter."""
     return bool(args.speculative_layers or args.speculative_tokens)
-
-
-DEFAULTS = EngineDefaults(
-    "SGLang",
-    _limits,
-    sglang_runtime,
-    _mem_fraction_static,
-    "--mem-fraction-static",
-    larger_shares=("0.8", "0.85", "0.88", "0.9", "0.92"),
-    stage_sizes=stage_sizes,
-    dtype_of_fp32="fp16",  # _get_and_verify_dtype in configs/model_config.py
-    checkpoint_cache_dtype=checkpoint_cache_dtype,
-    loads_quantization=loads_quantization,
-    pads_tower_heads=True,
-    extra_weights=extra_weights,
-)

@@ -10,85 +10,93 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..attention import FULL, CacheSpec
-from ..errors import AttncalcError, did_you_mean
-from ..quantity import ceil_div, minimum, quantity, symbol_like
-from ..units import DType, truncate
-from ..workload import Workload
-from . import ideal
-from .base import EngineArgs
-from .defaults import EngineDefaults
-from .estimate import estimated_runtime
-from .pipeline import LayerCacheSpec, describe, merge_equal
-from .runtime import Limits
-from .unpaged import UnpagedLayout, check_specs
+from ...attention import FULL, CacheSpec
+from ...errors import AttncalcError, did_you_mean
+from ...quantity import ceil_div, minimum, quantity, symbol_like
+from ...units import DType, truncate
+from ...workload import Workload
+from ..engine import PerLayerEngine
+from ..estimate import estimated_runtime
+from ..ideal import ENGINE as IDEAL
+from ..options import VersionOptions
+from ..pipeline import LayerCacheSpec, describe, merge_equal
+from ..runtime import RuntimeFacts, RuntimeMemory
+from ..unpaged import UnpagedLayout, check_specs
+from .options import TransformersArgs, TransformersOptions
 
-NAME = "transformers"
-DEFAULTS = EngineDefaults(
-    "transformers",
-    lambda args: Limits(1, 1),
-    estimated_runtime,
-    whole_prompts=True,
-    runtime_grows=True,
-    reserves_context=lambda args: args.cache_implementation == "static",
-)
 VERSION = "5.23.0"
 GROUP, BITS, RESIDUAL = 64, 4, 128
 """Defaults of QuantizedLayer: elements that share a scale, bits per element, residual_length."""
 _QUANTIZED_ROLES = ("kv", "k", "v", "latent")
 
 
-def layer_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
-    cached = _repeat_heads(cached)
-    if cached.scales_with != "context" or cached.span.reach is None:
-        return ideal.layer_bytes(cached, workload, kv_dtype)
-    row_bytes = ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
-    return workload.batch * minimum(workload.context, cached.span.reach - 1) * row_bytes
+class Transformers(PerLayerEngine[TransformersArgs]):
+    """Hugging Face transformers."""
+
+    name = title = "transformers"
+    args = TransformersArgs
+    options = (VersionOptions, TransformersOptions)
+    whole_prompts = True
+    runtime_grows = True
+
+    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
+        cached = _repeat_heads(cached)
+        if cached.scales_with != "context" or cached.span.reach is None:
+            return IDEAL.layer_bytes(cached, workload, kv_dtype)
+        row_bytes = IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+        return workload.batch * minimum(workload.context, cached.span.reach - 1) * row_bytes
+
+    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
+        cached = _repeat_heads(cached)
+        reach = cached.span.reach
+        if cached.scales_with == "context" and reach is not None and workload.context >= reach - 1:
+            return quantity(0)
+        return IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+
+    def runtime(self, facts: RuntimeFacts[TransformersArgs]) -> RuntimeMemory:
+        return estimated_runtime(facts)
+
+    def reserves_context(self, args: TransformersArgs) -> bool:
+        return args.cache_implementation == "static"
+
+    def layout(self, specs: Sequence[LayerCacheSpec], args: TransformersArgs) -> UnpagedLayout:
+        """Return the layout of the cache that `args.cache_implementation` names, dynamic by default.
+
+        Its dtype is the model's own. fp8 selects the fp8 backend of the quantized cache.
+
+        Raises AttncalcError if the cache or the version is not supported, or cannot store these layers.
+        """
+        if args.engine_version not in (None, VERSION):
+            raise AttncalcError(
+                f"--engine-version {truncate(args.engine_version)}: only transformers {VERSION} is supported",
+                "leave --engine-version out",
+            )
+        check_specs(specs, args)
+        name = args.cache_implementation or "dynamic"
+        if name not in _IMPLEMENTATIONS:
+            raise AttncalcError(
+                f"--cache-implementation {truncate(name)} is not supported",
+                f"{did_you_mean(name, _IMPLEMENTATIONS)}known: {', '.join(_IMPLEMENTATIONS)}",
+            )
+        if args.residual_length is not None and (name != "quantized" or args.kv_dtype.name == "fp8"):
+            raise AttncalcError(
+                "--residual-length needs the 4-bit quantized cache", "add --cache-implementation quantized, without fp8"
+            )
+        return _IMPLEMENTATIONS[name](merge_equal(specs), args)
 
 
-def token_bytes(cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-    """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
-    cached = _repeat_heads(cached)
-    if cached.scales_with == "context" and cached.span.reach is not None and workload.context >= cached.span.reach - 1:
-        return quantity(0)
-    return ideal.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+ENGINE = Transformers()
 
 
-def layout(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
-    """Return the layout of the cache that `args.cache_implementation` names, dynamic by default.
-
-    Its dtype is the model's own. fp8 selects the fp8 backend of the quantized cache.
-
-    Raises AttncalcError if the cache or the version is not supported, or cannot store these layers.
-    """
-    args.check_options(NAME, frozenset({"cache_implementation", "residual_length", "engine_version"}))
-    if args.engine_version not in (None, VERSION):
-        raise AttncalcError(
-            f"--engine-version {truncate(args.engine_version)}: only transformers {VERSION} is supported",
-            "leave --engine-version out",
-        )
-    check_specs(specs, args)
-    name = args.cache_implementation or "dynamic"
-    if name not in _IMPLEMENTATIONS:
-        raise AttncalcError(
-            f"--cache-implementation {truncate(name)} is not supported",
-            f"{did_you_mean(name, _IMPLEMENTATIONS)}known: {', '.join(_IMPLEMENTATIONS)}",
-        )
-    if args.residual_length is not None and (name != "quantized" or args.kv_dtype.name == "fp8"):
-        raise AttncalcError(
-            "--residual-length needs the 4-bit quantized cache", "add --cache-implementation quantized, without fp8"
-        )
-    return _IMPLEMENTATIONS[name](merge_equal(specs), args)
-
-
-def _dynamic(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+def _dynamic(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     _check_plain_dtype(args)
     return UnpagedLayout(
         (specs,),
         args.kv_dtype,
         args.source,
-        layer_bytes,
+        ENGINE.layer_bytes,
         "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
         version=VERSION,
         facts=(f"version {VERSION}", "DynamicCache"),
@@ -96,7 +104,7 @@ def _dynamic(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayo
     )
 
 
-def _static(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     _check_plain_dtype(args)
     for spec in specs:
         if any(cached.role == "other" and cached.scales_with == "context" for cached in spec.cached):
@@ -108,7 +116,7 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayou
         (specs,),
         args.kv_dtype,
         args.source,
-        lambda cached, workload, kv_dtype: ideal.layer_bytes(_repeat_heads(cached), workload, kv_dtype),
+        lambda cached, workload, kv_dtype: IDEAL.layer_bytes(_repeat_heads(cached), workload, kv_dtype),
         "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
         "reserved",
         (f"version {VERSION}", "StaticCache, max_cache_len the context"),
@@ -116,7 +124,7 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayou
     )
 
 
-def _quantized(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLayout:
+def _quantized(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     for spec in specs:
         if any(
             c.scales_with != "context" or c.span.reach is not None or c.role not in _QUANTIZED_ROLES
@@ -133,7 +141,7 @@ def _quantized(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLa
             (specs,),
             args.kv_dtype,
             args.source,
-            layer_bytes,
+            ENGINE.layer_bytes,
             source + "Fp8QuantizedLayer",
             version=VERSION,
             facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
@@ -159,7 +167,7 @@ def _quantized(specs: tuple[LayerCacheSpec, ...], args: EngineArgs) -> UnpagedLa
 _IMPLEMENTATIONS = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}
 
 
-def _check_plain_dtype(args: EngineArgs) -> None:
+def _check_plain_dtype(args: TransformersArgs) -> None:
     """Raise AttncalcError if the dtype is not one that a model's own K and V can have."""
     if args.kv_dtype.group is not None or args.kv_dtype.name == "fp8":
         raise AttncalcError(

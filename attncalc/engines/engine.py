@@ -1,0 +1,280 @@
+"""What an engine answers. `serving/` asks it, and knows no engine's name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
+
+from ..errors import AttncalcError
+from ..quantity import Quantity
+from ..units import GIB, DType
+from .pipeline import stage_sizes
+from .runtime import Limits, RuntimeFacts, RuntimeMemory
+
+if TYPE_CHECKING:
+    import re
+
+    from ..attention import CacheSpec
+    from ..model import ModelSpec
+    from ..quantization import Role
+    from ..workload import Workload
+    from .base import CacheLayout, EngineArgs
+    from .launch import LaunchFacts
+    from .log_check import LogChecks
+    from .pipeline import LayerCacheSpec
+    from .startup_log import StartupLog
+
+Args = TypeVar("Args", bound="EngineArgs")
+
+
+class ExtraWeights(NamedTuple):
+    """Memory that an engine holds with the weights beside those of the language model.
+
+    Attributes:
+        name: its name in formulas and JSON: 'weights_rope_tables'.
+        label: what it is, in words.
+        size: bytes.
+    """
+
+    name: str
+    label: str
+    size: Quantity
+
+
+class HeldWeights(NamedTuple):
+    """How the weights are stored of which an engine computes its extra ones.
+
+    Attributes:
+        dtype: the dtype of weights that are not quantized.
+        experts_dtype: the name of the dtype of routed experts.
+        bits: returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits.
+    """
+
+    dtype: DType
+    experts_dtype: str
+    bits: Callable[[int, Role, str], int]
+
+
+class Refusal(NamedTuple):
+    """Why an engine does not start, whatever the memory.
+
+    Attributes:
+        reason: what it refuses, as a sentence without its period.
+        tip: what to do instead, as sentences.
+    """
+
+    reason: str
+    tip: str
+
+
+def by_device_memory(memory: int | None, steps: tuple[tuple[int, int], ...], largest: int) -> int:
+    """Return the value of the first step (GiB, value) whose GiB are more than `memory` bytes, else `largest`.
+
+    With steps (20, 2048), (60, 4096): 2048 below 20 GiB, 4096 below 60 GiB. An unknown memory gives `largest`.
+    """
+    return next((value for gib, value in steps if memory is not None and memory < gib * GIB), largest)
+
+
+class Engine(Generic[Args]):
+    """An engine: its options, its defaults, and how it stores a model's caches.
+
+    A subclass sets `name`, `title` and `args`, and defines `layout`. Everything else has a default.
+
+    Attributes:
+        name: its name on the command line.
+        title: its name as people write it.
+        args: the class of its arguments.
+        options: the TypedDicts of its options.
+        splits: the fields of EngineArgs that split a model over GPUs in it, besides `tp`.
+        share_option: its option for the share of a GPU's memory that it takes.
+        cache_dtype: default dtype of the cache, if it is not the model's.
+        dtype_of_fp32: the dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for
+            bf16 gets fp16. None if it does not cast.
+        narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
+        narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
+        larger_shares: shares of a GPU's memory to suggest if the model does not fit.
+        fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
+        runtime_grows: whether `runtime` depends on the batch and the context.
+        max_slots: the most slots that its server can have; None for an engine without slots.
+        max_gpus: GPUs that one server supports; None without a limit.
+        splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
+        data_parallel: whether it has data-parallel ranks, which divide the experts of a mixture.
+        ranks_share_tp: whether these ranks are among the tensor-parallel GPUs (SGLang's DP attention).
+        must_fit_one: whether it does not start unless one request of the whole context fits.
+        whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
+        loads_towers: whether vision and audio towers are loaded with the language model.
+        pads_tower_heads: whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each
+            device has them whole, or the engine does not start.
+        has_extra_weights: whether `extra_weights` is known.
+        releases: versions that a log without a version may come from, the newest first; () if logs have it.
+        log_signs: matches the lines of its log; None for an engine without logs.
+        weights_tolerance: hundredths by which logged weights may be below and above the estimate.
+        long_context_options: options without which it refuses a context beyond the model's maximum.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    args: ClassVar[type[Any]]
+    options: ClassVar[tuple[Any, ...]] = ()
+    splits: ClassVar[frozenset[str]] = frozenset()
+    share_option: ClassVar[str] = "--gpu-memory-utilization"
+    cache_dtype: ClassVar[str | None] = None
+    dtype_of_fp32: ClassVar[str | None] = None
+    narrower_cache_dtypes: ClassVar[tuple[str, ...]] = ("fp8",)
+    narrower_weight_dtypes: ClassVar[tuple[str, ...]] = ("fp8", "int4")
+    larger_shares: ClassVar[tuple[str, ...]] = ()
+    fewer_sequences: ClassVar[tuple[int, ...]] = ()
+    runtime_grows: ClassVar[bool] = False
+    max_slots: ClassVar[int | None] = None
+    max_gpus: ClassVar[int | None] = None
+    splits_by_layer: ClassVar[bool] = False
+    data_parallel: ClassVar[bool] = False
+    ranks_share_tp: ClassVar[bool] = False
+    must_fit_one: ClassVar[bool] = False
+    whole_prompts: ClassVar[bool] = False
+    loads_towers: ClassVar[bool] = True
+    pads_tower_heads: ClassVar[bool] = False
+    has_extra_weights: ClassVar[bool] = False
+    releases: ClassVar[tuple[str, ...]] = ()
+    log_signs: ClassVar[re.Pattern[str] | None] = None
+    weights_tolerance: ClassVar[tuple[int, int]] = (2, 2)
+    long_context_options: ClassVar[Mapping[str, Any]] = {}
+
+    # Arguments
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raise AttncalcError if an option was given that the engine does not have."""
+        known = {name for group in self.options for name in group.__annotations__}
+        fields = {field.name for field in dataclasses.fields(self.args)}
+        unknown = [name for name, value in options.items() if name not in known & fields and (value or value is False)]
+        if unknown:
+            self.reject(*unknown)
+
+    def check_split(self, args: Args) -> None:
+        """Raise AttncalcError if the model is split in a way that the engine does not have."""
+        unknown = [name for name in ("pp", "dcp", "attn_dp") if getattr(args, name) > 1 and name not in self.splits]
+        if unknown:
+            self.reject(*unknown)
+
+    def reject(self, *fields: str) -> NoReturn:
+        """Raise AttncalcError: these options have no effect on this engine."""
+        options = ", ".join(f"--{field.replace('_', '-')}" for field in sorted(fields))
+        raise AttncalcError(
+            f"{options} {'have' if len(fields) > 1 else 'has'} no effect on engine {self.name}",
+            "leave it out, or choose an engine that has it with --engine",
+        )
+
+    def cache_dtypes(self, args: Args) -> tuple[DType, DType]:
+        """Return the dtypes of K and of V."""
+        return args.kv_dtype, args.kv_dtype
+
+    def drafted_tokens(self, args: Args) -> int:
+        """Return the tokens that a drafter proposes per step."""
+        return 0
+
+    # The cache
+
+    def layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout:
+        """Return how the engine stores those layers. Raises AttncalcError if it does not support them or `args`."""
+        raise NotImplementedError
+
+    def stage_sizes(self, layers: int, pp: int) -> Sequence[int]:
+        """Return the layers of each pipeline stage. Raises AttncalcError if there are fewer layers than stages."""
+        return stage_sizes(layers, pp)
+
+    def reserves_context(self, args: Args) -> bool:
+        """Return whether each sequence has memory for its whole context from its start."""
+        return False
+
+    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
+        """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).
+
+        None for the model's dtype.
+        """
+        return None
+
+    # The rest of the memory
+
+    def share(self, args: Args, devices: int) -> str:
+        """Return the share of a GPU's memory that it takes, a decimal, if `devices` hold the model once."""
+        return "1"
+
+    def limits(self, args: Args) -> Limits:
+        """Return the limits of one forward pass."""
+        return Limits(1, 1)
+
+    def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
+        """Return what it keeps on a GPU besides weights and cache."""
+        return RuntimeMemory()
+
+    def loads_quantization(self, method: str, version: str | None) -> bool:
+        """Return whether a version loads checkpoints with a quant_method."""
+        return True
+
+    def extra_weights(self, model: ModelSpec, args: Args, held: HeldWeights) -> Sequence[ExtraWeights]:
+        """Return what it holds beside the weights and towers of a model's part."""
+        return ()
+
+    # The start
+
+    def refusal(self, model: ModelSpec, args: Args) -> Refusal | None:
+        """Return why it does not start with a model and arguments, whatever the memory; None if it does."""
+        return None
+
+    def checks_all_layers(self, args: Args) -> bool:
+        """Return whether it starts only if one request fits on each pipeline stage with the layers of all stages."""
+        return False
+
+    def launch(self, facts: LaunchFacts[Args]) -> Iterator[str | int]:
+        """Yield the words of the command that starts it. Raises NoCommandError if it has no server, or no option."""
+        raise NoCommandError
+
+    def attention_ranks(self, args: Args, dp: int) -> tuple[str, dict[str, Any]] | None:
+        """Return the options, and the fields of a FitRequest, with which each GPU has attention of its own.
+
+        None if it has no data-parallel ranks.
+        """
+        return None
+
+    # Logs
+
+    def read_log(self, lines: Sequence[str]) -> StartupLog | None:
+        """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none."""
+        return None
+
+    def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
+        """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
+        raise NotImplementedError
+
+    def logged_gpu_memory(self, log: StartupLog) -> int | None:
+        """Return the bytes of the GPU that a log has; None if it has none."""
+        return log.budget["gpu_memory"].bytes if "gpu_memory" in log.budget else None
+
+    def logged_room(self, log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
+        """Return the bytes that were left for the cache, negative if weights and runtime memory were too large.
+
+        None if the log does not have them.
+
+        Args:
+            log: The log.
+            memory: The memory for the cache that it printed.
+            share: The share of the GPU's memory that was given.
+        """
+        return None
+
+
+class PerLayerEngine(Engine[Args]):
+    """An engine whose bytes can be computed layer by layer, as `attncalc kv` does."""
+
+    def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        """Return the bytes that one layer stores of `cached` for the whole batch."""
+        raise NotImplementedError
+
+    def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
+        """Return the bytes that the next token of one sequence adds to one layer."""
+        raise NotImplementedError
+
+
+class NoCommandError(Exception):
+    """The engine has no command, or no option for something that a request asks for."""

@@ -1,0 +1,115 @@
+"""What a launch command is made of, and the options that engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ..units import DType
+from .engine import NoCommandError
+
+if TYPE_CHECKING:
+    from ..model import ModelSpec
+    from .base import EngineArgs
+
+Args = TypeVar("Args", bound="EngineArgs")
+Flags = Iterator[str | int]
+"""Options, each before its value."""
+TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+DRAFT_MODEL = "DRAFT_MODEL"
+"""Stands for a draft model, whose name is unknown."""
+PREDICT_TOKENS = frozenset(
+    {
+        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2"),
+        *("longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        *("qwen3_5_text", "qwen3_5_moe_text", "step3p5"),
+    }
+)
+"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+
+
+@dataclass(frozen=True)
+class LaunchFacts(Generic[Args]):
+    """What a command starts.
+
+    Attributes:
+        args: the engine's arguments.
+        model: the whole model.
+        served: the model's path or repository.
+        revision: the repository's branch, tag or commit; None for the default one.
+        draft: the draft model's path or repository; None without one.
+        context: tokens of a sequence.
+        batch: concurrent sequences.
+        dtype_given: whether the dtype of the model was given.
+        kv_dtype_given: whether the dtype of the cache was given.
+        weights_given: the dtype of the weights that was given; None for that of the checkpoint.
+        weights_dtype: the dtype of the weights; None for that of the model or its files.
+        share: the share of a GPU's memory that was given.
+        kv_memory: the memory for the cache that was given, in bytes.
+        replicas: groups of GPUs with requests of their own.
+        ranks: data-parallel ranks that divide the experts, or the replicas of another model.
+        expert_parallel: whether each GPU has whole experts.
+        on_gpu: whether there is a GPU.
+    """
+
+    args: Args
+    model: ModelSpec
+    served: str
+    revision: str | None
+    draft: str | None
+    context: int
+    batch: int
+    dtype_given: bool
+    kv_dtype_given: bool
+    weights_given: str | None
+    weights_dtype: str | None
+    share: str | float | None
+    kv_memory: int | None
+    replicas: int
+    ranks: int
+    expert_parallel: bool
+    on_gpu: bool
+
+
+def flag(name: str, value: str | float | None, default: str | int | None = None) -> Flags:
+    """Yield the option and its value, unless it is the default."""
+    if value is not None and value != default:
+        yield name
+        yield str(value)
+
+
+def torch_name(dtype: DType | None) -> str | None:
+    """Return torch's name of a dtype; None for None. Raises NoCommandError if it has none."""
+    return None if dtype is None else engine_name(TORCH_NAMES, dtype)
+
+
+def engine_name(names: Mapping[str, str], dtype: DType) -> str:
+    """Return the engine's name of a dtype. Raises NoCommandError if it has none."""
+    if dtype.name not in names:
+        raise NoCommandError
+    return names[dtype.name]
+
+
+def dtype_flags(facts: LaunchFacts[Args], cache_dtypes: Mapping[str, str]) -> Flags:
+    """Yield the dtypes that were given, as vLLM and SGLang name them."""
+    args = facts.args
+    if facts.dtype_given:
+        yield from ("--dtype", engine_name(TORCH_NAMES, args.dtype))
+    if _quantizes(facts):
+        yield from ("--quantization", "fp8")
+    if facts.kv_dtype_given and args.kv_dtype != args.dtype:
+        yield from ("--kv-cache-dtype", engine_name(cache_dtypes, args.kv_dtype))
+
+
+def _quantizes(facts: LaunchFacts[Args]) -> bool:
+    """Return whether the engine converts the weights to fp8 as it loads them.
+
+    Raises NoCommandError for another dtype that is not the checkpoint's own: the engine cannot convert to it.
+    """
+    given, model = facts.weights_given, facts.model
+    if given is None or given in (model.weights_dtype, model.experts_dtype, facts.args.dtype.name):
+        return False
+    if facts.weights_dtype != "fp8" or model.weights_dtype or model.experts_dtype:
+        raise NoCommandError
+    return True

@@ -1,0 +1,70 @@
+"""The command that starts llama.cpp's server."""
+
+from __future__ import annotations
+
+import re
+
+from ..engine import NoCommandError
+from ..launch import Flags, LaunchFacts, flag
+from .options import LlamacppArgs
+from .placement import block_count
+
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
+_GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
+
+
+def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+    """Yield the words of llama-server's command. Its -c is the context of all slots together."""
+    args = facts.args
+    slots = args.sequences or 1
+    yield "llama-server"
+    yield from _gguf_file(facts)
+    yield from ("-c", facts.context * (facts.batch if args.kv_unified else slots), "-np", slots)
+    if facts.on_gpu:
+        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+        yield from _offload(facts)
+    yield from flag("-ub", args.ubatch)
+    yield from flag("--flash-attn", args.flash_attn)
+    for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
+        name = (cache or args.kv_dtype).name
+        yield from flag(option, _GGUF_NAMES.get(name, name).lower(), "f16")
+    if args.kv_unified:
+        yield "-kvu"
+    if args.swa_full:
+        yield "--swa-full"
+
+
+def _offload(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+    """Yield the options that divide the model between GPUs and host."""
+    args = facts.args
+    if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
+
+
+def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+    """Yield the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+
+    That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.
+
+    Raises NoCommandError for a dtype that GGUF does not have, and another branch.
+    """
+    name, stored = facts.served, facts.model.stored
+    repository, _, file = name.partition(":")
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
+        if facts.revision:
+            raise NoCommandError
+        yield from ("-hf", repository, "-hff", file) if file.lower().endswith(".gguf") else ("-hf", name)
+        return
+    if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        yield from ("-m", name)
+        return
+    dtype = facts.weights_dtype or facts.args.dtype.name
+    if dtype in ("fp8", "fp4"):  # GGUF has neither
+        raise NoCommandError
+    yield from ("-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf")

@@ -1,0 +1,157 @@
+"""llama.cpp's own options, and its arguments: those of its context, and those that divide a model over devices."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+from ...errors import AttncalcError
+from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
+from ...units import DType, parse_decimal, truncate
+from ..base import EngineArgs
+
+AUTO = "auto"
+"""The value of n_gpu_layers that stands for the most layers that fit."""
+
+
+def _gpu_layers(text: str, name: str) -> int | str | None:
+    """Return a number of layers, 'auto', or None for 'all'. Raises AttncalcError for another text."""
+    if text in (AUTO, "all"):
+        return None if text == "all" else AUTO
+    try:
+        return count_or_zero(text, name)
+    except AttncalcError:
+        raise AttncalcError(
+            f"{name}: '{truncate(text)}' is not a number of layers", "give a number, auto or all"
+        ) from None
+
+
+def _shares(text: str, name: str) -> tuple[float, ...]:
+    """Return the share of each GPU, from '3,1'. Raises AttncalcError if one is not a number from 0 on."""
+    numbers = []
+    for part in text.replace("/", ",").split(","):
+        if part.strip() in ("0", "0.0"):
+            numbers.append(0.0)
+            continue
+        numerator, denominator = parse_decimal(part, name, upper=10**6)
+        numbers.append(numerator / denominator)
+    if not any(numbers):
+        raise AttncalcError(f"{name}: all shares are 0", "give one share per GPU, as 3,1")
+    return tuple(numbers)
+
+
+class OffloadOptions(TypedDict, total=False):
+    """The layers and caches that llama.cpp puts on GPUs. They need a GPU."""
+
+    n_gpu_layers: Annotated[
+        Count | None,
+        Option(
+            *("--n-gpu-layers", "--gpu-layers", "-ngl"),
+            metavar="N",
+            parse=Parser(_gpu_layers),
+            help="Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
+            common=True,
+        ),
+    ]
+    n_cpu_moe: Annotated[
+        Count | None,
+        Option(
+            *("--n-cpu-moe", "-ncmoe"),
+            metavar="N",
+            parse=COUNT_OR_ZERO,
+            help="The routed experts of the first N layers on the host.",
+        ),
+    ]
+    cpu_moe: Annotated[bool, Option("--cpu-moe", "-cmoe", help="All experts on the host.")]
+    tensor_split: Annotated[
+        str | Sequence[float] | None,
+        Option(
+            *("--tensor-split", "-ts"),
+            metavar="N,N,...",
+            parse=Parser(_shares),
+            axis=False,
+            help="Share of the layers on each GPU, as 3,1.",
+        ),
+    ]
+    no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.")]
+
+
+class LlamacppOptions(OffloadOptions, total=False):
+    """Arguments of llama.cpp alone."""
+
+    kv_dtype_k: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-k", "--cache-type-k", "-ctk"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of K alone."
+        ),
+    ]
+    kv_dtype_v: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-v", "--cache-type-v", "-ctv"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of V alone."
+        ),
+    ]
+    sequences: Annotated[
+        Count | None,
+        Option(
+            *("--sequences", "--parallel", "-np"),
+            metavar="N",
+            parse=COUNT,
+            help="Slots. Default: --batch.",
+            common=True,
+        ),
+    ]
+    ubatch: Annotated[
+        Count | None,
+        Option(*("--ubatch", "--ubatch-size", "-ub"), metavar="N", parse=COUNT, help="Tokens per pass. Default: 512."),
+    ]
+    flash_attn: Annotated[
+        str | None, Option("--flash-attn", "-fa", metavar="MODE", help="Flash attention: on, off or auto.")
+    ]
+    n_outputs_max: Annotated[
+        Count | None,
+        Option(
+            "--n-outputs-max",
+            metavar="N",
+            parse=COUNT,
+            help="Rows of logits per pass. Default: one per slot, as llama-server.",
+        ),
+    ]
+    kv_unified: Annotated[bool, Option("--kv-unified", "-kvu", help="All slots share one buffer.")]
+    swa_full: Annotated[bool, Option("--swa-full", help="Store sliding windows as full attention.")]
+
+
+@dataclass(frozen=True)
+class LlamacppArgs(EngineArgs):
+    """The arguments of llama.cpp.
+
+    Attributes:
+        kv_dtype_k: dtype of K if it differs from V's.
+        kv_dtype_v: dtype of V if it differs from K's.
+        sequences: slots of the server (-np).
+        ubatch: tokens of a micro-batch (-ub).
+        kv_unified: all sequences share one buffer (-kvu).
+        swa_full: store sliding windows like full attention.
+        flash_attn: flash attention: on, off or auto (-fa).
+        n_outputs_max: rows of logits that are computed in a pass.
+        n_gpu_layers: layers on GPUs, the output layer included (-ngl); None for all.
+        n_cpu_moe: layers from the first on whose routed experts are on the host.
+        tensor_split: the share of the layers on each GPU (-ts); () for equal ones.
+        no_kv_offload: all caches are on the host (-nkvo).
+        speculative_tokens: tokens that a drafter proposes per step.
+    """
+
+    kv_dtype_k: DType | None = None
+    kv_dtype_v: DType | None = None
+    sequences: int | None = None
+    ubatch: int | None = None
+    kv_unified: bool = False
+    swa_full: bool = False
+    flash_attn: str | None = None
+    n_outputs_max: int | None = None
+    n_gpu_layers: int | None = None
+    n_cpu_moe: int = 0
+    tensor_split: tuple[float, ...] = ()
+    no_kv_offload: bool = False
+    speculative_tokens: int = 0

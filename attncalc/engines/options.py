@@ -1,0 +1,71 @@
+"""The options that several engines share, under the engines' own names. Each engine's own are in its `options.py`."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from typing import Annotated, TypedDict
+
+from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, Option
+
+
+class VersionOptions(TypedDict, total=False):
+    """The engine's version."""
+
+    engine_version: Annotated[
+        str | None,
+        Option(
+            "--engine-version",
+            metavar="VERSION",
+            parse=TEXT,
+            help="As 0.9.2, or b11258 of llama.cpp. Default: the newest known version.",
+            common=True,
+        ),
+    ]
+
+
+class PagedOptions(TypedDict, total=False):
+    """Blocks of tokens, prefixes and recurrent states: vLLM and SGLang."""
+
+    block_size: Annotated[
+        Count | None,
+        Option(
+            *("--block-size", "--page-size"),
+            metavar="N",
+            parse=COUNT,
+            help="Tokens per block (vLLM) or page (SGLang).",
+        ),
+    ]
+    prefix_caching: Annotated[
+        bool | None,
+        Option(
+            *("--prefix-caching/--no-prefix-caching", "--enable-prefix-caching/--no-enable-prefix-caching"),
+            parse=YES_OR_NO,
+            help="Whether prefixes are cached. Default: the engine's.",
+        ),
+    ]
+    mamba_ssm_cache_dtype: Annotated[
+        str | None,
+        Option("--mamba-ssm-cache-dtype", metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of recurrent states."),
+    ]
+    speculative_layers: Annotated[
+        Count | None,
+        Option(
+            "--speculative-layers",
+            metavar="N",
+            parse=COUNT_OR_ZERO,
+            help="Layers of the drafter; each caches as much as the model's last attention layer.",
+        ),
+    ]
+
+
+class DraftOptions(TypedDict, total=False):
+    """Speculative decoding."""
+
+    speculative_tokens: Annotated[
+        Count | None,
+        Option(
+            *("--speculative-tokens", "--num-speculative-tokens"),
+            metavar="N",
+            parse=COUNT_OR_ZERO,
+            help="Tokens that a drafter proposes per step.",
+        ),
+    ]

@@ -1,0 +1,56 @@
+"""The command that starts SGLang."""
+
+from __future__ import annotations
+
+from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, torch_name
+from .options import SglangArgs
+from .versions import sglang_version
+
+_CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
+
+
+def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
+    """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
+    args = facts.args
+    yield from ("python", "-m", "sglang.launch_server", "--model-path", facts.served)
+    yield from flag("--revision", facts.revision)
+    yield from dtype_flags(facts, _CACHE_DTYPES)
+    yield from ("--context-length", facts.context)
+    yield from flag("--tp-size", args.tp, 1)
+    yield from flag("--pp-size", args.pp, 1)
+    if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
+        yield from flag("--dp-size", facts.replicas, 1)
+    elif sglang_version(args.engine_version).has_attn_dp_size:
+        yield from ("--attn-dp-size", args.attn_dp)
+    else:
+        yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
+    if facts.expert_parallel:
+        yield from ("--ep-size", args.tp)
+    yield from flag("--mem-fraction-static", facts.share)
+    yield from flag("--max-running-requests", args.max_running_requests)
+    yield from flag("--page-size", args.block_size)
+    yield from flag("--swa-full-tokens-ratio", args.swa_full_tokens_ratio)
+    yield from flag("--mamba-full-memory-ratio", args.mamba_full_memory_ratio)
+    yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
+    if args.prefix_caching is False:
+        yield "--disable-radix-cache"
+    if args.disable_hybrid_swa_memory:
+        yield "--disable-hybrid-swa-memory"
+    yield from _drafts(args)
+
+
+def _drafts(args: SglangArgs) -> Flags:
+    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last."""
+    drafts = args.speculative_tokens
+    if not (args.speculative_layers or drafts):
+        return
+    if not args.speculative_layers:
+        yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
+        return
+    if args.model_type in PREDICT_TOKENS:
+        yield from ("--speculative-algorithm", "NEXTN")
+    else:
+        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
+    if drafts:
+        yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
+        yield from ("--speculative-num-draft-tokens", drafts)

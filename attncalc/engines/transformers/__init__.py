@@ -1,0 +1,1 @@
+"""Hugging Face transformers. `engine.py` has the class that answers for it."""

@@ -1,0 +1,39 @@
+"""The options of transformers' caches, and their arguments."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+from ...options import COUNT, Count, Option
+from ..base import EngineArgs
+
+
+class TransformersOptions(TypedDict, total=False):
+    """Arguments of transformers alone."""
+
+    cache_implementation: Annotated[
+        str | None, Option("--cache-implementation", metavar="NAME", help="dynamic, static or quantized.")
+    ]
+    residual_length: Annotated[
+        Count | None,
+        Option(
+            "--residual-length",
+            metavar="N",
+            parse=COUNT,
+            help="Newest tokens that a quantized cache keeps in the model's dtype.",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class TransformersArgs(EngineArgs):
+    """The arguments of transformers' caches.
+
+    Attributes:
+        cache_implementation: dynamic, static or quantized.
+        residual_length: tokens after which a quantized cache quantizes its newest tokens.
+    """
+
+    cache_implementation: str | None = None
+    residual_length: int | None = None

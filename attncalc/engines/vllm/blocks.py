@@ -1,0 +1,311 @@
+"""How many blocks fit in a memory, how many a request takes, and the lines that vLLM logs about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...quantity import (
+    Formula,
+    Quantity,
+    Ratio,
+    ceil_div,
+    formula_of,
+    maximum,
+    minimum,
+    named,
+    quantity,
+    ratio,
+    renamed,
+    symbol,
+    symbol_like,
+)
+from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
+from ..base import Bound, Detail, Pool
+from .groups import GroupPadding, KVCacheGroup
+from .layer_spec import LayerSpec
+from .limits import max_num_batched_tokens
+from .options import VllmArgs
+from .state_blocks import Alignment, StateBlocks
+from .versions import VllmVersion
+
+_SWAP_SPACE = 4 * GIB
+"""The default of --swap-space (V0)."""
+
+
+@dataclass(frozen=True)
+class VllmLayout:
+    """The groups of a model's layers, of the whole model and of each pipeline stage.
+
+    Attributes:
+        args: the engine's arguments.
+        vllm: the behaviour of this version.
+        groups: the groups of the whole model.
+        groups_by_stage: the same groups with the layers of one stage each.
+        padding: layers of padding, by kind of layer.
+        alignment: how attention's blocks grew so that a state fits; None without recurrent layers.
+        states: how recurrent states are stored; None without such layers.
+        notes: see CacheLayout.
+        max_sequences: max_num_seqs.
+        shared_prefix: tokens with which all requests start, and whose whole blocks they share.
+    """
+
+    args: VllmArgs
+    vllm: VllmVersion
+    groups: tuple[KVCacheGroup, ...]
+    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
+    padding: tuple[GroupPadding, ...]
+    alignment: Alignment | None
+    states: StateBlocks | None
+    notes: tuple[str, ...]
+    max_sequences: int
+    shared_prefix: int = 0
+
+    @property
+    def parts(self) -> tuple[VllmLayout, ...]:
+        """The layout of each pipeline stage, if there are several."""
+        if len(self.groups_by_stage) == 1:
+            return ()
+        return tuple(dataclasses.replace(self, groups_by_stage=(groups,)) for groups in self.groups_by_stage)
+
+    @property
+    def version(self) -> str:
+        return self.vllm.name
+
+    @property
+    def bound(self) -> Bound:
+        return "reserved"
+
+    @property
+    def source(self) -> str:
+        if self.vllm.v0:
+            return "vLLM 0.8.5, worker/cache_engine.py and executor/executor_base.py"
+        return f"vLLM {self.vllm.name}, v1/kv_cache_interface.py and v1/core/{self.vllm.planner}"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        sizes = sorted({int(group.spec.block_size) for group in self.groups})
+        facts = [f"version {self.vllm.name}", f"block size {' and '.join(map(count, sizes))}"]
+        if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
+            facts.append(f"{count(self._batched_tokens)} batched tokens")
+        return tuple(facts)
+
+    @property
+    def _batched_tokens(self) -> int:
+        return max_num_batched_tokens(self.args, self.vllm)
+
+    @property
+    def _tokens_in_flight(self) -> int:
+        """Tokens that are scheduled and not yet processed, so that their blocks cannot be freed."""
+        steps = self.args.pp + 1 if self.vllm.two_steps_in_flight else 1
+        return self._batched_tokens * steps
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
+        return max((_bytes_per_block(groups) for groups in self.groups_by_stage), key=int)
+
+    def blocks_per_request(self, context: int) -> int:
+        """Return the blocks that one request of `context` tokens takes, in all groups together."""
+        groups = Counter(group.spec for group in self.groups)
+        blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in groups.items()]
+        if sum(spec.window is not None for spec in groups) > 1:
+            # in one formula the symbol W would mean windows of several sizes
+            return sum(renamed(n, f"blocks_{i}", f"blocks of {s.label} layers") for i, (s, n) in enumerate(blocks, 1))
+        return sum(n for _, n in blocks)
+
+    def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
+        """Return the blocks that one request takes in one group of such layers."""
+        if spec.kind == "mamba":
+            blocks = self.states.per_request if self.states else 1
+            return symbol_like(spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states")
+        if spec.kind == "cross":
+            meaning = "source tokens, on the encoder's side"
+            source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
+            # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
+            tokens = source if self.vllm.cross_blocks_by_source else maximum(self._batched_tokens, source)
+            return ceil_div(tokens, spec.block_size)
+        if spec.window is None:
+            tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
+            return ceil_div(tokens, spec.block_size)
+        meaning = "tokens that are scheduled and not yet processed"
+        in_flight = symbol_like(spec.token_bytes, "in_flight", self._tokens_in_flight, meaning)
+        if spec.kind == "chunked":
+            return ceil_div(minimum(spec.window + in_flight, context), spec.block_size)
+        # + 1 because the window may start in the middle of a block: with block size 4 and a window of 4, tokens 3..6
+        # touch two blocks. - 1 because the query's own token is among the tokens in flight.
+        return ceil_div(minimum(spec.window - 1 + in_flight, context), spec.block_size) + 1
+
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that `batch` requests of `context` tokens need, with the null block, which is never used."""
+        blocks = batch * self.blocks_per_request(context)
+        if self.shared_prefix:
+            shared = self.shared_blocks(int(context))
+            meaning = "blocks of the shared prefix, which each request would have"
+            blocks -= (batch - 1) * symbol_like(blocks, "shared_blocks", shared, meaning)
+        if not self.vllm.v0:
+            blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
+        return blocks * self.bytes_per_block
+
+    def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
+        kinds = {group.spec.kind for group in self.groups}
+        default = "cross" not in kinds and not self.vllm.v0
+        caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
+        if self.states:
+            caches_prefixes = self.states.prefix_caching
+        return dataclasses.replace(self, shared_prefix=tokens) if caches_prefixes else None
+
+    def shared_blocks(self, context: int) -> int:
+        """Return the blocks of the shared prefix that all requests of `context` tokens hold, in all groups together.
+
+        A hit is a multiple of the block sizes of all groups (HybridKVCacheCoordinator). A request holds no blocks
+        before its window or chunk: with a window of 4, a request of 10 tokens still needs tokens 7 to 9. Each request
+        has states of its own.
+        """
+        sizes = {int(group.spec.block_size) * self.args.dcp for group in self.groups}
+        hit = self.shared_prefix // math.lcm(*sizes) * math.lcm(*sizes)
+        shared = 0
+        for spec in (group.spec for group in self.groups):
+            if spec.kind in ("mamba", "cross"):
+                continue
+            first, size = 0, int(spec.block_size)
+            if spec.window is not None:
+                window = int(spec.window)
+                first = context // window * window if spec.kind == "chunked" else max(0, context - window + 1)
+            shared += max(0, hit // (size * self.args.dcp) - first // size)
+        return shared
+
+    def pool(self, memory: int, context: int) -> Pool:
+        block_bytes = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
+        blocks = quantity(symbol("kv_memory", memory, "bytes for the cache") // block_bytes)
+        num_gpu_blocks = named(blocks, "num_gpu_blocks", "blocks in the pool")
+        length = symbol("max_model_len", context, "tokens of a request")
+        request_blocks = quantity(self.blocks_per_request(length))
+        request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
+        tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, request, length)
+        swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
+        cpu_blocks = quantity(swap_space // block_bytes)
+        label = f"blocks of one request of {count(context)} tokens"
+        details = [
+            Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
+            *self._block_details(),
+            Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
+            Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
+            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * block_bytes), BYTES),
+        ]
+        if self.vllm.v0:
+            details.append(Detail("cpu_blocks", "blocks in host memory", cpu_blocks, NO_UNIT))
+            lines = self._v0_log_lines(blocks, concurrency, length, cpu_blocks)
+        else:
+            lines = self._log_lines(tokens, concurrency, length)
+        return Pool(blocks, tokens, concurrency, tuple(details), tuple(lines))
+
+    def _block_details(self) -> Iterator[Detail]:
+        aligned = self.alignment
+        if aligned is None:
+            block_size = quantity(self.groups[0].spec.block_size)
+            yield Detail("kv_block_size", "tokens per block", block_size, TOKENS)
+            return
+        label = "a token in one layer"
+        yield Detail("kv_bytes_per_token_per_layer", label, quantity(aligned.token_bytes), BYTES)
+        yield Detail("state_bytes_per_layer", "one layer's state", quantity(aligned.state_bytes), BYTES)
+        yield Detail("kv_block_size", "tokens per block", quantity(aligned.block_size), TOKENS)
+
+    def _tokens_and_concurrency(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
+        """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between versions."""
+        if self.vllm.tokens_from_concurrency:
+            return _float_tokens(blocks, request, length), ratio(blocks, request)
+        block_size = min((self._logged_block_size(group.spec, length) for group in self.groups), key=int)
+        groups = len(self.groups)
+        per_group = blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
+        tokens = per_group * block_size
+        if self.args.dcp > 1 and (groups == 1 or self.vllm.multiplies_dcp):
+            tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
+        if self.vllm.concurrency_from_blocks:
+            return quantity(tokens), ratio(blocks, request)
+        return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
+
+    def _logged_block_size(self, spec: LayerSpec, length: int) -> int:
+        """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a whole request."""
+        if spec.kind != "mamba":
+            return spec.block_size
+        if len(self.groups) == 1 and self.vllm.logs_requested_block:
+            return self.args.block_size or spec.block_size
+        return spec.block_size if self.states and self.states.prefix_caching else length
+
+    def _v0_log_lines(self, blocks: int, concurrency: Ratio, length: int, cpu_blocks: int) -> Iterator[str]:
+        yield f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(cpu_blocks)}"
+        yield f"Maximum concurrency for {int(length)} tokens per request: {float(concurrency):.2f}x"
+
+    def _log_lines(self, tokens: int, concurrency: Ratio, length: int) -> Iterator[str]:
+        yield from self._alignment_log_lines()
+        for padding in self.padding:
+            waste = padding.added / padding.layers * 100
+            yield f"Add {padding.added} padding layers, may waste at most {waste:.2f}% KV cache memory"
+        size = f"GPU KV cache size: {count(tokens)} tokens"
+        maximum_concurrency = f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
+        if self.vllm.logs_one_line:
+            yield f"{size}, {maximum_concurrency}"
+        else:
+            yield size
+            yield maximum_concurrency
+
+    def _alignment_log_lines(self) -> Iterator[str]:
+        if self.alignment is None:
+            return
+        grew = self.alignment.block_size > self.alignment.requested
+        if grew or (self.args.block_size is None and self.vllm.always_announces_block):
+            yield (
+                f"Setting attention block size to {int(self.alignment.block_size)} tokens "
+                "to ensure that attention page size is >= mamba page size."
+            )
+        state = next(group.spec for group in self.groups if group.spec.kind == "mamba")
+        page, unpadded = int(state.page_bytes), int(state.unpadded_page_bytes)
+        if page != unpadded:
+            yield (
+                f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure that mamba page size "
+                "and attention page size are exactly equal."
+            )
+
+
+def groups_on_stage(groups: Sequence[KVCacheGroup], stage_of: Sequence[int], stage: int) -> tuple[KVCacheGroup, ...]:
+    """Return the groups with only the layers of one pipeline stage; `stage_of` is the stage of each layer."""
+    groups_here = []
+    for group in groups:
+        members = [(n, spec) for n, spec in zip(group.layers, group.specs, strict=True) if stage_of[n] == stage]
+        groups_here.append(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)))
+    return tuple(groups_here)
+
+
+def _bytes_per_block(groups: Sequence[KVCacheGroup]) -> int:
+    """Return the bytes of a block on one pipeline stage.
+
+    A single group has a page in each of its layers. Several groups share the pages: the n-th layers of all groups use
+    one tensor, so a block has one page per layer of the largest group.
+    """
+    with_layers = [group for group in groups if group.layers]
+    if with_layers and len(groups) > 1:
+        largest = max(with_layers, key=lambda group: len(group.layers))
+        return _layers_times_page(len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group")
+    layers = Counter(spec for group in with_layers for spec in group.specs)
+    pages = [_layers_times_page(n, spec.page_bytes, "L", "layers with a cache") for spec, n in layers.items()]
+    if len(pages) > 1:
+        return sum(renamed(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(pages, 1))
+    return sum(pages)
+
+
+def _layers_times_page(layers: int, page: int, name: str, meaning: str) -> int:
+    return symbol_like(page, name, layers, meaning) * page
+
+
+def _float_tokens(blocks: Quantity, request: Quantity, length: Quantity) -> Quantity:
+    """Return int(blocks / request * length) in Python's floats, as vLLM computes it.
+
+    It may be one below the exact quotient.
+    """
+    a, b, c = formula_of(blocks), formula_of(request), formula_of(length)
+    tokens = (("int(", "int("), *a.tokens, ("/", "/"), *b.tokens, ("*", "*"), *c.tokens, (")", ")"))
+    return Quantity(int(int(blocks) / int(request) * int(length)), Formula(tokens))

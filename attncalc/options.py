@@ -1,0 +1,150 @@
+"""An option, declared once: as the annotation of a field of a TypedDict.
+
+    class SizeOptions(TypedDict, total=False):
+        batch: Annotated[
+            Count | None, Option("--batch", "-b", metavar="N", parse=COUNT, help="Sequences in the batch. Default: 1.")
+        ]
+
+The command line makes its options of such a class, a function in Python its arguments, and a sweep its axes. The class
+stands where the option is used: those of an engine in the engine's package.
+"""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from .units import dtype, parse_bytes, parse_count
+
+Count = int | str
+"""A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
+Size = int | str
+"""A size in bytes: 2**30, '5.38GiB', '5.38GB' (10^9)."""
+
+
+class Parser(NamedTuple):
+    """What the text of an option means.
+
+    Attributes:
+        parse: returns the value of a text; the second argument is the option's name for errors.
+        is_number: whether the value is a whole number, so that a sweep also takes ranges of it.
+    """
+
+    parse: Callable[[str, str], Any]
+    is_number: bool = False
+
+
+def _unparsed(text: str, name: str) -> str:
+    return text
+
+
+def count_or_zero(text: str, name: str) -> int:
+    """Return a count, which may be 0. Raises AttncalcError if it is not a number."""
+    return 0 if text.strip() == "0" else parse_count(text, name)
+
+
+def _bytes_or_zero(text: str, name: str) -> int:
+    return 0 if text.strip() == "0" else parse_bytes(text, name)
+
+
+def _dtype(text: str, name: str) -> str:
+    return dtype(dtype_name(text)).name
+
+
+def _dtype_or_auto(text: str, name: str) -> str | None:
+    return None if text == "auto" else _dtype(text, name)
+
+
+def _yes_or_no(text: str, name: str) -> bool:
+    return text == "True"
+
+
+def dtype_name(dtype: object) -> str:
+    """Return the name of a dtype, which may be one of torch: 'bfloat16' for torch.bfloat16."""
+    return str(dtype).removeprefix("torch.")
+
+
+TEXT = Parser(_unparsed)
+COUNT, COUNT_OR_ZERO = Parser(parse_count, is_number=True), Parser(count_or_zero, is_number=True)
+BYTES, BYTES_OR_ZERO = Parser(parse_bytes, is_number=True), Parser(_bytes_or_zero, is_number=True)
+DTYPE, DTYPE_OR_AUTO = Parser(_dtype), Parser(_dtype_or_auto)
+"""'auto' is the engine's default, as None."""
+YES_OR_NO = Parser(_yes_or_no)
+"""A flag with an opposite; a start-up log has 'True' or 'False'."""
+
+
+class Option:
+    """An option of commands.
+
+    Attributes:
+        names: its names on the command line, the first for errors; a flag with an opposite is '--x/--no-x'.
+        help: what it means, in a sentence or two.
+        metavar: what stands for its value in help; "" for a flag.
+        parser: what its text means; None for a value that is taken as it is: a flag, or the name of a model or GPU.
+        is_axis: whether it takes a list of values in a sweep.
+        is_common: whether `-h` shows it; `--help` shows all.
+        is_repeated: whether it may be given several times.
+    """
+
+    __slots__ = ("help", "is_axis", "is_common", "is_repeated", "metavar", "names", "parser")
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,  # noqa: A002 - as in typer
+        metavar: str = "",
+        parse: Parser | None = None,
+        axis: bool = True,
+        common: bool = False,
+        repeated: bool = False,
+    ) -> None:
+        self.names, self.help, self.metavar, self.parser = names, help, metavar, parse
+        self.is_axis, self.is_common, self.is_repeated = axis and bool(metavar), common, repeated
+
+    @property
+    def parameter(self) -> str:
+        """The name of its parameter on the command line, which no other option of a command has."""
+        return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is a flag without an opposite: False is as if it were not given."""
+        return not self.metavar and "/" not in self.names[0]
+
+    @property
+    def name(self) -> str:
+        """Its name in errors: '--kv-dtype'."""
+        return self.names[0].partition("/")[0]
+
+
+def options_of(kind: Any) -> dict[str, Option]:
+    """Return {field: its option} of a TypedDict, in order; fields without one are left out."""
+    found = {}
+    for field, annotation in kind.__annotations__.items():
+        option = next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Option)), None)
+        if option is not None:
+            found[field] = option
+    return found
+
+
+def as_text(value: object) -> str:
+    """Return an option as the command line has it: '3,1' for (3, 1)."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
+
+
+def given(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the options that a TypedDict has, without those that are None."""
+    return {name: options[name] for name in kind.__annotations__ if options.get(name) is not None}
+
+
+def parsed(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return {field: value} of the options of a TypedDict that are given; what comes as text is parsed.
+
+    Raises AttncalcError if a text cannot be parsed.
+    """
+    values = {}
+    for field, option in options_of(kind).items():
+        value = options.get(field)
+        if value is not None and not (option.is_flag and value is False):
+            values[field] = option.parser.parse(as_text(value), option.name) if option.parser else value
+    return values

@@ -1,0 +1,18 @@
+"""The options of `attncalc sweep`: those of other commands, most of which take lists."""
+
+from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
+from ..api.models import WhatIfOptions
+from ..api.workloads import CacheDtypeOptions, PassOptions, SizeOptions
+
+
+class SweepOptions(
+    WhatIfOptions,
+    SizeOptions,
+    PassOptions,
+    TrafficOptions,
+    CacheDtypeOptions,
+    DeploymentOptions,
+    EngineOptions,
+    total=False,
+):
+    """The options of `attncalc sweep` besides the models."""
