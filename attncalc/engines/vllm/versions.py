@@ -205,7 +205,7 @@ class VllmVersion(Version):
     """The profile tunes the kernels of gated delta nets."""
     benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
     """Inductor benchmarks kernels while it compiles."""
-    profiles_cold_compiler = since((0, 23), "logs of 0.24 and 0.28")
+    profiles_cold_compiler = since((0, 23), "measured: logs of 0.24 and 0.28")
     """What is benchmarked decides the profile where the sampler needs less.
 
     A log of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
@@ -214,11 +214,11 @@ class VllmVersion(Version):
     """A large block that is freed during the profile may be counted once more, as a small tensor pins it."""
     counts_other_processes = until((0, 9, 1), "determine_available_memory in v1/worker/gpu_worker.py")
     """All memory in use is counted as the engine's, that of other processes too."""
-    profiles_graphs_early = between((0, 18), (0, 21), "profile_cudagraph_memory in v1/worker/gpu_model_runner.py; logs")
+    profiles_graphs_early = between((0, 18), (0, 21), "profile_cudagraph_memory in v1/worker/gpu_model_runner.py; end measured")
     """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
     has_symmetric_memory = since((0, 15), "measured")
     """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
-    links_were_measured = until((0, 21), "the newest version of the controlled starts on H100s")
+    links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
     _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
