@@ -204,7 +204,7 @@ def test_experts_of_a_latent_are_padded_by_its_width() -> None:
 
 @pytest.mark.parametrize(
     ("version", "d", "d_ff", "values", "scales"),
-    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; from 0.17 to 0.21 both padded to 64.
+    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; up to 0.11 and from 0.17 to 0.21 both padded to 64.
     # Scales, one for 32: 11 groups by 256 and 4 by 352 -> 512; up to 0.25 groups in twos, later in fours.
     # Up to 0.24 the checkpoint's own: 256 by 11 and 352 by 4.
     [

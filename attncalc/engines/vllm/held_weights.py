@@ -190,10 +190,11 @@ def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, layout: str) -
 def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
     """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
 
-    The width of an expert is padded to 64. From 0.17 to 0.21 triton_kernels 3.6.0 padded values, two to a byte, to 64 in
-    both dimensions (tensor_details/layout_details/hopper_value.py). Scales are padded to 256 outputs and 2 groups
-    (hopper_scale.py), from 0.26 to 4 groups (_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py). Up to 0.24 the
-    scales of the checkpoint stayed beside them (convert_gpt_oss_weight_to_mxfp4_moe_kernel_format).
+    The width of an expert is padded to 64. Up to 0.11, and from 0.17 to 0.21 with triton_kernels 3.6.0, values were
+    padded, two to a byte, to 64 in both dimensions (tensor_details/layout_details/hopper_value.py). Scales are padded
+    to 256 outputs and 2 groups (hopper_scale.py), from 0.26 to 4 groups (_swizzle_mxfp4 in
+    quantization/utils/mxfp4_utils.py). Up to 0.24 the scales of the checkpoint stayed beside them
+    (convert_gpt_oss_weight_to_mxfp4_moe_kernel_format).
     """
     d_ff = _aligned(d_ff, 64)
     sizes = []

@@ -214,7 +214,7 @@ class VllmVersion(Version):
     """A large block that is freed during the profile may be counted once more, as a small tensor pins it."""
     counts_other_processes = until((0, 9, 1), "determine_available_memory in v1/worker/gpu_worker.py")
     """All memory in use is counted as the engine's, that of other processes too."""
-    profiles_graphs_early = between((0, 18), (0, 21), "profile_cudagraph_memory in v1/worker/gpu_model_runner.py; end measured")
+    profiles_graphs_early = between((0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured")
     """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
     has_symmetric_memory = since((0, 15), "measured")
     """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
@@ -229,8 +229,13 @@ class VllmVersion(Version):
 
     plain_mrope_of_qwen3 = since((0, 32), "mrope_positions_factor in models/qwen3_vl.py")
     """The Qwen3 families have a larger table only if tokens of videos are pruned."""
-    mxfp4_value_alignment = by_version({(): 1, (0, 17): 64, (0, 22): 1}, "hopper_value.py of triton_kernels 3.6.0")
-    """What triton_kernels pads the values of MXFP4 experts to, two values to a byte."""
+    mxfp4_value_alignment = by_version(
+        {(): 64, (0, 12): 1, (0, 17): 64, (0, 22): 1}, "hopper_value.py of triton_kernels 3.5.0, 3.6.0 and 3.5.1"
+    )
+    """What triton_kernels pads the values of MXFP4 experts to, two values to a byte.
+
+    Up to 0.11 it is no part of the wheel; a log of 0.11.0 agrees with 64.
+    """
     mxfp4_scale_groups = by_version({(): 2, (0, 26): 4}, "_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py")
     """The groups of scales that it pads to."""
     keeps_mxfp4_scales = until((0, 25), "convert_gpt_oss_weight_to_mxfp4_moe_kernel_format in oracle/mxfp4.py")
