@@ -171,7 +171,7 @@ def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: 
     """Of 16 GPUs and 4 layers, most GPUs have none; a search estimates the memory for dozens of batches."""
     estimated: list[tuple[int, int]] = []
 
-    def counted(engine: str, facts: RuntimeFacts) -> Reserve:
+    def counted(engine: Any, facts: RuntimeFacts[Any]) -> Reserve:
         estimated.append((facts.batch, facts.context))
         return estimated_reserve(engine, facts)
 

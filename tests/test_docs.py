@@ -204,7 +204,7 @@ def test_every_command_has_a_page_with_a_screen(command: str) -> None:
 
 
 def options_of(command: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", printed(f"attncalc {command} -h"))) - {"--help"}
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", printed(f"attncalc {command} --help"))) - {"--help"}
 
 
 def test_options_named_in_the_docs_exist() -> None:

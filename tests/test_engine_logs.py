@@ -12,8 +12,8 @@ import pytest
 
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
-from attncalc.engines.base import CacheLayout, EngineArgs, Pool
+from attncalc.engines import find_engine
+from attncalc.engines.base import CacheLayout, Pool
 from attncalc.units import dtype
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"
@@ -54,7 +54,8 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     given.update({name.replace("-", "_"): value for name, value in flags.items()})
     if "engine_version" not in given and entry["version"]:
         given["engine_version"] = re.sub(r"(rc|dev|\.dev|\+).*", "", entry["version"])
-    return layout(entry["engine"], layer_cache_specs(model.plain()), EngineArgs(**given)), context
+    engine = find_engine(entry["engine"])
+    return engine.layout(layer_cache_specs(model.plain()), engine.args(**given)), context
 
 
 def vllm_entries() -> list[Any]:

@@ -16,7 +16,7 @@ from attncalc.attention.linear import Lightning
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
-from attncalc.engines import layout
+from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
@@ -164,7 +164,7 @@ def test_the_longest_context_is_that_of_all_gpus() -> None:
     # The first GPU limits short sequences. For long ones its windows are full, and the second limits them:
     # K and V of 16 heads x 128.
     assert (stack.n_layers, result.budget.layers) == (6, 4)
-    room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1], engine="llamacpp").total
+    room = 5 * GIB - weights(six, part=spread_over_gpus(six, 2)[1], engine=find_engine("llamacpp")).total
     assert result.pool.tokens == (room - 1536 * 8192) // 8192 // 256 * 256
     assert result.max_context == result.pool.tokens
 
@@ -317,7 +317,7 @@ def test_every_gpu_of_llama_cpp_has_room(model: ModelSpec, gpus: int, memory: in
         result = fit(request)
     except AttncalcError:
         return  # several windows, rows of other widths than blocks
-    whole = layout("llamacpp", layer_cache_specs(model.plain()), resolve(request).args_without_slots)
+    whole = find_engine("llamacpp").layout(layer_cache_specs(model.plain()), resolve(request).args_without_slots)
     sizes = [int(weights(model, part=part).total) for part in spread_over_gpus(model, gpus)]
 
     def has_room(n: int, tokens: int) -> bool:

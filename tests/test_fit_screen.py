@@ -80,7 +80,7 @@ def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--batch", "4", "--context", "11000"), ("--engine", "all"), ("--gpus", "8")])
 def test_the_default_screen_with_users_leaves_a_row_for_the_prompt(ask: Ask, more: tuple[str, ...]) -> None:
-    lines = ask(*QWEN, *more, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K").out.splitlines()
+    lines = ask(*QWEN, *more, "--prompt", "4K", "--output-len", "1K", "--shared-prefix", "2K").out.splitlines()
     assert len(lines) < ROWS
     assert max(map(len, lines)) <= COLUMNS
 
@@ -88,12 +88,12 @@ def test_the_default_screen_with_users_leaves_a_row_for_the_prompt(ask: Ask, mor
 @pytest.mark.parametrize(
     "command",
     [
-        "gpt-oss-120b --gpu rtx-4090 --gpus 8 --tp 4 --prompt 400 --output 100",
+        "gpt-oss-120b --gpu rtx-4090 --gpus 8 --tp 4 --prompt 400 --output-len 100",
         "gpt-oss-120b --gpu l4 --gpus 8 --tp 2 --pp 2",
-        "gpt-oss-120b --gpu h100-80gb --gpus 8 --tp 2 --pp 2 --prompt 400 --output 100 --batch 40 --max-num-seqs 64",
+        "gpt-oss-120b --gpu h100-80gb --gpus 8 --tp 2 --pp 2 --prompt 400 --output-len 100 -b 40 --max-num-seqs 64",
         "gemma3-27b --gpu rtx-4090 --gpus 4 --lengths 100,200,400",
         "mixtral-8x7b --gpu l4 --dp 2 --tp 2 --batch 64",
-        "mixtral-8x7b --gpu h100-80gb --engine all --dp 2 --tp 2 --prompt 400 --output 100 --shared-prefix 64",
+        "mixtral-8x7b --gpu h100-80gb --engine all --dp 2 --tp 2 --prompt 400 --output-len 100 --shared-prefix 64",
     ],
 )
 def test_the_default_screen_with_many_options_leaves_a_row_for_the_prompt(ask: Ask, command: str) -> None:
@@ -128,7 +128,7 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
 
 
 def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
-    users = ("--prompt", "4K", "--output", "1K")
+    users = ("--prompt", "4K", "--output-len", "1K")
     fits = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K")
     document = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").out)
     by_name = {figure["name"]: figure["value"] for figure in document["results"]}

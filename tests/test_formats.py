@@ -34,7 +34,7 @@ RUNS = [
     "fit qwen3-8b --gpu h100-80gb --context 8192",
     "fit qwen3-8b --gpu rtx-4090 --context 40960 --full --roofline",
     "fit gemma3-27b --engine all --kv-memory 40GiB",
-    "fit llama3-8b --kv-memory 20GiB --prompt 4K --output 1K",
+    "fit llama3-8b --kv-memory 20GiB --prompt 4K --output-len 1K",
     f"fit gemma3-27b --log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log",
     f"fit --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
     "gpus",

@@ -11,9 +11,9 @@ import pytest
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention import Matrix
 from attncalc.attention.linear import GatedDeltaNet
-from attncalc.engines.base import EngineArgs
-from attncalc.engines.defaults import HeldWeights
+from attncalc.engines.engine import HeldWeights
 from attncalc.engines.vllm.held_weights import absorbed_elements, extra_weights, rounding
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.model import RopeTable, Tower
 from attncalc.units import dtype
 
@@ -48,7 +48,7 @@ def extra(
     **args: Any,
 ) -> dict[str, int]:
     """Return the bytes by label. `bits` are those of every matrix, or a function of layer, role and matrix."""
-    given = EngineArgs(dtype("bf16"), dtype(stored), engine_version=version, device=device, **args)
+    given = VllmArgs(dtype("bf16"), dtype(stored), engine_version=version, device=device, **args)
     of_matrix = bits if callable(bits) else lambda layer, role, name: bits
     found = extra_weights(whole, given, HeldWeights(dtype(stored), experts, of_matrix))
     return {part.label: int(part.size) for part in found if part.size}
@@ -348,7 +348,7 @@ def test_a_stage_without_a_vocabulary_has_no_table() -> None:
 
 def test_the_formula_has_only_tensors_that_are_rounded_up() -> None:
     """Up and down of 11 MiB in three layers, beside attention and a small vocabulary."""
-    given = EngineArgs(dtype("bf16"), dtype("bf16"))
+    given = VllmArgs(dtype("bf16"), dtype("bf16"))
     whole = model(layers(mlp=Mlp(MIB_11)), vocab_size=64)
     *_, blocks = extra_weights(whole, given, HeldWeights(dtype("bf16"), "bf16", lambda layer, role, name: 16))
     assert blocks.size.formula.substituted == "6 * 1048576"

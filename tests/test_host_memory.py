@@ -10,7 +10,7 @@ import pytest
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
 from attncalc.cost.params import params
-from attncalc.engines.base import EngineArgs
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.hardware import Gpu
 from attncalc.serving import device_memory as module
 from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
@@ -34,8 +34,8 @@ def model(mlp: Mlp | None = None, count: int = 4, **fields: Any) -> ModelSpec:
     return ModelSpec("toy", "toy", (stack,), **{"vocab_size": 8192, "head": Head("lm"), "dtype": "bf16", **fields})
 
 
-def args(**given: Any) -> EngineArgs:
-    return EngineArgs(dtype("fp16"), dtype("fp16"), **given)
+def args(**given: Any) -> LlamacppArgs:
+    return LlamacppArgs(dtype("fp16"), dtype("fp16"), **given)
 
 
 def on(memory: int, of: ModelSpec | None = None, **fields: Any) -> FitRequest:

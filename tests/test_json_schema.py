@@ -176,7 +176,7 @@ RUNS = {
         "llama2-70b --gpu h100",
         "llama2-70b --kv-memory 40GiB --engine all",
         "llama2-70b --kv-memory 40GiB --engine-version 0.7 --swap-space 4GiB",
-        "gemma3-27b --gpu 2xh100 --engine all --prompt 4K --output 1K --shared-prefix 2K",
+        "gemma3-27b --gpu 2xh100 --engine all --prompt 4K --output-len 1K --shared-prefix 2K",
         "mixtral-8x7b --gpu 8xh200 --dp 4 --engine all",
         "mixtral-8x7b --gpu 8xh200 --dp 4 --enable-expert-parallel",
         "deepseek-v3 --gpu 8xh200 --attn-dp 8 --engine sglang",

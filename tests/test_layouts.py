@@ -14,13 +14,17 @@ from specs import CONTEXTS, models
 from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache, load
 from attncalc.attention import CacheSpec
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout, transformers
+from attncalc.engines import find_engine
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec, describe, merge_equal, sum_over_layers
+from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
+from attncalc.engines.transformers.options import TransformersArgs
 from attncalc.quantity import Quantity, symbol
 from attncalc.units import dtype
 
 F16 = EngineArgs(kv_dtype=dtype("fp16"), dtype=dtype("fp16"))
+TF16 = TransformersArgs(kv_dtype=dtype("fp16"), dtype=dtype("fp16"))
+ARGS: dict[str, EngineArgs] = {"ideal": F16, "transformers": TF16}
 KV = LayerCacheSpec(3, (CacheSpec("K and V", 2 * 2, 64, span=Full(), role="kv"),))
 WINDOW = LayerCacheSpec(2, (CacheSpec("K and V", 2 * 2, 64, span=Sliding(100), role="kv"),))
 STATE = LayerCacheSpec(1, (CacheSpec("state", 8, 16, scales_with="never", dtype="fp32", role="state"),))
@@ -32,7 +36,7 @@ ROW = 2 * 2 * 64 * 2
 @given(models(), st.integers(1, 5), CONTEXTS)
 def test_needed_equals_kv_cache(model: ModelSpec, batch: int, context: int) -> None:
     for name in ("ideal", "transformers"):
-        cache_layout = layout(name, layer_cache_specs(model.plain()), F16)
+        cache_layout = find_engine(name).layout(layer_cache_specs(model.plain()), ARGS[name])
         assert (
             cache_layout.needed(batch, context)
             == kv_cache(model, Workload.decode(batch, context, kv_dtype="fp16"), engine=name).total
@@ -47,9 +51,9 @@ IMPLEMENTATIONS = st.sampled_from([None, "dynamic", "static"])
 def test_needed_grows_with_batch_and_context(
     model: ModelSpec, batch: int, context: int, more: int, implementation: str | None
 ) -> None:
-    ideal = layout("ideal", layer_cache_specs(model.plain()), F16)
-    transformers = layout(
-        "transformers", layer_cache_specs(model.plain()), replace(F16, cache_implementation=implementation)
+    ideal = find_engine("ideal").layout(layer_cache_specs(model.plain()), F16)
+    transformers = TRANSFORMERS.layout(
+        layer_cache_specs(model.plain()), replace(TF16, cache_implementation=implementation)
     )
     for cache_layout in (ideal, transformers):
         assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
@@ -62,30 +66,32 @@ def test_needed_grows_with_batch_and_context(
 
 @given(st.integers(1, 9), st.integers(1, 2000), st.integers(0, 300), st.sampled_from([None, 1, 64]))
 def test_a_quantized_cache_grows_with_its_tokens(batch: int, context: int, more: int, residual: int | None) -> None:
-    args = replace(F16, cache_implementation="quantized", residual_length=residual)
-    cache_layout = layout("transformers", (KV,), args)
+    args = replace(TF16, cache_implementation="quantized", residual_length=residual)
+    cache_layout = find_engine("transformers").layout((KV,), args)
     assert cache_layout.needed(batch, context) <= cache_layout.needed(batch, context + more)
     assert cache_layout.needed(batch, context) < cache_layout.needed(batch + 1, context)
-    assert cache_layout.needed(batch, context) <= layout("transformers", (KV,), F16).needed(batch, context)
+    assert cache_layout.needed(batch, context) <= TRANSFORMERS.layout((KV,), TF16).needed(batch, context)
 
 
 def test_concurrency_without_pages_is_a_quotient_of_bytes() -> None:
     # Llama 2 70B: 80 * 2 * 8 * 128 * 2 B per token, of 10 GiB 8 sequences of 4096
-    cache_layout = layout("ideal", layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
+    cache_layout = (
+        find_engine("ideal").layout(layer_cache_specs(load("llama2-70b").plain()), F16).pool(10 * 2**30, 4096)
+    )
     assert cache_layout.concurrency[:2] == (10 * 2**30, 4096 * 327680)
     assert (cache_layout.tokens, cache_layout.blocks, cache_layout.log_lines) == (8 * 4096, None, ())
     # 1.5 sequences of 10 tokens are 15 tokens
-    assert layout("ideal", (KV,), F16).pool(15 * 3 * ROW + 1, 10).tokens == 15
+    assert find_engine("ideal").layout((KV,), F16).pool(15 * 3 * ROW + 1, 10).tokens == 15
 
 
 def test_windows_and_states() -> None:
     specs = (KV, WINDOW, NOTHING, STATE)
     state = 8 * 16 * 4
-    ideal = layout("ideal", specs, F16)
+    ideal = find_engine("ideal").layout(specs, F16)
     assert ideal.needed(2, 500) == 2 * (3 * 500 * ROW + 2 * 100 * ROW + state)
-    dynamic = layout("transformers", specs, F16)
+    dynamic = TRANSFORMERS.layout(specs, TF16)
     assert dynamic.needed(2, 500) == 2 * (3 * 500 * ROW + 2 * 99 * ROW + state)
-    static = layout("transformers", specs, replace(F16, cache_implementation="static"))
+    static = find_engine("transformers").layout(specs, replace(TF16, cache_implementation="static"))
     assert static.needed(2, 500) == ideal.needed(2, 500)
     assert (ideal.bound, dynamic.bound, static.bound) == ("lower", "lower", "reserved")
     assert ideal.pool(10**6, 500).tokens == 10**6 * 500 // (3 * 500 * ROW + 2 * 100 * ROW + state)
@@ -94,7 +100,7 @@ def test_windows_and_states() -> None:
 def test_the_largest_pipeline_stage_decides() -> None:
     # 10 layers in 3 stages are 3, 4 and 3 (vLLM's get_pp_indices); the second has 3 of the windows
     specs = (LayerCacheSpec(4, KV.cached), LayerCacheSpec(6, WINDOW.cached))
-    cache_layout = layout("ideal", specs, replace(F16, pp=3))
+    cache_layout = find_engine("ideal").layout(specs, replace(F16, pp=3))
     assert cache_layout.needed(1, 100) == 4 * 100 * ROW
     assert cache_layout.needed(1, 1000) == 3 * 1000 * ROW
     assert cache_layout.needed(1, 110) == max(3 * 110, 110 + 3 * 100, 3 * 100) * ROW
@@ -102,7 +108,7 @@ def test_the_largest_pipeline_stage_decides() -> None:
 
 def test_a_stage_without_a_cache_has_no_limit() -> None:
     """Gemma 3n's last layers share the caches of earlier ones, so a stage may have none."""
-    full, empty = layout("ideal", (KV, NOTHING), replace(F16, pp=2)).parts
+    full, empty = find_engine("ideal").layout((KV, NOTHING), replace(F16, pp=2)).parts
     assert full.needed(2, 10) == 2 * 10 * 3 * ROW
     assert empty.needed(2, 10) == 0
     assert empty.pool(0, 10).tokens == empty.pool(0, 10).concurrency.numerator == 2**60
@@ -112,17 +118,17 @@ def test_a_source_is_stored_once() -> None:
     cross = CacheSpec("K and V of the source", 2 * 2, 64, scales_with="source", role="kv")
     specs = (LayerCacheSpec(3, (*KV.cached, cross)),)
     for name in ("ideal", "transformers"):
-        assert layout(name, specs, replace(F16, source=50)).needed(2, 7) == 2 * 3 * (7 + 50) * ROW
+        assert find_engine(name).layout(specs, replace(ARGS[name], source=50)).needed(2, 7) == 2 * 3 * (7 + 50) * ROW
         with pytest.raises(AttncalcError, match="caches its source"):
-            layout(name, specs, F16)
+            find_engine(name).layout(specs, ARGS[name])
 
 
 def test_transformers_repeats_falcons_kv_per_query_head() -> None:
     falcon = LayerCacheSpec(1, (CacheSpec("K and V", 2, 64, repeated=71, role="kv"),))
     row = 2 * 64 * 2
-    assert layout("ideal", (falcon,), F16).needed(1, 10) == 10 * row
+    assert find_engine("ideal").layout((falcon,), F16).needed(1, 10) == 10 * row
     for made in ("dynamic", "static"):
-        cache_layout = layout("transformers", (falcon,), replace(F16, cache_implementation=made))
+        cache_layout = find_engine("transformers").layout((falcon,), replace(TF16, cache_implementation=made))
         assert cache_layout.needed(1, 10) == 10 * 71 * row
 
 
@@ -131,17 +137,19 @@ def test_a_quantized_cache_stores_its_last_tokens_unquantized() -> None:
     # of 4 heads x 128, 51,200 B and 2 * 3,200 B of scales and zero points, for K as for V. A later token waits
     # in bf16 until there are 128.
     four = LayerCacheSpec(1, (CacheSpec("K and V", 2 * 4, 128, role="kv"),))
-    args = replace(F16, kv_dtype=dtype("bf16"), cache_implementation="quantized")
+    args = replace(TF16, kv_dtype=dtype("bf16"), cache_implementation="quantized")
     whole = 2 * 8 * 128 * 2
     for residual, waiting in ((None, 127), (6, 5), (1, 0)):
-        cache_layout = layout("transformers", (four,), replace(args, residual_length=residual))
+        cache_layout = find_engine("transformers").layout((four,), replace(args, residual_length=residual))
         assert cache_layout.needed(2, 100 + waiting) == 2 * (51200 + 2 * 3200) + waiting * whole
         assert type(cache_layout.needed(2, 100 + waiting)) is int
     # Two tokens: the first quantised, the second waits
-    assert layout("transformers", (four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
+    assert (
+        find_engine("transformers").layout((four,), args).needed(1, 2) == 8 * 128 // 2 + 8 * 128 // 64 * 4 + 8 * 128 * 2
+    )
     # Backend fp8: one byte per element
     fp8 = replace(args, kv_dtype=dtype("fp8"))
-    assert layout("transformers", (four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
+    assert find_engine("transformers").layout((four,), fp8).needed(2, 100) == 2 * 100 * 8 * 128
 
 
 CASES: list[dict[str, Any]] = [
@@ -160,8 +168,13 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
         return
     source = 1500 if name == "whisper-large-v3" else None
     for engine in engines:
-        plain = layout(engine, layer_cache_specs(model.plain()), replace(F16, source=source, **given))
-        shown = layout(engine, layer_cache_specs(model.symbolic(gathered=False)), replace(F16, source=source, **given))
+        plain = find_engine(engine).layout(
+            layer_cache_specs(model.plain()), replace(ARGS[engine], source=source, **given)
+        )
+        shown = find_engine(engine).layout(
+            layer_cache_specs(model.symbolic(gathered=False)),
+            replace(ARGS[engine], source=source, **given),
+        )
         assert shown.needed(3, 400) == plain.needed(3, 400)
         a, b = plain.pool(2**33, 400), shown.pool(2**33, 400)
         assert (a.tokens, a.concurrency[:2]) == (b.tokens, b.concurrency[:2])
@@ -175,9 +188,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
     ("engine", "specs", "given", "why"),
     [
         ("ideal", (NOTHING,), {}, "has no cache"),
-        ("ideal", (KV,), {"sequences": 2}, "--sequences has no effect on engine ideal"),
         ("ideal", (KV,), {"pp": 4}, r"the number of layers \(3\)"),
-        ("transformers", (KV,), {"pp": 2}, "--pp has no effect"),
         ("transformers", (NOTHING,), {}, "has no cache"),
         ("transformers", (KV,), {"cache_implementation": "offloaded"}, "offloaded is not supported"),
         ("transformers", (KV,), {"engine_version": "4.40"}, "4.40"),
@@ -210,13 +221,13 @@ def test_unsupported_combinations_are_errors(
     engine: str, specs: tuple[LayerCacheSpec, ...], given: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(AttncalcError, match=why) as raised:
-        layout(engine, specs, replace(F16, **given))
+        find_engine(engine).layout(specs, replace(ARGS[engine], **given))
     assert raised.value.tip
 
 
 def test_the_tip_suggests_the_nearest_cache_implementation() -> None:
     with pytest.raises(AttncalcError) as raised:
-        layout("transformers", (KV,), replace(F16, cache_implementation="quantised"))
+        find_engine("transformers").layout((KV,), replace(TF16, cache_implementation="quantised"))
     assert raised.value.tip == "did you mean 'quantized'? known: dynamic, static, quantized"
 
 
@@ -227,22 +238,22 @@ def test_a_dynamic_window_is_full_one_token_before_its_size() -> None:
     fp16 = dtype("fp16")
     for context, stored in ((98, 98), (99, 99), (100, 99), (500, 99)):
         run = Workload.decode(3, context, source=50)
-        assert transformers.layer_bytes(window, run, fp16) == 3 * stored * ROW
-        assert transformers.token_bytes(window, run, fp16) == (ROW if context < 99 else 0)
-        assert transformers.layer_bytes(kv, run, fp16) == 3 * context * ROW
-        assert transformers.token_bytes(kv, run, fp16) == ROW
-        assert transformers.layer_bytes(across, run, fp16) == 3 * 50 * ROW
-        assert transformers.layer_bytes(state, run, fp16) == 3 * 8 * 16 * 4
+        assert TRANSFORMERS.layer_bytes(window, run, fp16) == 3 * stored * ROW
+        assert TRANSFORMERS.token_bytes(window, run, fp16) == (ROW if context < 99 else 0)
+        assert TRANSFORMERS.layer_bytes(kv, run, fp16) == 3 * context * ROW
+        assert TRANSFORMERS.token_bytes(kv, run, fp16) == ROW
+        assert TRANSFORMERS.layer_bytes(across, run, fp16) == 3 * 50 * ROW
+        assert TRANSFORMERS.layer_bytes(state, run, fp16) == 3 * 8 * 16 * 4
         for cached in (across, state):
-            assert transformers.token_bytes(cached, run, fp16) == 0
+            assert TRANSFORMERS.token_bytes(cached, run, fp16) == 0
 
 
 def test_transformers_runs_whole_prompts_and_a_static_cache_reserves_its_context() -> None:
-    defaults = transformers.DEFAULTS
+    defaults = TRANSFORMERS
     assert defaults.whole_prompts
     assert defaults.runtime_grows
     for name, reserves in ((None, False), ("dynamic", False), ("static", True), ("quantized", False)):
-        assert defaults.reserves_context(replace(F16, cache_implementation=name)) == reserves
+        assert defaults.reserves_context(replace(TF16, cache_implementation=name)) == reserves
 
 
 def test_equal_layers_are_merged_and_summed() -> None:

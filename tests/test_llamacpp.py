@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from attncalc import AttncalcError, Chunked, Full, Sliding, load
 from attncalc.attention import CacheSpec, Span
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
-from attncalc.engines.base import CacheLayout, EngineArgs
-from attncalc.engines.llamacpp import layers_per_gpu
+from attncalc.engines import find_engine
+from attncalc.engines.base import CacheLayout
+from attncalc.engines.llamacpp.layout import layers_per_gpu
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.model import ModelSpec
 from attncalc.quantity import Quantity
@@ -23,7 +24,7 @@ from attncalc.units import dtype
 
 FULL = Full()
 PLENTY = 2**50
-F16 = EngineArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
+F16 = LlamacppArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
 
 
 def kv(layers: int, heads: int, width: int, span: Span = FULL) -> LayerCacheSpec:
@@ -46,7 +47,7 @@ def llama_layout(
 ) -> CacheLayout:
     args = replace(F16, kv_dtype=dtype(kv_dtype), **given)
     args = replace(args, kv_dtype_k=dtype(k) if k else None, kv_dtype_v=dtype(v) if v else None)
-    return layout("llamacpp", specs, args)
+    return find_engine("llamacpp").layout(specs, args)
 
 
 def sizes(cache_layout: CacheLayout, context: int) -> list[str]:
@@ -144,7 +145,7 @@ def test_a_model_with_only_windows_is_loaded_as_full_attention() -> None:
 
 def test_tokens_are_the_largest_context_that_fits() -> None:
     # Gemma 3 27B in 10 GiB: less 1536 cells * 52 layers * 8192 B, over 10 * 8192 B: 123,084 cells, 122,880 = 480 * 256
-    pool = layout("llamacpp", layer_cache_specs(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
+    pool = find_engine("llamacpp").layout(layer_cache_specs(load("gemma3-27b").plain()), F16).pool(10 * 2**30, 4096)
     assert pool.tokens == (10 * 2**30 - 1536 * 52 * 8192) // (10 * 8192) // 256 * 256 == 122880
     # 4096 * 10 * 8192 + 1536 * 52 * 8192 B per sequence
     assert pool.concurrency[:2] == (10 * 2**30, 989855744)
@@ -186,7 +187,7 @@ def test_needed_grows_and_is_at_least_ideal(
     assert needed <= cache_layout.needed(batch, context + more)
     assert needed <= cache_layout.needed(batch + 1, context)
     # In the cache's own dtype a convolution of 4 tokens is smaller than its last 3 in f32
-    ideal = layout("ideal", specs, replace(F16, kv_dtype=dtype(given["kv_dtype"])))
+    ideal = find_engine("ideal").layout(specs, replace(F16, kv_dtype=dtype(given["kv_dtype"])))
     assert ideal.needed(batch, context) <= needed
 
 
@@ -300,8 +301,8 @@ def test_at_most_256_sequences() -> None:
 @pytest.mark.parametrize("memory", [2**34, 2**29 + 7])
 def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], memory: int) -> None:
     model: ModelSpec = load(name)
-    plain = layout("llamacpp", layer_cache_specs(model.plain()), replace(F16, **given))
-    shown = layout("llamacpp", layer_cache_specs(model.symbolic(gathered=False)), replace(F16, **given))
+    plain = find_engine("llamacpp").layout(layer_cache_specs(model.plain()), replace(F16, **given))
+    shown = find_engine("llamacpp").layout(layer_cache_specs(model.symbolic(gathered=False)), replace(F16, **given))
     assert shown.needed(3, 5000) == plain.needed(3, 5000)
     a, b = plain.pool(memory, 5000), shown.pool(memory, 5000)
     assert (a.tokens, a.concurrency[:2], a.log_lines) == (b.tokens, b.concurrency[:2], b.log_lines)

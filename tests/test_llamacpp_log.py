@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncalc.engines.llamacpp.log import figures_of, llamacpp_log
+from attncalc.engines.llamacpp.log import figures_of, read_log
 from attncalc.engines.startup_log import MIB, StartupLog
 
 CACHE = (
@@ -14,7 +14,7 @@ CACHE = (
 
 
 def log_of(*lines: str) -> StartupLog:
-    log = llamacpp_log([*lines, CACHE])
+    log = read_log([*lines, CACHE])
     assert log
     return log
 
@@ -99,12 +99,12 @@ def test_settings_of_a_start(line: str, expected: dict[str, str]) -> None:
 def test_types_of_the_cache_need_a_cache() -> None:
     """A recurrent model's log has types too, of a cache that it does not have."""
     states = "llama_memory_recurrent: size =  125.62 MiB (     2 cells"
-    log = llamacpp_log(["llama_init: type_k = 'f16', type_v = 'f16'", states])
+    log = read_log(["llama_init: type_k = 'f16', type_v = 'f16'", states])
     assert log
     assert "kv_dtype_k" not in log.settings
     assert "kv_dtype_v" not in log.settings
     assert {name: figure.text for name, figure in log.logged.items()} == {"recurrent_size": "125.62"}
-    log = llamacpp_log(["llama_init: type_k = 'f16', type_v = 'f16'", "llama_kv_cache: size =  1.00 MiB", states])
+    log = read_log(["llama_init: type_k = 'f16', type_v = 'f16'", "llama_kv_cache: size =  1.00 MiB", states])
     assert log
     assert log.settings["kv_dtype_k"] == "f16"
 
@@ -174,9 +174,9 @@ def test_each_cache_has_its_own_size() -> None:
 
 
 def test_a_log_with_neither_a_cache_nor_a_message_is_none() -> None:
-    assert llamacpp_log([]) is None
-    assert llamacpp_log(["llama_context: n_ctx = 8192"]) is None
-    assert llamacpp_log(["llama_context: n_ctx = 8192", CACHE])
+    assert read_log([]) is None
+    assert read_log(["llama_context: n_ctx = 8192"]) is None
+    assert read_log(["llama_context: n_ctx = 8192", CACHE])
 
 
 FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"
@@ -208,7 +208,7 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
     ],
 )
 def test_what_could_not_be_allocated(lines: list[str], where: str, tried: int | None) -> None:
-    log = llamacpp_log(lines)
+    log = read_log(lines)
     assert log
     assert log.refusal
     assert (log.refusal.kind, log.refusal.where) == ("out_of_memory", where)
@@ -219,7 +219,7 @@ def test_what_could_not_be_allocated(lines: list[str], where: str, tried: int | 
 @pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "weights")])
 def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int, where: str) -> None:
     message = "cudaMalloc failed: out of memory"
-    log = llamacpp_log([message + "x" * (distance - len(message)) + "kv cache"])
+    log = read_log([message + "x" * (distance - len(message)) + "kv cache"])
     assert log
     assert log.refusal
     assert log.refusal.where == where
@@ -234,7 +234,7 @@ def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int,
     ],
 )
 def test_what_was_tried_has_its_line(line: str) -> None:
-    log = llamacpp_log([f"ggml_cuda: {line} 0: cudaMalloc failed: out of memory"])
+    log = read_log([f"ggml_cuda: {line} 0: cudaMalloc failed: out of memory"])
     assert log
     assert log.refusal
     assert log.refusal.tried

@@ -18,6 +18,7 @@ from test_gguf import RELEASED, dense, keys_of, outer, released
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.model import ModelSpec
@@ -252,6 +253,7 @@ def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
     model = load(file_of(tmp_path, "mixtral-8x7b", "Q4_K_M"))
     assert model.stored
     args = resolve(request(model, gpus=3, n_gpu_layers=20, n_cpu_moe=25, tensor_split=(2.0, 1.0, 1.0))).args
+    assert isinstance(args, LlamacppArgs)
     devices = tensors_by_device(model.stored.contents, args, 32, has_head=True)
     names = [tensor.name for tensors in devices.values() for tensor in tensors]
     assert sorted(names) == sorted(tensor.name for tensor in model.stored.contents)

@@ -12,7 +12,7 @@ import pytest
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.checkpoint import CheckpointWeights, StoredTensor
-from attncalc.engines.base import EngineArgs
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.placement import HOST, Placement, block_count, float32, place_layers, placement_of
 from attncalc.engines.llamacpp.tensors import (
     cuda_bytes,
@@ -23,10 +23,10 @@ from attncalc.engines.llamacpp.tensors import (
 )
 from attncalc.units import dtype
 
-F16 = EngineArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
+F16 = LlamacppArgs(kv_dtype=dtype("f16"), dtype=dtype("f16"))
 
 
-def args_of(**given: Any) -> EngineArgs:
+def args_of(**given: Any) -> LlamacppArgs:
     return dataclasses.replace(F16, **given)
 
 

@@ -12,8 +12,9 @@ import pytest
 from test_runtime_parts import facts, model, parts
 
 from attncalc import Grouped, Layers, Mlp, Sliding, Stack
-from attncalc.engines.llamacpp import DEFAULTS
+from attncalc.engines import find_engine
 from attncalc.engines.llamacpp.compute_buffer import Graph
+from attncalc.engines.llamacpp.engine import ENGINE
 from attncalc.engines.llamacpp.runtime import _flash, _graph, llamacpp_runtime
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
@@ -24,7 +25,7 @@ from attncalc.units import GIB, dtype
 OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
 
 
-def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
+def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts of a start with an f16 cache and a context of 500 tokens."""
     unset: dict[str, Any] = {
         "max_num_batched_tokens": None,
@@ -188,23 +189,24 @@ def test_the_first_gpu_copies_matrices_from_the_host(changes: dict[str, Any], la
 
 
 def test_a_pass_has_a_micro_batch_and_the_logits_of_one_slot() -> None:
-    assert DEFAULTS.limits(llama().args) == (512, 1)
-    assert DEFAULTS.limits(llama(ubatch=64).args) == (64, 1)
+    assert ENGINE.limits(llama().args) == (512, 1)
+    assert ENGINE.limits(llama(ubatch=64).args) == (64, 1)
 
 
 def test_towers_are_in_a_file_of_their_own() -> None:
     """With --mmproj; other engines load them with the language model."""
     tower = model(towers=(Tower("vision", 10**6, 3 * 10**6),))
     without, with_tower = (
-        [int(weights(whole, engine=engine).total) for engine in ("llamacpp", "sglang")] for whole in (model(), tower)
+        [int(weights(whole, engine=find_engine(name)).total) for name in ("llamacpp", "sglang")]
+        for whole in (model(), tower)
     )
     assert with_tower[0] == without[0]
     assert with_tower[1] > without[1]
 
 
 def test_slots_reserve_their_context_unless_they_share_cells() -> None:
-    assert DEFAULTS.reserves_context(llama().args)
-    assert not DEFAULTS.reserves_context(llama(kv_unified=True).args)
+    assert ENGINE.reserves_context(llama().args)
+    assert not ENGINE.reserves_context(llama(kv_unified=True).args)
 
 
 GROWING: list[dict[str, Any]] = [{}, {"context": 50_000}, {"sequences": 9, "kv_unified": True}]
@@ -212,7 +214,7 @@ GROWING: list[dict[str, Any]] = [{}, {"context": 50_000}, {"sequences": 9, "kv_u
 
 def test_the_compute_buffer_grows_with_context_and_slots() -> None:
     one, long, several = (int(memory(**changes).total) for changes in GROWING)
-    assert DEFAULTS.runtime_grows == (one < several < long)
+    assert ENGINE.runtime_grows == (one < several < long)
 
 
 # Ranges and notes.

@@ -15,16 +15,18 @@ from attncalc import AttncalcError, Workload, load
 from attncalc.check import Check
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
-from attncalc.engines.base import Detail, Pool
+from attncalc.engines import find_engine
+from attncalc.engines.base import Detail, EngineArgs, Pool
+from attncalc.engines.log_check import LogMemory
 from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit
-from attncalc.serving.log_check import Estimate, LogComparison, LogMemory, compare
+from attncalc.serving.log_check import Estimate, LogComparison, compare
 from attncalc.serving.log_doctor import Diagnosis, diagnose
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.units import GIB
+from attncalc.units import GIB, dtype
 
 H100 = gpu("h100-80gb")
 BLOCK = 16 * 36 * 2 * 8 * 128 * 2
@@ -143,6 +145,9 @@ def test_the_tolerance_is_that_of_the_side_on_which_the_printed_figure_is(printe
     assert check.tolerance == tolerance
 
 
+ARGS = EngineArgs(dtype("bf16"), dtype("bf16"))
+
+
 class Single(NamedTuple):
     """A layout of tokens of one byte, without blocks, in which even a negative memory has a number of tokens."""
 
@@ -154,7 +159,7 @@ class Single(NamedTuple):
 def test_a_negative_memory_holds_nothing(name: str) -> None:
     layout: Any = Single()
     asked = log(logged={name: number("0")}, available=(gib("-1.25"),))
-    found, (check,) = log_check._vllm_checks(asked, layout, resolve(request(kv_memory=0)))
+    found, (check,) = find_engine("vllm").log_checks(asked, layout, resolve(request(kv_memory=0)).args, 4096)
     assert found is not None
     assert found.printed == -5 * GIB // 4
     assert (check.predicted, check.ok) == (0, True)
@@ -241,7 +246,7 @@ def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the
         measured = int(outcomes[version] != "agrees")
         return LogComparison(asked, None, (Check("log", "x", "x", 0, measured),), (), guessed)
 
-    monkeypatch.setattr(log_check, "RELEASES", tuple(outcomes))
+    monkeypatch.setattr(find_engine("vllm"), "releases", tuple(outcomes))
     monkeypatch.setattr(log_check, "_comparison", comparison)
     asked = request(engine_args={"engine_version": None})
     if chosen is None:
@@ -315,7 +320,7 @@ def test_the_least_of_a_range_is_never_negative() -> None:
     assert found["activations"].low == 0
     assert memory_budget(resolve(asked)).room("high") < 0
     assert (found["kv_memory"].low, found["kv_memory"].high) == (0, 0)
-    assert log_check._weights_range("vllm", 2**20) == (0, 2**20, 2**20 + 2**20 // 50 + GIB // 20)
+    assert log_check._weights_range(resolve(asked), 2**20) == (0, 2**20, 2**20 + 2**20 // 50 + GIB // 20)
 
 
 def test_captured_graphs_are_left_out_beside_the_estimate_of_them() -> None:
@@ -673,7 +678,7 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
 ) -> None:
     layout: Any = Slots(most)
     figures = {name: number(str(value)) for name, value in logged.items()}
-    found, checks = log_check._sglang_checks(log("sglang", figures), layout, resolve(request("sglang", kv_memory=0)))
+    found, checks = find_engine("sglang").log_checks(log("sglang", figures), layout, ARGS, 4096)
     assert checks == ()
     assert found is not None
     assert (found.low, found.printed, found.high) == (size, size, size)
@@ -682,11 +687,11 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
 
 def test_without_tokens_and_slots_there_is_no_memory_of_sglang() -> None:
     layout: Any = Slots()
-    resolved = resolve(request("sglang", kv_memory=0))
-    assert log_check._sglang_checks(log("sglang", {"k_size": gib("1.00")}), layout, resolved) == (None, ())
+    sglang = find_engine("sglang")
+    assert sglang.log_checks(log("sglang", {"k_size": gib("1.00")}), layout, ARGS, 4096) == (None, ())
     # the printed sizes are the memory, if there are some
-    found, _ = log_check._sglang_checks(
-        log("sglang", {"kv_tokens": number("7"), "k_size": gib("1.00"), "v_size": gib("2.00")}), layout, resolved
+    found, _ = sglang.log_checks(
+        log("sglang", {"kv_tokens": number("7"), "k_size": gib("1.00"), "v_size": gib("2.00")}), layout, ARGS, 4096
     )
     assert found is not None
     assert found.printed == 3 * GIB

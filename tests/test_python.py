@@ -53,7 +53,8 @@ def as_options(arguments: Mapping[str, Any]) -> list[str]:
     options: list[str] = []
     for name, value in arguments.items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        options += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+        option = "--output-len" if name == "output" else f"--{name.replace('_', '-')}"
+        options += [option, *([] if value is True else [text])]
     return options
 
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from attncalc import Latent, Layers, Workload, load
 from attncalc.config.gpus import gpu
-from attncalc.engines.runtime import RuntimeMemory, RuntimePart, no_runtime
+from attncalc.engines import find_engine
+from attncalc.engines.runtime import RuntimeMemory, RuntimePart
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.refusals import refusal
 from attncalc.engines.vllm.runtime import capture_sizes
 from attncalc.quantity import symbol
@@ -62,7 +64,7 @@ def test_a_reserve_without_parts_is_nothing() -> None:
     assert (memory.low, memory.total, memory.high) == (1, 2, 5)
     result = fit(FitRequest(load("gpt2"), Workload.decode(1, 100), "ideal", gpu=gpu("t4")))
     assert result.budget.facts is not None
-    assert no_runtime(result.budget.facts).total == 0
+    assert find_engine("ideal").runtime(result.budget.facts).total == 0
     assert result.budget.reserve is not None
     assert result.budget.reserve.total == 0
 
@@ -366,6 +368,7 @@ def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
     # 151,936 is 2,374 times 64, and not a multiple of 5: "151936 is not divisible by 5" in the log of Qwen3-14B
     qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads
     args = resolve(FitRequest(qwen, Workload.decode(1, 100), kv_memory=GIB)).args
+    assert isinstance(args, VllmArgs)
     refused = refusal(qwen, dataclasses.replace(args, tp=5))
     assert refused is not None
     assert refused.reason == "--tp 5 does not divide the padded vocabulary of 151,936"

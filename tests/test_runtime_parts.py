@@ -51,10 +51,10 @@ def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> M
     return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
 
 
-def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts:
+def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts; changes of the engine's arguments are `max_num_seqs`, `tp` and so on."""
     whole = whole or model()
-    fields = {field.name for field in dataclasses.fields(RuntimeFacts)}
+    fields = {field.name for field in dataclasses.fields(RuntimeFacts[Any])}
     args = {
         "engine_version": "0.19.0",
         "max_num_batched_tokens": N,

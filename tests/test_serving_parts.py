@@ -15,7 +15,7 @@ from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.engines.runtime import RuntimeMemory
-from attncalc.engines.transformers import layer_bytes, token_bytes
+from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
 from attncalc.quantity import symbol
 from attncalc.serving.expert_parallel import (
     WholeExperts,
@@ -359,5 +359,5 @@ def test_transformers_window_is_full_one_token_early(context: int, new: int) -> 
     (cached,) = Grouped(4, 2, 8, span=Sliding(32)).cache()
     workload = Workload.decode(3, context)
     row = 2 * 2 * 8 * 2
-    assert token_bytes(cached, workload, dtype("bf16")) == new * row
-    assert layer_bytes(cached, workload, dtype("bf16")) == 3 * min(context, 31) * row
+    assert TRANSFORMERS.token_bytes(cached, workload, dtype("bf16")) == new * row
+    assert TRANSFORMERS.layer_bytes(cached, workload, dtype("bf16")) == 3 * min(context, 31) * row

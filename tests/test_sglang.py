@@ -18,10 +18,10 @@ from attncalc.attention.mamba import Mamba2
 from attncalc.attention.picked import Blocks
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
-from attncalc.engines.base import EngineArgs
+from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
-from attncalc.engines.sglang.layout import SGLangLayout, StatePool
+from attncalc.engines.sglang.options import SglangArgs
+from attncalc.engines.sglang.slots import SGLangLayout, StatePool
 from attncalc.engines.sglang.stages import stage_sizes
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
@@ -35,13 +35,15 @@ DSA = Latent(64, 512, 192, 64, 256, q_lora_rank=2048, index_n_heads=32, index_he
 GDN = GatedDeltaNet(32, 128, 128, 4, n_k_heads=16)
 
 
-def engine_args(kv: str = "bf16", model: str = "bf16", **more: Any) -> EngineArgs:
-    return EngineArgs(kv_dtype=dtype(kv), dtype=dtype(model), **more)
+def engine_args(kv: str = "bf16", model: str = "bf16", **more: Any) -> SglangArgs:
+    return SglangArgs(kv_dtype=dtype(kv), dtype=dtype(model), **more)
 
 
 def layout_of(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
     """Return the layout of a model; each argument is a number of layers and their kind."""
-    sglang_layout = layout("sglang", [LayerCacheSpec(n, kind.cache()) for n, kind in layers], engine_args(**more))
+    sglang_layout = find_engine("sglang").layout(
+        [LayerCacheSpec(n, kind.cache()) for n, kind in layers], engine_args(**more)
+    )
     assert isinstance(sglang_layout, SGLangLayout)
     return sglang_layout
 
@@ -402,8 +404,8 @@ SETTINGS = st.fixed_dictionaries(
 @given(models(), SETTINGS, st.integers(1, 40), st.integers(1, 300))
 def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int, context: int) -> None:
     try:
-        plain = layout("sglang", layer_cache_specs(model.plain()), engine_args(**more))
-        shown = layout("sglang", layer_cache_specs(model.symbolic(gathered=False)), engine_args(**more))
+        plain = find_engine("sglang").layout(layer_cache_specs(model.plain()), engine_args(**more))
+        shown = find_engine("sglang").layout(layer_cache_specs(model.symbolic(gathered=False)), engine_args(**more))
     except AttncalcError:
         return  # rows of several sizes, several windows
     needed = plain.needed(batch, context)
@@ -411,7 +413,7 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
     enough, short = plain.pool(needed, context), plain.pool(needed - 1, context)
     assert Fraction(*short.concurrency[:2]) < batch <= Fraction(*enough.concurrency[:2])
     assert plain.needed(batch + 1, context) >= needed <= plain.needed(batch, context + 1)
-    assert layout("ideal", layer_cache_specs(model.plain()), engine_args()).needed(batch, context) <= needed
+    assert find_engine("ideal").layout(layer_cache_specs(model.plain()), engine_args()).needed(batch, context) <= needed
     # the formulas give the same numbers
     figure = shown.needed(batch, context)
     pool = shown.pool(needed, context)
@@ -453,7 +455,9 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
 def test_mem_fraction_static_leaves_room_for_a_chunk_and_for_graphs(
     gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
 ) -> None:
-    text = default_share("sglang", engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp).text
+    text = default_share(
+        find_engine("sglang"), engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp
+    ).text
     assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
 
 
@@ -466,7 +470,7 @@ def test_a_request_has_the_kinds_of_attention() -> None:
     mib = 512 + 12288 + 8 * 128 + 512 * 2 + 1536
     assert resolved.share is not None
     assert float(resolved.share.text) == round((memory - mib) / memory, 3)
-    assert layout("sglang", layer_cache_specs(resolved.model.plain()), resolved.args).max_sequences is None
+    assert find_engine("sglang").layout(layer_cache_specs(resolved.model.plain()), resolved.args).max_sequences is None
 
 
 # Errors.
@@ -491,9 +495,6 @@ def test_a_request_has_the_kinds_of_attention() -> None:
         ([(1, MHA)], {"swa_full_tokens_ratio": "1.5"}, "at most 1"),
         ([(1, MHA)], {"swa_full_tokens_ratio": "1e9"}, "not a number above 0"),
         ([(1, MHA), (1, GDN)], {"mamba_full_memory_ratio": "0.0"}, "not a number above 0"),
-        ([(1, MHA)], {"sequences": 4}, "--sequences has no effect on engine sglang"),
-        ([(1, MHA)], {"max_num_seqs": 4}, "--max-num-seqs has no effect on engine sglang"),
-        ([(1, MHA)], {"dcp": 2}, "--dcp has no effect on engine sglang"),
         (
             [(1, MHA), (1, MHA.with_span(Sliding(8)))],
             {"prefix_caching": False, "max_running_requests": 4},
@@ -517,7 +518,7 @@ def test_unsupported_combinations_are_errors(layers: list[tuple[int, Any]], more
 )
 def test_unsupported_caches_are_errors(cached: CacheSpec, message: str) -> None:
     with pytest.raises(AttncalcError, match=message):
-        layout("sglang", [LayerCacheSpec(1, (*MHA.cache(), cached))], engine_args())
+        find_engine("sglang").layout([LayerCacheSpec(1, (*MHA.cache(), cached))], engine_args())
 
 
 def test_later_versions_are_computed_like_the_newest_known() -> None:

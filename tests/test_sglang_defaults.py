@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from attncalc.engines.base import EngineArgs
-from attncalc.engines.sglang.defaults import DEFAULTS, drafts
+from attncalc.engines.sglang.engine import ENGINE
 from attncalc.engines.sglang.graphs import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
+from attncalc.engines.sglang.options import SglangArgs
+from attncalc.engines.sglang.share import drafts
 from attncalc.engines.sglang.versions import sglang_version
 from attncalc.units import dtype
 
@@ -19,8 +20,8 @@ OLD, NEW = "0.5.9", "0.5.10"
 """The last version without graphs of prefills, and the first with them."""
 
 
-def args_of(**given: Any) -> EngineArgs:
-    return EngineArgs(dtype("bf16"), dtype("bf16"), **given)
+def args_of(**given: Any) -> SglangArgs:
+    return SglangArgs(dtype("bf16"), dtype("bf16"), **given)
 
 
 def below(gib: int) -> int:
@@ -41,7 +42,7 @@ def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
     for memory, tokens in sizes.items():
         args = args_of(device_memory=memory, engine_version=version)
         assert chunked_prefill_size(args, sglang_version(version)) == tokens
-        assert DEFAULTS.limits(args) == (tokens, 256)
+        assert ENGINE.limits(args) == (tokens, 256)
     assert chunked_prefill_size(args_of(), sglang_version(version)) == 16384
 
 
@@ -195,7 +196,7 @@ def test_the_share_leaves_a_chunk_devices_and_graphs(gib: int, devices: int, giv
     first = gib * 1024
     for mib in range(first, first + first * first // (1000 * left) + 8, max(1, gib // 24)):
         args = args_of(device_memory=mib * 2**20 + 5, **given)
-        assert DEFAULTS.share(args, devices) == share(mib + shown, left), mib
+        assert ENGINE.share(args, devices) == share(mib + shown, left), mib
 
 
 def test_more_than_60_gib_leave_10_gib() -> None:
@@ -203,26 +204,26 @@ def test_more_than_60_gib_leave_10_gib() -> None:
     given: dict[str, Any] = {"device": "NVIDIA Toy", "engine_version": OLD, "max_running_requests": 1}
     left = 512 + 4096 * 3 // 2 + 128 + 2
     at = 60 * 1024 - 500
-    assert DEFAULTS.share(args_of(device_memory=at * 2**20, **given), 1) == share(60 * 1024, left)
+    assert ENGINE.share(args_of(device_memory=at * 2**20, **given), 1) == share(60 * 1024, left)
     for more in range(1, 400):
-        found = DEFAULTS.share(args_of(device_memory=(at + more) * 2**20, **given), 1)
+        found = ENGINE.share(args_of(device_memory=(at + more) * 2**20, **given), 1)
         assert found == share(60 * 1024 + more, 10 * 1024)
 
 
 def test_a_vision_tower_and_old_versions_have_their_own_rules() -> None:
     # a tower like ViT-L: 0.95 of the share
     vit = 12 * 24 * 1024**2
-    text, vision = (DEFAULTS.share(args_of(device_memory=24 * GIB, vision_params=n), 1) for n in (0, vit))
+    text, vision = (ENGINE.share(args_of(device_memory=24 * GIB, vision_params=n), 1) for n in (0, vit))
     assert float(vision) == pytest.approx(0.95 * float(text), abs=1e-4)
     # 0.4.9: 24 - 2.9 GiB of 24, less 4 GiB for DP attention, less 2 GiB for a drafter; 0.9 with a tower
     old: dict[str, Any] = {"device_memory": 24 * GIB, "engine_version": "0.4.9"}
-    assert DEFAULTS.share(args_of(**old), 1) == "0.879"
-    assert DEFAULTS.share(args_of(attn_dp=2, **old), 1) == "0.713"
-    assert DEFAULTS.share(args_of(speculative_tokens=1, **old), 1) == "0.796"
-    assert float(DEFAULTS.share(args_of(vision_params=vit, **old), 1)) == pytest.approx(0.9 * 0.879, abs=1e-4)
+    assert ENGINE.share(args_of(**old), 1) == "0.879"
+    assert ENGINE.share(args_of(attn_dp=2, **old), 1) == "0.713"
+    assert ENGINE.share(args_of(speculative_tokens=1, **old), 1) == "0.796"
+    assert float(ENGINE.share(args_of(vision_params=vit, **old), 1)) == pytest.approx(0.9 * 0.879, abs=1e-4)
     # 2.8 + 0.8 GiB with 8 devices
-    assert DEFAULTS.share(args_of(**old), 8) == "0.850"
-    assert DEFAULTS.share(args_of(), 1) == "0.001"
+    assert ENGINE.share(args_of(**old), 8) == "0.850"
+    assert ENGINE.share(args_of(), 1) == "0.001"
 
 
 def test_a_drafter_has_layers_or_tokens() -> None:

@@ -14,10 +14,10 @@ from test_sglang import GDN, MHA, MLA, engine_args, hybrid_layout, layout_of
 
 from attncalc import Sliding
 from attncalc.attention.linear import Lightning
-from attncalc.engines import layout
+from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
 from attncalc.engines.pipeline import LayerCacheSpec
-from attncalc.engines.sglang.layout import SGLangLayout, StatePool
+from attncalc.engines.sglang.slots import SGLangLayout, StatePool
 from attncalc.quantity import Quantity, Ratio, symbol, symbolic
 
 GIB = 2**30
@@ -31,7 +31,7 @@ DRAFTING = StatePool(1000, ONE, 3, 2, 48, None)
 
 def in_symbols(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
     specs = [LayerCacheSpec(n, symbolic(kind).cache()) for n, kind in layers]
-    found = layout("sglang", specs, engine_args(**more))
+    found = find_engine("sglang").layout(specs, engine_args(**more))
     assert isinstance(found, SGLangLayout)
     return found
 

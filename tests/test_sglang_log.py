@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from attncalc.engines.sglang.log import figures_of, sglang_log
+from attncalc.engines.sglang.log import figures_of, read_log
 from attncalc.engines.startup_log import StartupLog
 
 CACHE = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1,000, K size: 2.82 GB, V size: 2.83 GB"
 
 
 def log_of(*lines: str) -> StartupLog:
-    log = sglang_log([*lines, CACHE])
+    log = read_log([*lines, CACHE])
     assert log
     return log
 
@@ -106,13 +106,13 @@ def test_arguments_are_read_up_to_a_limit_and_only_after_their_name() -> None:
     for length, found in ((30_000 - len(name) - 1, "7"), (30_000 - len(name), None)):
         assert log_of("mem ServerArgs(" + "x" * length + f"{name}7)").settings.get("max_running_requests") == found
     # a line of the same name before the arguments ends nothing
-    log = sglang_log(["mem max_total_num_tokens=?", "mem ServerArgs(max_running_requests=7)", CACHE])
+    log = read_log(["mem max_total_num_tokens=?", "mem ServerArgs(max_running_requests=7)", CACHE])
     assert log
     assert log.settings["max_running_requests"] == "7"
-    log = sglang_log(["ServerArgs(max_running_requests=7)", CACHE])
+    log = read_log(["ServerArgs(max_running_requests=7)", CACHE])
     assert log
     assert log.settings["max_running_requests"] == "7"
-    log = sglang_log(["memory max_running_requests=7", CACHE])
+    log = read_log(["memory max_running_requests=7", CACHE])
     assert log
     assert "max_running_requests" not in log.settings
 
@@ -179,15 +179,15 @@ def test_the_number_of_tokens_is_that_of_the_pool_if_it_is_printed() -> None:
     ],
 )
 def test_why_it_did_not_start(lines: list[str], kind: str | None, where: str) -> None:
-    log = sglang_log(lines)
+    log = read_log(lines)
     assert log
     assert (log.refusal.kind if log.refusal else None) == kind
     assert (log.refusal.where if log.refusal else "") == where
 
 
 def test_a_log_without_a_cache_or_a_message_is_none() -> None:
-    assert sglang_log([]) is None
-    assert sglang_log(["server_args=ServerArgs(tp_size=1)", "Load weight begin. avail mem=22.76 GB"]) is None
+    assert read_log([]) is None
+    assert read_log(["server_args=ServerArgs(tp_size=1)", "Load weight begin. avail mem=22.76 GB"]) is None
     log = log_of("server_args=ServerArgs(model_path='a/b', disable_hybrid_swa_memory=True)", "sglang version 0.5.9")
     assert (log.engine, log.model, log.version) == ("sglang", "a/b", "0.5.9")
     assert log.flags == {"disable_hybrid_swa_memory"}

@@ -11,7 +11,7 @@ from test_sglang import DSA, GDN, MHA, MLA, engine_args, hybrid_layout, layout_o
 from attncalc import AttncalcError, Grouped, Latent, Sliding
 from attncalc.attention.linear import Lightning, ShortConvolution
 from attncalc.attention.picked import Selected
-from attncalc.engines import layout
+from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec
 
 WINDOWS = MHA.with_span(Sliding(8))
@@ -87,9 +87,9 @@ def test_the_error_names_the_unsupported_combination(layers: list[tuple[int, Any
 
 def test_only_latents_can_be_selected_by_an_indexer() -> None:
     latent, keys = ([LayerCacheSpec(1, (kind.cache()[0]._replace(span=Selected(16)),))] for kind in (MLA, MHA))
-    assert layout("sglang", latent, engine_args()).needed(1, 10) == 10 * 1152
+    assert find_engine("sglang").layout(latent, engine_args()).needed(1, 10) == 10 * 1152
     with pytest.raises(AttncalcError, match=r"K and V of .* is not supported"):
-        layout("sglang", keys, engine_args())
+        find_engine("sglang").layout(keys, engine_args())
 
 
 @pytest.mark.parametrize("width", [64, 127, 129, 256])

@@ -13,10 +13,10 @@ from evaluate import evaluate
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu, gpus_of
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
-from attncalc.engines.base import EngineArgs
+from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.engines.sglang.graphs import decode_graphs
+from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.versions import for_vision, old_share, sglang_version
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.memory_budget import memory_budget
@@ -56,7 +56,7 @@ def source_of(log: dict[str, Any]) -> str:
     return str(log["source"]).split(": ")[0].rpartition(" ")[2]
 
 
-def budget_facts(devices: int = 1, **changes: Any) -> RuntimeFacts:
+def budget_facts(devices: int = 1, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts of a small model on an H100, with some of them changed."""
     request = FitRequest(load("qwen3-8b"), Workload.decode(1, 4096), engine="sglang", gpu=gpu("h100-80gb"))
     facts = memory_budget(resolve(request)).facts
@@ -64,10 +64,10 @@ def budget_facts(devices: int = 1, **changes: Any) -> RuntimeFacts:
     return dataclasses.replace(facts, args=dataclasses.replace(facts.args, tp=devices), **changes)
 
 
-def runtime(facts: RuntimeFacts) -> RuntimeMemory:
-    from attncalc.engines import engine_defaults
+def runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
+    from attncalc.engines import find_engine
 
-    return engine_defaults("sglang").runtime(facts)
+    return find_engine("sglang").runtime(facts)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=source_of)
@@ -236,8 +236,8 @@ def test_the_default_share_of_old_versions(version: str, memory_mib: int, device
     ],
 )
 def test_the_default_share_leaves_a_chunk_and_graphs(version: str, tp: int, memory_mib: int, share: str) -> None:
-    args = EngineArgs(dtype("bf16"), dtype("bf16"), engine_version=version, tp=tp, device_memory=memory_mib * 2**20)
-    assert default_share("sglang", args, tp).text == share
+    args = SglangArgs(dtype("bf16"), dtype("bf16"), engine_version=version, tp=tp, device_memory=memory_mib * 2**20)
+    assert default_share(find_engine("sglang"), args, tp).text == share
 
 
 @pytest.mark.parametrize("version", ["0.4.3", "0.5.2", "0.5.9", "v0.5.23", "0.5.6.post1"])
@@ -257,13 +257,13 @@ def test_old_versions_have_their_own_share(version: str) -> None:
 def test_layers_that_share_keys_have_rows_in_the_pool_of_their_kind() -> None:
     """A log of Gemma 4 E4B: 79.94 GiB hold 997,846 and 798,276 tokens, with rows for the 18 layers that share keys."""
     model = load(str(DATA / "gemma-4-e4b.json"))
-    args = EngineArgs(dtype("bf16"), dtype("bf16"), model_type="gemma4_text")
+    args = SglangArgs(dtype("bf16"), dtype("bf16"), model_type="gemma4_text")
     # 7 full layers of 2 heads x 512 and 35 with a window of 2 heads x 256, K and V in bf16
     full, swa = 7 * 2 * 2 * 512 * 2, 35 * 2 * 2 * 256 * 2
     assert (full, swa) == (28672, 71680)
     memory = 997846 * full + 798276 * swa
     assert f"{memory / GIB:.2f}" == "79.94"
-    pool = layout("sglang", layer_cache_specs(model.plain()), args).pool(memory + 10**5, 32768)
+    pool = find_engine("sglang").layout(layer_cache_specs(model.plain()), args).pool(memory + 10**5, 32768)
     assert pool.tokens == 997846
     assert any("swa_layer_tokens=798276" in line for line in pool.log_lines)
 

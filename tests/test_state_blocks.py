@@ -8,8 +8,8 @@ import pytest
 
 from attncalc import AttncalcError
 from attncalc.attention import CacheSpec
-from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.state_blocks import StateBlocks, align_blocks, state_blocks
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.units import dtype
@@ -25,8 +25,8 @@ def states(*labels: str, width: int = 32 * 32) -> list[LayerCacheSpec]:
     return [LayerCacheSpec(1, (STATE._replace(width=width),), label) for label in labels]
 
 
-def arguments(version: str, **given: Any) -> EngineArgs:
-    return EngineArgs(dtype("bf16"), dtype("bf16"), engine_version=version, **given)
+def arguments(version: str, **given: Any) -> VllmArgs:
+    return VllmArgs(dtype("bf16"), dtype("bf16"), engine_version=version, **given)
 
 
 def blocks(*labels: str, version: str = "0.33.0", attention: bool = True, **given: Any) -> StateBlocks | None:

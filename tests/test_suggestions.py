@@ -131,8 +131,8 @@ def test_a_narrower_cache_has_fewer_bits(engine: str, fields: dict[str, Any], na
     changed = tried(module._narrow_cache, request(engine, **fields))
     assert list(changed) == [f"--kv-dtype {name}" for name in names]
     for name, each in zip(names, changed.values(), strict=True):
-        args = resolve(each).args
-        assert {(dtype or args.kv_dtype).name for dtype in (args.kv_dtype_k, args.kv_dtype_v)} == {name}
+        resolved = resolve(each)
+        assert {dtype.name for dtype in resolved.engine.cache_dtypes(resolved.args)} == {name}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from attncalc import ModelSpec, load, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
+from attncalc.engines import find_engine
 from attncalc.model import Tower
 from attncalc.serving.weights import weights
 
@@ -238,7 +239,9 @@ def test_the_engines_hold_a_tower_with_25_heads_differently() -> None:
 
     def tower(engine: str) -> int:
         (found,) = (
-            part for part in weights(model.shard(4), engine=engine).extra if part.name == "weights_vision_tower"
+            part
+            for part in weights(model.shard(4), engine=find_engine(engine)).extra
+            if part.name == "weights_vision_tower"
         )
         return int(found.size)
 

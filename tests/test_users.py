@@ -199,17 +199,20 @@ FIT = ("fit", "qwen3-8b", "--kv-memory", str(BLOCKS * BLOCK))
 
 
 def test_the_screen_and_json_show_users(ask: Ask) -> None:
-    screen = ask(*FIT, "--prompt", "4K", "--output", "1K", "--shared-prefix", "2K", "--full")
+    screen = ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--shared-prefix", "2K", "--full")
     assert screen.code == 0
     assert "users' requests: 4,096 + 1,024 tokens, 2,048 shared" in screen.out
-    answer = ask(*FIT, "--prompt", "4K", "--output", "1K", "--json")
+    answer = ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json")
     assert (results(answer)["concurrent_average"], results(answer)["concurrent_worst"]) == (34, 31)
     facts = json.loads(answer.out)["users"]
     assert (facts["tokens_average"], facts["tokens_worst"], facts["shares_prefix"]) == (4608, 5120, False)
 
 
 def test_users_do_not_change_other_figures(ask: Ask) -> None:
-    alone, with_users = results(ask(*FIT, "--json")), results(ask(*FIT, "--prompt", "4K", "--output", "1K", "--json"))
+    alone, with_users = (
+        results(ask(*FIT, "--json")),
+        results(ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json")),
+    )
     assert alone["concurrent_average"] is None
     assert {name: value for name, value in with_users.items() if not name.startswith("concurrent_")} == {
         name: value for name, value in alone.items() if not name.startswith("concurrent_")
@@ -218,44 +221,49 @@ def test_users_do_not_change_other_figures(ask: Ask) -> None:
 
 def test_replicas_are_added_up(ask: Ask) -> None:
     answer = ask(
-        "fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "--prompt", "4K", "--output", "1K", "--json"
+        "fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "--prompt", "4K", "--output-len", "1K", "--json"
     )
     document = json.loads(answer.out)
     assert document["users"]["concurrent_average_all_replicas"] == 4 * results(answer)["concurrent_average"]
 
 
 def test_every_engine_has_a_row(ask: Ask) -> None:
-    answer = ask(*FIT, "--prompt", "4K", "--output", "1K", "--engine", "all")
+    answer = ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--engine", "all")
     assert answer.code == 0
     assert all(f"concurrent with {title}" in answer.out for title in ("vLLM", "SGLang", "llama.cpp", "ideal"))
 
 
-def test_output_is_a_number_of_tokens_or_a_file(ask: Ask, tmp_path: Any) -> None:
-    file = tmp_path / "a.json"
-    assert ask(*FIT, "--prompt", "4K", "--output", "1K", "-o", str(file)).code == 0
-    assert json.loads(file.read_text())["users"]["output"] == 1024
-    file.unlink()
-    assert ask(*FIT, "--output", str(file)).code == 0
-    assert json.loads(file.read_text())["users"] is None
-    assert ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json").code == 0
+def test_output_is_a_file(ask: Ask, tmp_path: Any) -> None:
+    for name in ("--output", "-o"):
+        file = tmp_path / f"{name}.json"
+        assert ask(*FIT, "--prompt", "4K", "--output-len", "1K", name, str(file)).code == 0
+        assert json.loads(file.read_text())["users"]["output"] == 1024
+
+
+def test_a_number_after_output_is_read_as_tokens_beside_a_prompt(ask: Ask) -> None:
+    old = ask(*FIT, "--prompt", "4K", "--output", "1K", "--json")
+    assert old.out == ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json").out
+    assert old.err.startswith("note: --output names a file; --output 1K is read as --output-len 1K\n")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--prompt", "4K"], "--prompt needs --output"),
-        (["--output", "1K"], "--output 1K needs --prompt"),
+        (["--prompt", "4K"], "--prompt needs --output-len"),
+        (["--output-len", "1K"], "--output-len 1K needs --prompt"),
+        (["--output", "1K"], "--output 1K: --output is the file of the answer"),
         (["--shared-prefix", "1K"], "--shared-prefix 1K needs --prompt"),
-        (["--prompt", "0", "--output", "5"], "--prompt: '0' is not a whole number"),
-        (["--prompt", "4K", "--output", "5", "--output-len", "5"], "--output-len is given twice"),
-        (["--prompt", "4K", "--output", "1K", "--lengths", "3"], "--lengths cannot be combined with --prompt"),
+        (["--prompt", "0", "--output-len", "5"], "--prompt: '0' is not a whole number"),
+        (["--prompt", "4K", "--output-len", "5", "--output-len", "5"], "--output-len is given twice"),
+        (["--prompt", "4K", "--output", "5", "--output-len", "5"], "--output 5: --output is the file"),
+        (["--prompt", "4K", "--output-len", "1K", "--lengths", "3"], "--lengths cannot be combined with --prompt"),
         (["--lengths", "3,x"], "--lengths: 'x' is not a whole number"),
-        (["--prompt", "40K", "--output", "1K"], "have 41,984 tokens, more than the context of 40,960"),
-        (["--prompt", "4K", "--output", "1K", "-c", "5119"], "more than the context of 5,119"),
+        (["--prompt", "40K", "--output-len", "1K"], "have 41,984 tokens, more than the context of 40,960"),
+        (["--prompt", "4K", "--output-len", "1K", "-c", "5119"], "more than the context of 5,119"),
         (["--lengths", "9,6000", "-c", "5119"], "the longest of --lengths has 6,000 tokens"),
-        (["--prompt", "1K", "--output", "1", "--shared-prefix", "2K"], "is longer than --prompt, 1,024"),
-        (["--output", "a.json", "-o", "b.json"], "-o is given twice"),
-        (["--prompt", "1" * 40, "--output", "1"], "is not a whole number from 1 to 10^30"),
+        (["--prompt", "1K", "--output-len", "1", "--shared-prefix", "2K"], "is longer than --prompt, 1,024"),
+        (["--output", "a.json", "-o", "b.json"], "--output is given twice"),
+        (["--prompt", "1" * 40, "--output-len", "1"], "is not a whole number from 1 to 10^30"),
     ],
 )
 def test_a_wrong_request_of_users_is_an_error(ask: Ask, options: list[str], message: str) -> None:
@@ -267,7 +275,7 @@ def test_a_wrong_request_of_users_is_an_error(ask: Ask, options: list[str], mess
 
 def test_users_are_not_compared_with_a_log(ask: Ask) -> None:
     log = str(REPOSITORY / "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log")
-    answer = ask("fit", "gemma3-27b", "--vllm-log", log, "--prompt", "1K", "--output", "1K")
+    answer = ask("fit", "gemma3-27b", "--vllm-log", log, "--prompt", "1K", "--output-len", "1K")
     assert answer.code == 2
     assert answer.err.startswith("error: --prompt cannot be combined with --log")
 
@@ -300,8 +308,8 @@ def test_a_request_is_checked_in_python_too() -> None:
         (Traffic(0, 5), "at least one token"),
         (Traffic(4, 6, 5), "--shared-prefix 5 is longer than --prompt, 4"),
         (Traffic(shared_prefix=8, lengths=(9, 7)), "--shared-prefix 8 is longer than the shortest of --lengths, 7"),
-        (Traffic(11), "--prompt and --output together have 11 tokens, more than the context of 10"),
-        (Traffic(4, 7), "--prompt and --output together have 11 tokens, more than the context of 10"),
+        (Traffic(11), "--prompt and --output-len together have 11 tokens, more than the context of 10"),
+        (Traffic(4, 7), "--prompt and --output-len together have 11 tokens, more than the context of 10"),
         (Traffic(lengths=(9, 11, 7)), "the longest of --lengths has 11 tokens, more than the context of 10"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ from attncalc.attention import CacheSpec, Sliding
 from attncalc.attention.span import Chunked
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
+from attncalc.engines import find_engine
 from attncalc.engines.base import CacheLayout, DraftModel, EngineArgs
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.switches import Switch
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.versions import RELEASES, VllmVersion, vllm_version
 from attncalc.errors import AttncalcError
 from attncalc.units import dtype
@@ -29,12 +29,12 @@ KV = CacheSpec("K and V", 2 * 8, 128, role="kv")
 """8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B per token and layer in 16 bits."""
 
 
-def engine_args(**given: Any) -> EngineArgs:
-    return EngineArgs(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
+def engine_args(**given: Any) -> VllmArgs:
+    return VllmArgs(**{"kv_dtype": BF16, "dtype": BF16, "max_num_batched_tokens": 8192, **given})
 
 
 def vllm(*specs: LayerCacheSpec, **given: Any) -> CacheLayout:
-    return layout("vllm", specs, engine_args(**given))
+    return find_engine("vllm").layout(specs, engine_args(**given))
 
 
 def figure(vllm_layout: CacheLayout, name: str, context: int = 4096, memory: int = GIB) -> int:
@@ -66,7 +66,7 @@ def test_the_null_block_holds_no_request() -> None:
 def test_fewer_kv_heads_than_devices_are_replicated() -> None:
     """max(1, 8 // 16) = 1 KV head per device: 80 layers x 16 x 2 x 128 x 2 B = 640 KiB per block."""
     model = load("llama2-70b").shard(16)
-    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=16))
+    vllm_layout = find_engine("vllm").layout(layer_cache_specs(model.plain()), engine_args(tp=16))
     assert figure(vllm_layout, "kv_bytes_per_block") == 80 * 16 * 2 * 128 * 2
 
 
@@ -434,7 +434,7 @@ FOLDER = Path(__file__).parent / "data" / "engine-logs" / "models"
 )
 def test_states_of_real_configs_have_their_own_blocks_per_request(name: str, states: int) -> None:
     model = load(str(FOLDER / name))
-    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), engine_args())
+    vllm_layout = find_engine("vllm").layout(layer_cache_specs(model.plain()), engine_args())
     block, groups = figure(vllm_layout, "kv_block_size"), figure(vllm_layout, "kv_groups")
     assert figure(vllm_layout, "kv_blocks_per_request", 131072) == -(-131072 // block) + (groups - 1) * states
 
@@ -491,10 +491,8 @@ def test_needed_grows_and_is_at_least_ideal(name: str, batch: int, context: int,
     model = load(name).shard(tp)
     source = model.encoder.max_context if model.encoder else None
     settings = engine_args(tp=tp, source=source)
-    vllm_layout = layout("vllm", layer_cache_specs(model.plain()), settings)
-    ideal = layout(
-        "ideal", layer_cache_specs(model.plain()), dataclasses.replace(settings, max_num_batched_tokens=None)
-    )
+    vllm_layout = find_engine("vllm").layout(layer_cache_specs(model.plain()), settings)
+    ideal = find_engine("ideal").layout(layer_cache_specs(model.plain()), EngineArgs(BF16, BF16, tp=tp, source=source))
     need = vllm_layout.needed(batch, context)
     assert (
         ideal.needed(batch, context)
@@ -507,20 +505,26 @@ def test_needed_grows_and_is_at_least_ideal(name: str, batch: int, context: int,
 def test_formulas_evaluate_to_their_figures(name: str, memory: int, context: int) -> None:
     model = load(name).shard(2)
     source = model.encoder.max_context if model.encoder else None
-    vllm_layout = layout("vllm", layer_cache_specs(model.symbolic(gathered=False)), engine_args(tp=2, source=source))
+    vllm_layout = find_engine("vllm").layout(
+        layer_cache_specs(model.symbolic(gathered=False)), engine_args(tp=2, source=source)
+    )
     pool = vllm_layout.pool(memory, context)
     assert pool.blocks is not None
     for shown in (pool.blocks, pool.tokens, *(d.quantity for d in pool.details)):
         formula = shown.formula
         assert evaluate(formula.text, {s.name: s.value for s in formula.symbols}) == int(float(shown))
-    plain = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=2, source=source)).pool(memory, context)
+    plain = (
+        find_engine("vllm")
+        .layout(layer_cache_specs(model.plain()), engine_args(tp=2, source=source))
+        .pool(memory, context)
+    )
     assert (int(plain.tokens), plain.log_lines) == (int(pool.tokens), pool.log_lines)
 
 
 def test_v0_aligns_the_latents_of_a_token_to_256_bytes() -> None:
     # "# GPU blocks: 18418", 2.30x for 128,000 tokens, from 21.43 GiB of DeepSeek-R1 on 8 x H200: 1,152 B become 1,280
     model = load("deepseek-v3").shard(8)
-    v0 = layout("vllm", layer_cache_specs(model.plain()), engine_args(tp=8, engine_version="v0"))
+    v0 = find_engine("vllm").layout(layer_cache_specs(model.plain()), engine_args(tp=8, engine_version="v0"))
     pool = v0.pool(int(21.43 * GIB), 128_000)
     assert pool.blocks == 18_418
     assert f"{float(pool.concurrency):.2f}" == "2.30"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack
-from attncalc.engines.base import EngineArgs
-from attncalc.engines.vllm.defaults import DEFAULTS
+from attncalc.engines.vllm.engine import ENGINE
 from attncalc.engines.vllm.limits import max_num_batched_tokens, max_num_seqs
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.quantized import checkpoint_cache_dtype, loads_quantization
 from attncalc.engines.vllm.refusals import refusal
 from attncalc.engines.vllm.versions import vllm_version
@@ -20,8 +20,8 @@ from attncalc.units import dtype
 GIB = 2**30
 
 
-def arguments(**given: Any) -> EngineArgs:
-    return EngineArgs(dtype("bf16"), dtype("bf16"), **given)
+def arguments(**given: Any) -> VllmArgs:
+    return VllmArgs(dtype("bf16"), dtype("bf16"), **given)
 
 
 def model(attention: Any = None, **fields: Any) -> ModelSpec:
@@ -70,20 +70,20 @@ def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tu
 )
 def test_limits_of_a_step_by_gpu(gib: float | None, device: str, version: str, tokens: int, sequences: int) -> None:
     args = arguments(device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version)
-    assert DEFAULTS.limits(args) == (tokens, sequences)
+    assert ENGINE.limits(args) == (tokens, sequences)
     assert max_num_seqs(dataclasses.replace(args, max_num_seqs=3), vllm_version(version)) == 3
 
 
 def test_the_share_of_the_memory_is_larger_from_0_20() -> None:
     for version, share in (("0.19.1", "0.9"), ("0.20.0", "0.92"), (None, "0.92")):
-        assert DEFAULTS.share(arguments(engine_version=version), 1) == share
+        assert ENGINE.share(arguments(engine_version=version), 1) == share
 
 
 @pytest.mark.parametrize(
     ("version", "checks"), [("0.13.0", False), ("0.14.0", True), ("0.16.0", True), ("0.17.0", False)]
 )
 def test_some_versions_check_the_layers_of_all_stages(version: str, checks: bool) -> None:
-    assert DEFAULTS.checks_all_layers(arguments(engine_version=version)) == checks
+    assert ENGINE.checks_all_layers(arguments(engine_version=version)) == checks
 
 
 # Quantized checkpoints

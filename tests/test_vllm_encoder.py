@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
-from attncalc.engines.base import EngineArgs
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart
 from attncalc.engines.vllm.encoder import EncoderMemory, divides_tower, encoder, with_limits_of_profile
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.runtime import runtime
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.hardware import Gpu
@@ -39,10 +39,10 @@ def facts(
     first: bool = True,
     batched: int | None = None,
     tp: int = 1,
-) -> RuntimeFacts:
+) -> RuntimeFacts[Any]:
     stack = Stack("decoder", (Layers("layers", 2, attention=Grouped(8, 8, 16), mlp=Mlp(64)),), D)
     model = ModelSpec("toy", "toy", (stack,), vocab_size=100, head=Head("lm"), towers=towers)
-    args = EngineArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched)
+    args = VllmArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched)
     gpu = Gpu("toy", "Toy", "NVIDIA", 80, 80 * GIB, 10**12, (("bf16", 10**14),))
     limits = Limits(tokens, sequences)
     return RuntimeFacts(model, model, args, limits, gpu, (9, 10), 1, context, 10**9, "bf16", first=first)

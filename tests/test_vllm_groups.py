@@ -8,9 +8,9 @@ import pytest
 
 from attncalc import AttncalcError
 from attncalc.attention import CacheSpec, Chunked, Sliding
-from attncalc.engines.base import EngineArgs
 from attncalc.engines.vllm.groups import GroupPadding, group_layers
 from attncalc.engines.vllm.layer_spec import LayerSpec, layer_specs
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.quantity import quantity, symbol
 from attncalc.units import dtype
@@ -185,7 +185,7 @@ MATRIX = CacheSpec("state", 20, 30, scales_with="never", dtype="fp32", role="sta
 
 
 def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", block: int = 64, **given: Any) -> Any:
-    args = EngineArgs(dtype(kv), dtype("bf16"), **given)
+    args = VllmArgs(dtype(kv), dtype("bf16"), **given)
     return list(layer_specs(cached, args, vllm_version(version), block))
 
 

@@ -12,8 +12,9 @@ from attncalc.attention import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.engines import layout
-from attncalc.engines.base import CacheLayout, EngineArgs
+from attncalc.engines import find_engine
+from attncalc.engines.base import CacheLayout
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.quantity import Quantity
 from attncalc.serving.fit import with_other_gpus
 from attncalc.serving.request import FitRequest, resolve
@@ -38,8 +39,8 @@ def model(*kinds: Any, count: int = 2) -> ModelSpec:
 
 def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> CacheLayout:
     given = {"engine_version": "0.20.0", "device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
-    args = EngineArgs(kv_dtype=dtype(kv), dtype=dtype("bf16"), **{**given, **options})
-    return layout("vllm", layer_cache_specs(model(*kinds, count=count).plain()), args)
+    args = VllmArgs(kv_dtype=dtype(kv), dtype=dtype("bf16"), **{**given, **options})
+    return find_engine("vllm").layout(layer_cache_specs(model(*kinds, count=count).plain()), args)
 
 
 @pytest.mark.parametrize(
@@ -389,8 +390,8 @@ def test_groups_have_equal_numbers_of_layers(
         Layers("windows", windows, attention=WINDOW, mlp=Mlp(64)),
     )
     hybrid = ModelSpec("toy", "toy", (Stack("decoder", layers, 128),), vocab_size=100, head=Head("lm"))
-    args = EngineArgs(dtype("bf16"), dtype("bf16"), engine_version=version, max_model_len=512, **STEP)
-    pool = layout("vllm", layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
+    args = VllmArgs(dtype("bf16"), dtype("bf16"), engine_version=version, max_model_len=512, **STEP)
+    pool = find_engine("vllm").layout(layer_cache_specs(hybrid.plain()), args).pool(2**24, 512)
     assert next(detail.quantity for detail in pool.details if detail.name == "kv_groups") == groups
     assert [line for line in pool.log_lines if "padding" in line] == lines
 
@@ -434,8 +435,8 @@ LONGER, NARROW = Grouped(8, 4, 16, span=Sliding(64)), Grouped(8, 2, 16)
 )
 def test_formulas_of_a_block_and_of_a_request(kinds: Any, block: str, request_blocks: str) -> None:
     given: dict[str, Any] = {"device": "NVIDIA H100", "device_memory": 80 * 2**30, "max_model_len": 512}
-    args = EngineArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **given)
-    found = layout("vllm", layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
+    args = VllmArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **given)
+    found = find_engine("vllm").layout(layer_cache_specs(model(*kinds).symbolic(gathered=False)), args).pool(2**30, 500)
     details = {detail.name: detail.quantity.formula.text for detail in found.details}
     assert (details["kv_bytes_per_block"], details["kv_blocks_per_request"]) == (block, request_blocks)
     assert found.blocks is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
-from attncalc.engines.vllm.log import vllm_log
+from attncalc.engines.vllm.log import read_log
 
 GIB = 2**30
 TOKENS = "GPU KV cache size: 7,280 tokens"
@@ -13,7 +13,7 @@ TOKENS = "GPU KV cache size: 7,280 tokens"
 
 def read(*lines: str) -> StartupLog:
     """Return the contents of a log that has these lines and the size of its cache."""
-    log = vllm_log([*lines, TOKENS])
+    log = read_log([*lines, TOKENS])
     assert log is not None
     return log
 
@@ -132,7 +132,7 @@ def test_the_last_concurrency_line_has_the_context() -> None:
 
 
 def test_v0_prints_blocks() -> None:
-    log = vllm_log(["# GPU blocks: 507, # CPU blocks: 1024"])
+    log = read_log(["# GPU blocks: 507, # CPU blocks: 1024"])
     assert log is not None
     line = "# GPU blocks: 507, # CPU blocks: 1024"
     assert log.logged == {"kv_blocks": Printed("507", line), "cpu_blocks": Printed("1024", line)}
@@ -193,7 +193,7 @@ NONE_LEFT = "ValueError: No available memory for the cache blocks."
     ],
 )
 def test_why_vllm_did_not_start(lines: tuple[str, ...], kind: str, line: str, where: str) -> None:
-    log = vllm_log(lines)
+    log = read_log(lines)
     assert log is not None
     assert log.refusal is not None
     assert (log.refusal.kind, log.refusal.line, log.refusal.where) == (kind, line, where)
@@ -204,22 +204,22 @@ def test_a_log_with_the_size_of_its_cache_is_of_a_start() -> None:
         assert read(*lines).refusal is None
     concurrency = "Maximum concurrency for 4,096 tokens per request: 1.78x"
     for figure in (TOKENS, concurrency):
-        log = vllm_log([NEEDED, figure])
+        log = read_log([NEEDED, figure])
         assert log is not None
         assert log.refusal is None
-    log = vllm_log(["Available KV cache memory: 0.01 GiB", "after num_gpu_blocks is: 7", "# cuda blocks: 7"])
+    log = read_log(["Available KV cache memory: 0.01 GiB", "after num_gpu_blocks is: 7", "# cuda blocks: 7"])
     assert log is not None
     assert log.refusal is None
 
 
 def test_a_log_without_figures_and_refusals_is_none() -> None:
     for lines in ([], ["model='a/b'"], ["Available KV cache memory: 1.0 GiB"], ["Model loading took 15.0 GiB"]):
-        assert vllm_log(lines) is None
+        assert read_log(lines) is None
 
 
 def test_the_last_start_is_read_and_starts_are_counted() -> None:
     start = "vLLM API server version 0.8.4"
-    log = vllm_log([start, "GPU KV cache size: 100 tokens", start, "model='a/b'", TOKENS, "unrelated"])
+    log = read_log([start, "GPU KV cache size: 100 tokens", start, "model='a/b'", TOKENS, "unrelated"])
     assert log is not None
     assert (log.starts, log.logged["kv_tokens"].text, log.model) == (2, "7280", "a/b")
 

@@ -17,9 +17,10 @@ from attncalc.attention import Matrix
 from attncalc.checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from attncalc.cost.intensity import weights_read
 from attncalc.cost.params import params
-from attncalc.engines import engine_defaults
-from attncalc.engines.base import DraftModel, EngineArgs
-from attncalc.engines.defaults import ExtraWeights
+from attncalc.engines import find_engine
+from attncalc.engines.base import DraftModel
+from attncalc.engines.engine import ExtraWeights
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.model import Tower
 from attncalc.quantity import Quantity
 from attncalc.quantization import Quantization, Role, Scheme
@@ -515,8 +516,11 @@ def test_a_step_reads_the_files_in_proportion() -> None:
 # What an engine holds beside the language model
 
 
-def engine_args(**fields: Any) -> EngineArgs:
-    return EngineArgs(dtype("bf16"), dtype("bf16"), **fields)
+VLLM = find_engine("vllm")
+
+
+def engine_args(**fields: Any) -> VllmArgs:
+    return VllmArgs(dtype("bf16"), dtype("bf16"), **fields)
 
 
 TOWERS = (Tower("vision", 1001, 501), Tower("audio", 300, 0))
@@ -539,24 +543,23 @@ def test_towers_are_loaded_beside_the_language_model() -> None:
     assert [part.size.formula.text for part in counted.extra] == 2 * ["(params_split + params_whole) * bytes"]
     half = weights(toy.shard(2))
     assert [part.size for part in half.extra] == [2 * (251 + 500), 600]
-    assert weights(toy, engine="transformers").extra == counted.extra
-    assert weights(toy, engine="llamacpp").extra == ()  # in a file of their own
+    assert weights(toy, engine=find_engine("transformers")).extra == counted.extra
+    assert weights(toy, engine=find_engine("llamacpp")).extra == ()  # in a file of their own
     assert weights(dataclasses.replace(toy, stored=files(9_000))).total == 9_000
     assert [part.size for part in weights(toy, in_dtype="fp32").extra] == [4004, 1200]
 
 
 def with_extra(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
     """Let vLLM hold 70 bytes, and nothing under another name."""
-    real = engine_defaults
 
-    def extra(stage: ModelSpec, args: EngineArgs, held: Any) -> list[Any]:
+    def extra(stage: ModelSpec, args: VllmArgs, held: Any) -> list[Any]:
         seen.append(held)
         return [
             ExtraWeights("weights_copies", "copies", Quantity(70)),
             ExtraWeights("weights_nothing", "nothing", Quantity(0)),
         ]
 
-    monkeypatch.setattr(module, "engine_defaults", lambda name: real(name)._replace(extra_weights=extra))
+    monkeypatch.setattr(find_engine("vllm"), "extra_weights", extra)
 
 
 def test_an_engines_extra_weights_need_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,15 +567,15 @@ def test_an_engines_extra_weights_need_its_arguments(monkeypatch: pytest.MonkeyP
     with_extra(monkeypatch, seen)
     toy = dataclasses.replace(MODELS["dense"], towers=TOWERS[1:])
     own = 2 * int(params(toy).total)
-    assert weights(toy, engine="vllm").total == own + 600
-    counted = weights(toy, engine="vllm", args=engine_args())
+    assert weights(toy, engine=VLLM).total == own + 600
+    counted = weights(toy, engine=VLLM, args=engine_args())
     assert counted.total == own + 600 + 70
     assert [part.name for part in counted.extra] == ["weights_audio_tower", "weights_copies"]
     check_parts(counted)
     assert weights(toy, args=engine_args()).total == own + 600
     assert len(seen) == 1
     # files have the towers, and not the copies
-    stored = weights(dataclasses.replace(toy, stored=files(9_000)), engine="vllm", args=engine_args())
+    stored = weights(dataclasses.replace(toy, stored=files(9_000)), engine=VLLM, args=engine_args())
     assert (stored.total, [part.name for part in stored.extra]) == (9_070, ["weights_copies"])
 
 
@@ -581,7 +584,7 @@ def test_extra_weights_are_computed_from_how_the_engine_holds_each_matrix(monkey
     with_extra(monkeypatch, seen)
 
     def bits(toy: ModelSpec, name: str | None) -> tuple[str, list[int]]:
-        weights(toy, engine="vllm", args=engine_args(), weights_dtype=name)
+        weights(toy, engine=VLLM, args=engine_args(), weights_dtype=name)
         held = seen[-1]
         assert held.dtype.name == "bf16"
         return held.experts_dtype, [
@@ -617,9 +620,9 @@ def notes(toy: ModelSpec, **options: Any) -> tuple[str, ...]:
 def test_a_cast_of_fp32_is_noted() -> None:
     cast = "Weights are released in fp32; vLLM holds them in fp16."
     wide = dataclasses.replace(MODELS["dense"], dtype="fp32")
-    assert notes(wide, in_dtype="fp16", engine="vllm") == (cast,)
+    assert notes(wide, in_dtype="fp16", engine=VLLM) == (cast,)
     assert notes(wide, in_dtype="fp16") == ()  # no engine casts them
-    assert notes(wide, engine="vllm") == notes(MODELS["dense"], in_dtype="fp16", engine="vllm") == ()
+    assert notes(wide, engine=VLLM) == notes(MODELS["dense"], in_dtype="fp16", engine=VLLM) == ()
 
 
 def test_a_checkpoint_that_the_engine_does_not_load_has_a_warning() -> None:
@@ -629,7 +632,7 @@ def test_a_checkpoint_that_the_engine_does_not_load_has_a_warning() -> None:
         schemes = Quantization(method, (NARROW,))
         toy = dataclasses.replace(MODELS["dense"], quantization=schemes, weights_dtype="int4", **fields)
         args = engine_args(engine_version=version) if version else None
-        found = notes(toy, weights_dtype=name, engine="vllm", args=args)
+        found = notes(toy, weights_dtype=name, engine=VLLM, args=args)
         text = f"warning: vLLM does not load {method} checkpoints; the figures only show their size."
         assert set(found) <= {text, *notes(toy, weights_dtype=name)}
         return text in found
@@ -641,7 +644,7 @@ def test_a_checkpoint_that_the_engine_does_not_load_has_a_warning() -> None:
     assert not warned("mlx", None)
     assert (warned("hqq", "int4", "0.13.0"), warned("hqq", "int4", "0.14.0")) == (False, True)
     plain = dataclasses.replace(MODELS["dense"], weights_dtype="int4")
-    assert not any(note.startswith("warning") for note in notes(plain, weights_dtype="int4", engine="vllm"))
+    assert not any(note.startswith("warning") for note in notes(plain, weights_dtype="int4", engine=VLLM))
     mlx = dataclasses.replace(plain, quantization=Quantization("mlx", (NARROW,)))
     assert not any(note.startswith("warning") for note in notes(mlx, weights_dtype="int4"))
 

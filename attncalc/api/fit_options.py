@@ -84,7 +84,7 @@ class DeploymentOptions(TypedDict, total=False):
         Option(
             "--gpu",
             metavar="GPU",
-            help="As h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
+            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
             common=True,
         ),
     ]

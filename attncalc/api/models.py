@@ -38,7 +38,7 @@ class WhatIfOptions(TypedDict, total=False):
             "--attention",
             metavar="KIND",
             parse=Parser(_attention),
-            help="What if: mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
+            help="What if the model had mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
             common=True,
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
@@ -30,9 +31,11 @@ class Options:
 
     Attributes:
         LAST: Whether help lists the group after all other options.
+        RARE: Options that `-h` leaves out if the command has headings.
     """
 
     LAST: ClassVar[bool] = False
+    RARE: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -81,9 +84,11 @@ class Command(typer.core.TyperCommand):
             record = param.get_help_record(ctx)
             if record is None:
                 continue
-            if self._is_brief and param.name in self._help.rare:
-                left_out += 1
-                continue
+            if self._is_brief and self._help.headings:
+                if param.name in self._help.rare:
+                    left_out += 1
+                    continue
+                record = _brief(param)
             is_argument = param.param_type_name == "argument"
             default = "Arguments" if is_argument else "Options"
             heading = default if is_argument else self._help.headings.get(param.name or "", default)
@@ -103,6 +108,15 @@ class Command(typer.core.TyperCommand):
 
     def make_parser(self, ctx: Any) -> Any:
         return reject_repeats(super().make_parser(ctx), ctx)
+
+
+def _brief(param: Any) -> tuple[str, str]:
+    """Return an option or argument in one line: its shortest names, and the first sentence of its help."""
+    short, long = ([name for name in param.opts if name.startswith("--") == is_long][:1] for is_long in (False, True))
+    names = ", ".join((*short, *long))
+    is_option = param.param_type_name == "option"
+    metavar = f" {param.metavar}" if is_option and param.metavar else ""
+    return f"{names}{metavar}" if is_option else param.metavar, re.split(r"[.:;] |\.$| \(", param.help or "")[0]
 
 
 class Group(typer.core.TyperGroup):
@@ -232,6 +246,7 @@ def flattened(
             options = kind.parameters()
             groups[name] = kind, [option.name for option in options]
             (last if kind.LAST else parameters).extend(options)
+            rare |= kind.RARE
         elif is_typeddict(kind):
             declared = options_of(kind)
             groups[name] = partial(_given, declared), [option.parameter for option in declared.values()]

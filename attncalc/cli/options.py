@@ -80,6 +80,8 @@ Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")
 class NamedModel(Options):
     """The name or path of the model."""
 
+    RARE: ClassVar[frozenset[str]] = frozenset({"preset"})
+
     model: Model = None
     preset: Preset = None
 
@@ -136,6 +138,7 @@ class ReportOptions(Options):
     """
 
     LAST: ClassVar[bool] = True
+    RARE: ClassVar[frozenset[str]] = frozenset({"explain", "format", "force"})
 
     explain: bool = False
     format: str | None = None

@@ -43,6 +43,7 @@ class PlotFileOptions(Options):
     """Whether the answer is drawn, and where."""
 
     LAST: ClassVar[bool] = True
+    RARE: ClassVar[frozenset[str]] = frozenset({"show"})
 
     plot: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ class VersionOptions(TypedDict, total=False):
             "--engine-version",
             metavar="VERSION",
             parse=TEXT,
-            help="As 0.9.2, or b11258 of llama.cpp. Default: the newest known version.",
+            help="Version of the engine, as 0.9.2, or b11258 of llama.cpp. Default: the newest known one.",
             common=True,
         ),
     ]

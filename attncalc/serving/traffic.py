@@ -65,7 +65,7 @@ class Traffic(NamedTuple):
         if self._shortest < 1 or self.output < 0 or self.shared_prefix < 0:
             raise AttncalcError(
                 "a request has at least one token, and no number of tokens is negative",
-                "give --prompt 4K --output 1K, for example",
+                "give --prompt 4K --output-len 1K, for example",
             )
         if self.shared_prefix > self._shortest:
             name = "the shortest of --lengths" if self.lengths else "--prompt"
@@ -75,7 +75,7 @@ class Traffic(NamedTuple):
             )
         longest = int(self.worst_tokens)
         if longest > context:
-            what = "the longest of --lengths" if self.lengths else "--prompt and --output together"
+            what = "the longest of --lengths" if self.lengths else "--prompt and --output-len together"
             raise AttncalcError(
                 f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than the context of "
                 f"{count(context)}",

@@ -9,9 +9,11 @@ from typing import Any
 
 from typer.main import get_command
 
+from attncalc.api.fit_options import EngineOptions
 from attncalc.config.gpus import gpu_names
 from attncalc.config.presets import preset_names
-from attncalc.engines import ENGINES
+from attncalc.engines import ENGINES, find_engine
+from attncalc.options import options_of
 from attncalc.report.formats import FORMATS
 from attncalc.units import DTYPES
 
@@ -145,25 +147,9 @@ def models() -> tuple[str, ...]:
 @cache
 def engine_options(engine: str) -> tuple[Known, ...]:
     """Return the options of `fit` that belong to the engine or to all engines."""
-    from attncalc.cli import fit_llamacpp, fit_options
-
-    groups = {
-        "vllm": fit_options.VllmOptions,
-        "sglang": fit_options.SglangOptions,
-        "llamacpp": fit_options.LlamacppOptions,
-        "offload": fit_llamacpp.OffloadOptions,
-        "transformers": fit_options.TransformersOptions,
-    }
-    owners = {name: owner for owner, group in groups.items() for name in vars(group) if not name.startswith("__")}
-    return tuple(
-        option
-        for option in options("fit")
-        if owners.get(_field(option)) in (None, engine, "offload" if engine == "llamacpp" else None)
-    )
-
-
-def _field(option: Known) -> str:
-    return option.names[0].lstrip("-").replace("-", "_")
+    of_engines = {option.name for option in options_of(EngineOptions).values()}
+    own = {option.name for group in find_engine(engine).options for option in options_of(group).values()}
+    return tuple(option for option in options("fit") if option.names[0] in own or option.names[0] not in of_engines)
 
 
 def gpu_word(random: Random) -> str:

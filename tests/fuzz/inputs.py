@@ -97,10 +97,10 @@ PLACES: tuple[tuple[str, ...], ...] = (
 )
 """How a model is split."""
 TRAFFIC: tuple[tuple[str, ...], ...] = (
-    ("--prompt", "4K", "--output", "1K"),
+    ("--prompt", "4K", "--output-len", "1K"),
     ("--prompt", "4K", "--output-len", "256", "--shared-prefix", "1K"),
     ("--lengths", "100,5000,30000"),
-    ("--prompt", "1", "--output", "1"),
+    ("--prompt", "1", "--output-len", "1"),
 )
 """The requests of users."""
 

@@ -5,7 +5,7 @@ Rows come in whole pages, and each pool has one page more, which no sequence get
 divides the memory between the pools.
 
 Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py, model_overrides/deepseek_v2.py,
-speculative_hook.py, mamba_hook.py); further files are named in pools.py, layout.py and defaults.py.
+speculative_hook.py, mamba_hook.py); further files are named in pools.py, slots.py and share.py.
 """
 
 from __future__ import annotations
