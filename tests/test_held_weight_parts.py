@@ -71,15 +71,15 @@ def test_rope_tables_add_up_in_the_models_dtype() -> None:
 @pytest.mark.parametrize(
     ("version", "model_type", "times"),
     [
-        ("0.32.0", "qwen3_vl", 4),
-        ("0.33", "qwen3_vl", 1),
+        ("0.31.0", "qwen3_vl", 4),
+        ("0.32", "qwen3_vl", 1),
         ("0.33.0", "qwen3_vl", 1),
         ("0.33.0", "qwen3_5_moe", 1),
         ("0.33.0", "qwen2_5_vl", 4),
         ("0.33.0", None, 4),
     ],
 )
-def test_mrope_has_four_rows_per_position_but_not_for_qwen3_from_0_33(
+def test_mrope_has_four_rows_per_position_but_not_for_qwen3_from_0_32(
     version: str, model_type: str | None, times: int
 ) -> None:
     tables = (RopeTable("mrope", 1000, 64), RopeTable("full", 10, 64))
@@ -141,9 +141,9 @@ def test_v0_keeps_products_of_mla_unless_kv_b_has_4_bits(bits: int, bytes_per_el
 
 @pytest.mark.parametrize(
     ("version", "has_buffer"),
-    [("0.11.0", False), ("0.11.1", True), ("0.11.2", True), ("0.25.1", True), ("0.26", False)],
+    [("0.11.0", False), ("0.11.1", True), ("0.11.2", True), ("0.24.0", True), ("0.25", False)],
 )
-def test_flashinfers_mla_workspace_is_imported_from_0_11_1_to_0_25(version: str, has_buffer: bool) -> None:
+def test_flashinfers_mla_workspace_is_imported_from_0_11_1_to_0_24(version: str, has_buffer: bool) -> None:
     expected = {WORKSPACE: 128 * MIB} if has_buffer else {}
     assert extra(model(layers(SMALL), layers(MLA)), version=version, device="NVIDIA H100") == expected
     assert extra(model(layers(SMALL)), version=version, device="NVIDIA H100") == {}
@@ -204,18 +204,19 @@ def test_experts_of_a_latent_are_padded_by_its_width() -> None:
 
 @pytest.mark.parametrize(
     ("version", "d", "d_ff", "values", "scales"),
-    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; up to 0.23 both padded to 64.
-    # Scales, one for 32: 11 groups by 256 and 4 by 352 -> 512; up to 0.26 groups in twos, later in fours.
-    # Up to 0.25 the checkpoint's own: 256 by 11 and 352 by 4.
+    # d_ff 96 -> 128. Values of 352 / 2 by 256 and 64 by 352; up to 0.11 and from 0.17 to 0.21 both padded to 64.
+    # Scales, one for 32: 11 groups by 256 and 4 by 352 -> 512; up to 0.25 groups in twos, later in fours.
+    # Up to 0.24 the checkpoint's own: 256 by 11 and 352 by 4.
     [
-        ("0.23.0", 352, 96, 192 * 256 + 64 * 384, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
-        ("0.24", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
-        ("0.25.1", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
-        ("0.26", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512),
+        ("0.21.0", 352, 96, 192 * 256 + 64 * 384, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
+        ("0.16.0", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
+        ("0.22", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
+        ("0.24.0", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512 + 256 * 11 + 352 * 4),
+        ("0.25", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512),
         ("0.27.0", 352, 96, 176 * 256 + 64 * 352, 12 * 256 + 4 * 512),
         # 320: 10 groups, padded to 10 and 12; 150 -> 192: 6 groups, padded to 6 and 8; 384 outputs to 512
-        ("0.26.0", 320, 150, 160 * 384 + 96 * 320, 10 * 512 + 6 * 512),
-        ("0.27", 320, 150, 160 * 384 + 96 * 320, 12 * 512 + 8 * 512),
+        ("0.25.1", 320, 150, 160 * 384 + 96 * 320, 10 * 512 + 6 * 512),
+        ("0.26", 320, 150, 160 * 384 + 96 * 320, 12 * 512 + 8 * 512),
     ],
 )
 def test_gpt_oss_on_hopper_has_the_layout_of_triton_kernels(

@@ -564,7 +564,7 @@ CACHES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
     # {engine: (the first version that follows the checkpoint, the one before)}
     "compressed-tensors": (
         {**INT8, "kv_cache_scheme": SCHEME_8},
-        {"vllm": ("0.15.0", "0.14.1"), "sglang": ("0.5.20", "0.5.16")},
+        {"vllm": ("0.15.0", "0.14.1"), "sglang": ("0.5.19", "0.5.18")},
     ),
     "modelopt": (
         {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},

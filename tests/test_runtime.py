@@ -216,11 +216,11 @@ def test_the_second_runner_counts_tokens_of_prompts_and_outputs() -> None:
     assert "sampler_states" not in parts(on("h100-80gb", version="0.26.0"))
 
 
-def test_the_experts_workspace_lives_on_from_0_13() -> None:
+def test_the_experts_workspace_lives_on_from_0_14() -> None:
     options: dict[str, Any] = {"model": "mixtral-8x7b", "tp": 2, "gpus": 2}
-    workspace = parts(on("h100-80gb", version="0.13.0", **options))["experts"]
+    workspace = parts(on("h100-80gb", version="0.14.0", **options))["experts"]
     assert workspace.expected == 8192 * 2 * (7168 + 2 * 7168) * 2  # two experts of 14,336 / 2
-    before = on("h100-80gb", version="0.12.0", **options)
+    before = on("h100-80gb", version="0.13.0", **options)
     assert "experts" not in parts(before)
 
 

@@ -32,13 +32,12 @@ def model(*kinds: Grouped | Latent, tables: tuple[RopeTable, ...] = ()) -> Model
         ("modelopt-fp4", "0.4.9", False),
         ("modelopt", "0.6.0", True),
         ("modelopt", "1.0.0", True),
-        # the others are not known to have it before 0.5.20
-        ("fp8", "0.5.19", False),
-        ("fp8", "0.5.20", True),
+        ("fp8", "0.5.17", False),
+        ("fp8", "0.5.18", True),
         ("fp8", "0.6.0", True),
         ("fp8", "0.4.99", False),
-        ("compressed-tensors", "0.5.19", False),
-        ("compressed-tensors", "0.5.20", True),
+        ("compressed-tensors", "0.5.18", False),
+        ("compressed-tensors", "0.5.19", True),
         ("fp8", None, True),
         ("awq", None, False),
     ],
@@ -46,7 +45,7 @@ def model(*kinds: Grouped | Latent, tables: tuple[RopeTable, ...] = ()) -> Model
 def test_versions_that_take_the_caches_dtype_from_the_checkpoint(
     method: str, version: str | None, is_read: bool
 ) -> None:
-    """kv_cache_quant_algo of modelopt since 0.5.3, and kv_cache_scheme of others in 0.5.20."""
+    """kv_cache_quant_algo of modelopt from 0.5.3 and of fp8 from 0.5.18, kv_cache_scheme from 0.5.19."""
     quantized = dataclasses.replace(model(GQA), kv_dtype="fp8", quantization=Quantization(method, ()))
     assert checkpoint_cache_dtype(quantized, version) == ("fp8" if is_read else None)
     assert checkpoint_cache_dtype(dataclasses.replace(quantized, kv_dtype="fp4"), version) is None

@@ -31,7 +31,7 @@ class LlamaCppVersion(Version):
     """Flash attention on CUDA reserves an f16 copy of a quantized cache."""
     between_graphs = between((_OLD_GRAPH + 1,), (_NEW_GRAPH,), "the lists of merged pull requests")
     """The build is one of those that may have some of these three changes."""
-    host_embeddings = by_version({(): 1, (7600,): 2}, "CUDA_Host in logs of 2025 and of 2026")
+    host_embeddings = by_version({(): 1, (7600,): 2}, "measured: CUDA_Host in logs of 2025 and of 2026")
     """How often the token embeddings are in the buffer of the host."""
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
     """The output layer is the first to go to a GPU; before, it was the last."""

@@ -23,5 +23,9 @@ def checkpoint_cache_dtype(model: ModelSpec, engine_version: str | None) -> str 
     """
     method = model.quantization.method if model.quantization else ""
     version, family = sglang_version(engine_version), re.split("[-_]", method)[0]
-    is_read = version.reads_modelopt_cache_dtype if family == "modelopt" else version.reads_cache_dtypes
-    return "fp8" if is_read and family in ("modelopt", "fp8", "compressed") and model.kv_dtype == "fp8" else None
+    is_read = {
+        "modelopt": version.reads_modelopt_cache_dtype,
+        "fp8": version.reads_fp8_cache_dtype,
+        "compressed": version.reads_compressed_tensors_cache_dtype,
+    }
+    return "fp8" if is_read.get(family) and model.kv_dtype == "fp8" else None

@@ -28,14 +28,14 @@ def mem_fraction_static(args: SglangArgs, devices: int) -> str:
         return for_vision(version, old, args.vision_params)
     chunk, graphs = chunked_prefill_size(args, version), largest_graph(args, version)
     left_mib = 512 + chunk * 3 // 2 + devices * 128 + graphs * 2
-    if drafts(args) and version.leaves_room_for_drafter:
-        left_mib += 2048
     if args.attn_dp > 1:
         left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
     if version.captures_prefill:
         left_mib += prefill_graphs_mib(args, chunk)
     if memory_mib > 60 * 1024:
         left_mib = max(left_mib, 10 * 1024)
+    if drafts(args):
+        left_mib += 1024 * version.gib_for_drafter
     return for_vision(version, share(memory_mib, left_mib), args.vision_params)
 
 

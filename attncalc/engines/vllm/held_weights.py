@@ -52,7 +52,7 @@ def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[E
 def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity:
     """Return the bytes of the tables of rotary positions, in the model's dtype (rotary_embedding/base.py).
 
-    With mrope_section a table has four times the positions (rotary_embedding/mrope.py); from 0.33 the Qwen3 families
+    With mrope_section a table has four times the positions (rotary_embedding/mrope.py); from 0.32 the Qwen3 families
     only if tokens of videos are pruned (mrope_positions_factor, models/qwen3_vl.py).
     """
     has_plain_mrope = version.plain_mrope_of_qwen3 and (model.model_type or "").startswith("qwen3")
@@ -124,7 +124,7 @@ def absorbed_elements(stack: Stack, layers: Layers) -> int:
 def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quantity:
     """Return the bytes of a buffer that FlashInfer's MLA backend allocated when it was imported.
 
-    From 0.11.1 to 0.25 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
+    From 0.11.1 to 0.24 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
     (get_valid_backends in platforms/cuda.py); later the buffer is allocated when the backend runs.
     """
     has_mla = any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
@@ -190,10 +190,11 @@ def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, layout: str) -
 def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
     """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
 
-    The width of an expert is padded to 64. Values, two to a byte, were padded to 64 in both dimensions up to 0.23;
-    scales are padded to 256 outputs and 2 groups (tensor_details/layout_details/hopper_value.py, hopper_scale.py), from
-    0.27 to 4 groups (_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py).
-    Up to 0.25 the scales of the checkpoint stayed beside them (convert_to_mxfp4_moe_kernel_format).
+    The width of an expert is padded to 64. Up to 0.11, and from 0.17 to 0.21 with triton_kernels 3.6.0, values were
+    padded, two to a byte, to 64 in both dimensions (tensor_details/layout_details/hopper_value.py). Scales are padded
+    to 256 outputs and 2 groups (hopper_scale.py), from 0.26 to 4 groups (_swizzle_mxfp4 in
+    quantization/utils/mxfp4_utils.py). Up to 0.24 the scales of the checkpoint stayed beside them
+    (convert_gpt_oss_weight_to_mxfp4_moe_kernel_format).
     """
     d_ff = _aligned(d_ff, 64)
     sizes = []

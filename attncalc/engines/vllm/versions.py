@@ -19,6 +19,7 @@ RELEASES = (
 """Releases that a log without a version may come from, the newest first: at least one for each combination of the
 behaviours below."""
 _MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
+_INKLING = ("inkling_text", "inkling_mm_model")
 
 
 class VllmVersion(Version):
@@ -31,16 +32,16 @@ class VllmVersion(Version):
 
     # How layers are grouped, and the size of their blocks
 
-    groups_hybrids = since((0, 9, 1), "kv_cache_utils.py")
+    groups_hybrids = since((0, 9, 1), "disable_hybrid_kv_cache_manager in config.py")
     """Sliding windows have their own groups; before, they were stored like full attention."""
     groups_chunks = by_version(
         {(): False, (0, 10): True, (0, 10, 1): False, (0, 14): True},
         "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE in envs.py",
     )
     """Chunks have groups of their own too."""
-    groups_mixed_widths = since((0, 11), "UniformTypeKVCacheSpecs")
+    groups_mixed_widths = since((0, 11), "UniformTypeKVCacheSpecs in v1/kv_cache_interface.py")
     """Layers of one type but of different widths share a group."""
-    groups_every_nth_layer = since((0, 11), "kv_cache_utils.py")
+    groups_every_nth_layer = since((0, 11), "_get_kv_cache_groups_uniform_page_size in v1/core/kv_cache_utils.py")
     """A group takes every n-th layer of its type, so that each pipeline stage has its share."""
     groups_by_worker = until((0, 11), "v1/engine/core.py")
     """Each pipeline stage groups its own layers."""
@@ -51,7 +52,7 @@ class VllmVersion(Version):
     pads_pages = since((0, 24), "unify_kv_cache_spec_page_size")
     """Pages that do not divide the largest page are padded to it."""
     max_padding: Switch[tuple[int, int] | None] = by_version(
-        {(): None, (0, 12): (5, 4), (0, 18): (3, 2)}, "kv_cache_utils.py"
+        {(): None, (0, 12): (5, 4), (0, 18): (3, 2)}, "_get_kv_cache_groups_uniform_page_size"
     )
     """The ratio (a, b) below which groups get the size of the largest type instead of the smallest.
 
@@ -61,101 +62,106 @@ class VllmVersion(Version):
     """The file that groups layers and counts blocks."""
     checks_all_layers = between((0, 14), (0, 17), "get_kv_cache_configs; vllm-project/vllm issue 34076")
     """One request must fit on each pipeline stage with the layers of all stages; otherwise, with the stage's own."""
-    smallest_window_block = between((0, 25), (0, 30), "attention.py")
+    smallest_window_block = between((0, 25), (0, 30), "get_kv_cache_spec in layers/attention/attention.py")
     """The blocks of sliding windows are the kernel's smallest."""
-    two_steps_in_flight = since((0, 26), "config/vllm.py")
+    two_steps_in_flight = since((0, 26), "max_in_flight_tokens in config/vllm.py")
     """A window holds the tokens of all steps in flight, which are --pp + 1 with async scheduling."""
-    steps_depend_on_experts = between((0, 26), (0, 29), "config/vllm.py")
+    steps_depend_on_experts = between((0, 26), (0, 29), "max_concurrent_batches in config/vllm.py")
     """A mixture of experts runs on the older runner, with as many steps in flight as stages."""
-    has_dcp = since((0, 10, 2), "kv_cache_utils.py")
+    has_dcp = since((0, 10, 2), "decode_context_parallel_size in config/parallel.py")
     """Decode context parallelism is available."""
 
     # What a layer stores
 
-    pads_values = until((0, 20), "mimo_v2_flash.py")
+    pads_values = until((0, 20), "models/mimo_v2_flash.py")
     """V is stored as wide as K if it is narrower."""
-    has_cross_attention = since((0, 10, 2), "CrossAttentionSpec")
+    has_cross_attention = since((0, 10, 2), "CrossAttentionSpec in v1/kv_cache_interface.py")
     """Cross-attention has a cache."""
-    cross_blocks_by_source = until((0, 13), "CrossAttentionSpec")
+    cross_blocks_by_source = until((0, 13), "max_num_encoder_input_tokens in config/vllm.py")
     """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
-    latent_alignment = by_version({(): 64, (0, 27): 128}, "platforms/interface.py")
+    latent_alignment = by_version({(): 64, (0, 27): 128}, "_align_hybrid_block_size in platforms/interface.py")
     """Tokens that a block of MLA's latents is a multiple of, beside states."""
-    aligns_latents = since((0, 11, 1), "models/config.py")
+    aligns_latents = since((0, 11, 1), "HybridAttentionMambaModelConfig in models/config.py")
     """Blocks of MLA's latents grow for states too."""
     aligns_latent_entries = until((0, 8), "VLLM_MLA_CUDA_MEM_ALIGN_KV_CACHE in worker/cache_engine.py")
     """A token's latent is a multiple of 256 bytes."""
     absorbs_products = until((0, 8), "VLLM_MLA_PERFORM_MATRIX_ABSORPTION in attention/backends/mla/utils.py")
     """MLA keeps products of its matrices. The old engine is taken for 0.7, as older versions have no MLA."""
-    forces_flashmla = between((0, 8), (0, 18), "platforms/cuda.py")
+    forces_flashmla = between((0, 8), (0, 18), "check_and_update_config in platforms/cuda.py")
     """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens."""
-    sparse_latents_in_fp8 = between((0, 11, 0), (0, 11, 1), "models/config.py")
+    sparse_latents_in_fp8 = between((0, 11, 0), (0, 11, 1), "DeepseekV32ForCausalLM in models/config.py")
     """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16."""
-    imports_flashinfer_mla = between((0, 11, 1), (0, 26), "get_valid_backends in platforms/cuda.py")
+    imports_flashinfer_mla = between((0, 11, 1), (0, 25), "get_valid_backends in platforms/cuda.py; flashinfer_mla.py")
     """The choice of a backend imports all candidates; later, FlashInfer's buffer is allocated when it runs."""
     reads_modelopt_cache_dtype = since((0, 14), "get_kv_cache_quant_algo_string in utils/torch_utils.py")
-    reads_modelopt_fp4_cache = since((0, 20), "MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP")
+    reads_modelopt_fp4_cache = since((0, 20), "MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP in utils/torch_utils.py")
     reads_compressed_tensors_cache_dtype = since((0, 15), "attention/layer.py")
     """A kv_cache_scheme of compressed-tensors makes the cache fp8."""
 
     # Recurrent states
 
-    aligns_states = since((0, 10), "models/config.py, later platforms/interface.py")
+    aligns_states = since((0, 10), "HybridAttentionMambaModelConfig in models/config.py")
     """Attention's blocks grow until a state fits in one."""
-    aligns_to_requested_block = since((0, 20), "platforms/interface.py")
+    aligns_to_requested_block = since((0, 20), "_align_hybrid_block_size in platforms/interface.py")
     """Blocks aligned with states are multiples of the requested block size.
 
     Before, they were multiples of the kernel's, and at least the requested size.
     """
-    caches_state_prefixes = since((0, 11, 1), "gpu_model_runner.py")
+    caches_state_prefixes = since((0, 11, 1), "MambaModelConfig in models/config.py")
     """Prefix caching is available for models with states."""
-    caches_hybrid_prefixes = since((0, 26), "config/model.py")
+    caches_hybrid_prefixes = since((0, 26), "is_prefix_caching_supported in config/model.py")
     """Prefix caching is on by default for models with states too."""
-    stores_drafted_states = since((0, 15), "v1/core/single_type_kv_cache_manager.py")
+    stores_drafted_states = since((0, 15), "MambaSpec in v1/kv_cache_interface.py")
     """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
-    supports_drafter_with_states = since((0, 17), "gpu_model_runner.py")
+    supports_drafter_with_states = since((0, 17), "layers/mamba/abstract.py, models/config.py")
     """Any model with states can have a drafter, and prefix caching with it; before, only gated delta nets."""
     checkpoints_mamba = since((0, 32), "num_prefill_checkpoint_blocks in mamba_mixer2.py")
     """A prefill can store a checkpoint of a Mamba-2 state."""
     checkpoints_deltas = since((0, 33), "num_prefill_checkpoint_blocks in qwen_gdn_linear_attn.py")
     """A prefill can store a checkpoint of a gated delta net's state."""
     _states_per_chunk = until((0, 28), "mamba_cache_mode in models/config.py")
-    _states_per_chunk_drafting = until((0, 20), "mamba_cache_mode in models/config.py")
+    _states_per_chunk_drafting = by_version(
+        {(): True, (0, 20): False, (0, 22): True, (0, 28): False}, "mamba_cache_mode in models/config.py"
+    )
 
     # The log
 
-    multiplies_dcp = since((0, 11), "kv_cache_utils.py")
+    multiplies_dcp = since((0, 11), "get_kv_cache_config_from_groups in v1/core/kv_cache_utils.py")
     """With several groups too, the logged tokens are multiplied by dcp."""
-    logs_requested_block = until((0, 11), "kv_cache_utils.py")
+    logs_requested_block = until((0, 11), "_get_kv_cache_config_uniform_type in v1/core/kv_cache_utils.py")
     """With one group, the logged tokens are blocks times the requested block size."""
-    concurrency_from_blocks = since((0, 9, 1), "kv_cache_utils.py")
+    concurrency_from_blocks = since((0, 9, 1), "get_max_concurrency_for_kv_cache_config")
     """The logged concurrency is blocks / blocks of a request; before, it was tokens / context."""
-    tokens_from_concurrency = since((0, 20, 1), "kv_cache_utils.py")
+    tokens_from_concurrency = since((0, 20, 1), "_report_kv_cache_config in v1/core/kv_cache_utils.py")
     """'GPU KV cache size' is concurrency times the context; before, it was blocks / groups times block size."""
-    logs_one_line = since((0, 28), "kv_cache_utils.py")
+    logs_one_line = since((0, 28), "update_kv_cache_capacity in v1/core/kv_cache_utils.py")
     """The log has tokens and concurrency on one line."""
-    always_announces_block = until((0, 18), "models/config.py")
+    always_announces_block = until((0, 18), "HybridAttentionMambaModelConfig in models/config.py")
     """The log has the line on attention's block size even if the size did not grow."""
 
     # Defaults
 
     gpus_with_small_defaults: Switch[tuple[str, ...]] = by_version(
-        {(): (), (0, 9): ("a100",), (0, 33): ("a100", "gb10")}, "arg_utils.py"
+        {(): (), (0, 9): ("a100",), (0, 33): ("a100", "gb10")}, "engine/arg_utils.py"
     )
     """GPUs of 70 GiB and more that have the defaults of smaller ones."""
-    has_default_for_160_gib = since((0, 28), "arg_utils.py")
+    has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
     """Devices of 160 GiB and more have their own default of max_num_batched_tokens."""
 
     # Runtime memory
 
-    _second_runner_everywhere = since((0, 29), "config/vllm.py")
-    _second_runner_for_dense = since((0, 25), "config/vllm.py")
+    _second_runner_everywhere = since((0, 29), "use_v2_model_runner in config/vllm.py")
+    _second_runner_for_dense = since((0, 25), "_is_default_v2_model_runner_model in config/vllm.py")
     _second_runner_for: Switch[frozenset[str]] = by_version(
         {
             (): frozenset(),
             (0, 22): frozenset({"qwen3"}),
             (0, 23): frozenset({"qwen3", "llama", "mistral"}),
             (0, 24): frozenset({"qwen3", "llama", "mistral", *_MIXTURES}),
-            (0, 25): frozenset({*_MIXTURES, "deepseek_v4", "longcat_flash_ngram"}),
+            (0, 25): frozenset(_MIXTURES),
+            (0, 26): frozenset({*_MIXTURES, *_INKLING, "longcat_flash_ngram"}),
+            (0, 27): frozenset({*_MIXTURES, *_INKLING, "longcat_flash_ngram", "kimi_k3"}),
+            (0, 28): frozenset({*_MIXTURES, *_INKLING, "longcat_flash_ngram", "kimi_k3", "deepseek_v4"}),
         },
         "DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES in config/vllm.py",
     )
@@ -165,66 +171,74 @@ class VllmVersion(Version):
     A sort holds an fp32 copy 4, the sorted values 4, their indices 8, a mask's sums 8 and what it gathers 12. A kernel
     replaced it: an fp32 copy 4, probabilities 4 and their quotient by random numbers 4.
     """
-    _scratch_of_second_runner = by_version({(): 36, (0, 17): 4, (0, 28): 0, (0, 33): 12}, "v1/worker/gpu/sample")
-    """It samples logits as they are; up to 0.27 it made one fp32 copy. From 0.33 its profile has a second pass with all
+    _scratch_of_second_runner = by_version(
+        {(): 4, (0, 26): 0, (0, 33): 12},
+        "apply_sampling_params in v1/worker/gpu/sample/sampler.py, _dummy_sampler_run in v1/worker/gpu/model_runner.py",
+    )
+    """It samples logits as they are; up to 0.25 it made one fp32 copy. From 0.33 its profile has a second pass with all
     sampling parameters."""
-    has_top_k_buffer = since((0, 17), "topk_topp_triton.py")
+    has_top_k_buffer = since((0, 17), "v1/sample/ops/topk_topp_triton.py")
     """The sampler's Triton kernel has a row of fp32 logits per multiprocessor.
 
     From 0.21 FlashInfer's kernel replaces it where FlashInfer runs.
     """
-    samples_with_flashinfer = since((0, 21), "topk_topp_sampler.py")
+    samples_with_flashinfer = since((0, 21), "VLLM_USE_FLASHINFER_SAMPLER in envs.py")
     """FlashInfer samples by default on GPUs of compute capability 8.0 and later."""
-    keeps_experts_workspace = since((0, 13), "v1/worker/workspace.py")
+    keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     """The workspace of the experts lives on after the forward pass."""
-    shares_experts_buffer = until((0, 13), "fused_moe.py, fused_experts_impl")
-    """Both products of the experts write to one buffer, beside the activation.
+    shares_experts_buffer = until((0, 14), "fused_moe/unquantized_fused_moe_method.py")
+    """Both products of the experts write to one buffer, beside the activation (fused_experts_impl in fused_moe.py).
 
-    From 0.13 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
+    From 0.14 the activation's buffer is as wide as the output too (workspace_shapes of TritonExperts).
     """
     largest_experts_chunk: Switch[int | None] = by_version(
-        {(): 32768, (0, 12): 16384, (0, 20): None}, "VLLM_FUSED_MOE_CHUNK_SIZE in envs.py"
+        {(): 32768, (0, 12): 16384, (0, 18): None}, "VLLM_FUSED_MOE_CHUNK_SIZE in envs.py"
     )
     """Tokens that the experts process in one chunk; None without a limit."""
-    profiles_prefix_of_latents = since((0, 10, 1), "mla_attention.py, mla/common.py")
+    profiles_prefix_of_latents = since((0, 11), "forward in v1/attention/backends/mla/common.py")
     """The profile holds what a chunk of MLA's cached prefix is expanded to."""
-    profiles_indexer_logits = since((0, 18), "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py")
+    profiles_indexer_logits = since((0, 19), "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py")
     """The profile holds 512 MiB of logits of an indexer."""
-    videos_leave_room_for_image = until((0, 11), "qwen2_vl.py")
+    videos_leave_room_for_image = until((0, 10, 2), "get_num_frames_with_most_features in models/qwen2_vl.py")
     """The largest video of the profile leaves an image's tokens of the context free."""
-    autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in gdn_linear_attn.py")
+    autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in models/qwen3_next.py")
     """The profile tunes the kernels of gated delta nets."""
     benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
     """Inductor benchmarks kernels while it compiles."""
-    profiles_cold_compiler = since((0, 23), "logs of 0.24 and 0.28")
+    profiles_cold_compiler = since((0, 23), "measured: logs of 0.24 and 0.28")
     """What is benchmarked decides the profile where the sampler needs less.
 
     A log of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
     """
-    splits_workspaces = between((0, 27), (0, 31), "_scoped_allocator_max_split in v1/worker/gpu_worker.py")
+    splits_workspaces = between((0, 27), (0, 31), "_scoped_allocator_max_split in v1/worker/gpu_worker.py, torch 2.13")
     """A large block that is freed during the profile may be counted once more, as a small tensor pins it."""
-    counts_other_processes = until((0, 9, 1), "v1/worker/gpu_worker.py")
+    counts_other_processes = until((0, 9, 1), "determine_available_memory in v1/worker/gpu_worker.py")
     """All memory in use is counted as the engine's, that of other processes too."""
-    profiles_graphs_early = between((0, 18), (0, 21), "gpu_worker.py")
+    profiles_graphs_early = between((0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured")
     """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
     has_symmetric_memory = since((0, 15), "measured")
     """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
-    links_were_measured = until((0, 21), "the newest version of the controlled starts on H100s")
+    links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
-    _counts_states = since((0, 27), "mem_utils.py")
-    _subtracts_graphs = since((0, 20), "v1/worker/gpu_worker.py")
-    _subtracts_graphs_of_second_runner = since((0, 29), "v1/worker/gpu/model_runner.py")
+    _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
+    _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
+    _subtracts_graphs_of_second_runner = since((0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py")
     """Before, it returned 0 for them."""
 
     # Weights beside the checkpoint's
 
-    plain_mrope_of_qwen3 = since((0, 33), "mrope_positions_factor in models/qwen3_vl.py")
+    plain_mrope_of_qwen3 = since((0, 32), "mrope_positions_factor in models/qwen3_vl.py")
     """The Qwen3 families have a larger table only if tokens of videos are pruned."""
-    mxfp4_value_alignment = by_version({(): 64, (0, 24): 1}, "tensor_details/layout_details/hopper_value.py")
-    """What triton_kernels pads the values of MXFP4 experts to, two values to a byte."""
-    mxfp4_scale_groups = by_version({(): 2, (0, 27): 4}, "_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py")
+    mxfp4_value_alignment = by_version(
+        {(): 64, (0, 12): 1, (0, 17): 64, (0, 22): 1}, "hopper_value.py of triton_kernels 3.5.0, 3.6.0 and 3.5.1"
+    )
+    """What triton_kernels pads the values of MXFP4 experts to, two values to a byte.
+
+    Up to 0.11 it is no part of the wheel; a log of 0.11.0 agrees with 64.
+    """
+    mxfp4_scale_groups = by_version({(): 2, (0, 26): 4}, "_swizzle_mxfp4 in quantization/utils/mxfp4_utils.py")
     """The groups of scales that it pads to."""
-    keeps_mxfp4_scales = until((0, 26), "convert_to_mxfp4_moe_kernel_format")
+    keeps_mxfp4_scales = until((0, 25), "convert_gpt_oss_weight_to_mxfp4_moe_kernel_format in oracle/mxfp4.py")
     """The scales of the checkpoint stay beside those of the kernel."""
     loads_bitsandbytes = until((0, 28), "QuantizationMethods in layers/quantization")
     loads_hqq = until((0, 14), "QuantizationMethods in layers/quantization")
