@@ -9,10 +9,11 @@ import pytest
 
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
-from attncalc.engines.base import EngineArgs
 from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
+from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.runtime import sglang_runtime
+from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.runtime import runtime as vllm_runtime
 from attncalc.hardware import Gpu
 from attncalc.model import Tower, TowerItem
@@ -51,10 +52,15 @@ def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> M
     return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
 
 
+@dataclasses.dataclass(frozen=True)
+class _Args(VllmArgs, SglangArgs):
+    """The arguments of both engines."""
+
+
 def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts; changes of the engine's arguments are `max_num_seqs`, `tp` and so on."""
     whole = whole or model()
-    fields = {field.name for field in dataclasses.fields(RuntimeFacts[Any])}
+    fields = {field.name for field in dataclasses.fields(RuntimeFacts)}
     args = {
         "engine_version": "0.19.0",
         "max_num_batched_tokens": N,
@@ -65,7 +71,7 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     given = {
         "model": whole,
         "whole": whole,
-        "args": EngineArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
+        "args": _Args(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
         "limits": Limits(N, S),
         "gpu": DEVICE,
         "share": (9, 10),
