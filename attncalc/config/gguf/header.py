@@ -26,8 +26,8 @@ MAX_TENSORS, MAX_KEYS = 100_000, 1_000
 MAX_TEXTS = 1 << 21
 """Texts of an array: the longest vocabulary has 262,144, and twice as many merges."""
 MAX_ARRAY = MAX_LAYERS
-"""Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays and of strings only the
-length is."""
+"""Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays, and of strings, only
+the length is."""
 _MAX_NAME, _MAX_KEY, _MAX_STRING = 63, 65_535, 1 << 12
 """Bytes of a tensor's name (GGML_MAX_NAME - 1), of a key, and of a text that is returned."""
 _MAX_DIMENSIONS = 4
