@@ -399,7 +399,7 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch: pytest.Monkey
     """5 ranks do not divide 12 heads: the text of that error is escaped, which is a bug here."""
     rows = sweep(models="gpt2", tp="1,5")
     with pytest.raises(TypeError):
-        list(rows_in_parallel(rows, 2, escape=operator.neg))
+        list(rows_in_parallel(rows, 2, escape=operator.neg))  # type: ignore[arg-type]
     monkeypatch.setattr("attncalc.sweeps.parallel._WORKER", "")
     with pytest.raises(AttncalcError, match="--jobs 2: a process cannot be started, or ended early"):
         list(rows_in_parallel(rows, 2))
