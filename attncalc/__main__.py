@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 
@@ -11,6 +12,7 @@ def main() -> None:
     # A command is too short for garbage collection to pay off. Without it, `kv --json` takes 100 ms of CPU time
     # instead of 121: about 14 ms are saved here, and 7 by freezing, which spares a collection at exit.
     gc.disable()
+    _clean_up_when_terminated()
     try:
         from .cli import run
 
@@ -19,6 +21,21 @@ def main() -> None:
         code = 130
     gc.freeze()
     sys.exit(code)
+
+
+def _clean_up_when_terminated() -> None:
+    """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: no half-written file is left.
+
+    By default both would end the process at once. A signal that is ignored, as SIGHUP under nohup, stays ignored.
+    """
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(128 + number)  # as shells have it: 143 for SIGTERM
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, leave)
 
 
 if __name__ == "__main__":

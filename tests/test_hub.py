@@ -690,7 +690,10 @@ BROKEN_PARTS: dict[str, tuple[Behaviour, str]] = {
     "an empty file": (lambda h: h.end(416, headers={"Content-Range": "bytes */0"}), "shorter than its header"),
     "zeros": (part(bytes(2068), "bytes 0-2067/2068"), "not JSON"),
     "a header of 2^63 bytes": (part(b"\xff" * 2068, f"bytes 0-2067/{10**18}"), "not a safetensors file"),
-    "a header of 99 MB": (part(struct.pack("<Q", 99_000_000) + bytes(99), f"bytes 0-106/{10**12}"), "more than 64 MiB"),
+    "a header of 99 MB": (
+        part(struct.pack("<Q", 99_000_000) + bytes(99), f"bytes 0-106/{10**12}"),
+        "more than 16,777,216",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from asking import Ask
 
 import attncalc.config
 from attncalc import AttncalcError, load
@@ -168,10 +169,16 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
     assert error("-").message == "there is no standard input"
 
 
+def test_standard_input_is_read_once(ask: Ask) -> None:
+    answer = ask("compare", "-", "-", stdin=json.dumps(CONFIG))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: standard input is empty, or was read before\n  tip: give '-' once, as in ")
+
+
 # What a name leads to, before it is parsed
 
 
-@pytest.mark.parametrize("size", [0, LIMIT, LIMIT + 1, LIMIT + 9])
+@pytest.mark.parametrize("size", [1, LIMIT, LIMIT + 1, LIMIT + 9])
 def test_one_byte_beyond_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(bytes(size))))
     (tmp_path / "m.json").write_bytes(bytes(size))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import REPOSITORY, Ask
+from asking import REPOSITORY, Ask, started
 from layers import GROUPED, MHA, saved
 from schemas import check_answer
 
@@ -481,13 +478,15 @@ def test_an_unknown_dtype_or_kernel_is_an_error_of_the_plan() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to another process")
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", -15), ("SIGKILL", -9)])
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
 def test_an_interrupted_record_keeps_its_runs(tmp_path: Path, name: str, code: int) -> None:
-    """The second step would take a minute; it is interrupted as soon as the first is on disk."""
+    """The second step says that it has begun, and would take a minute."""
     script = f"""
 import sys, time
 from attncalc import load
-from attncalc.cli import run, verify_record
+from attncalc.__main__ import main
+from attncalc.cli import verify_record
 from attncalc.verify import need_torch
 need_torch()
 from attncalc.verify.options import VerifyOptions
@@ -498,26 +497,25 @@ steps = [Step("tiny", VerifyOptions(context=n)) for n in (8, 9)]
 verify_record.record_models = lambda: {{"tiny": load({saved(MHA, tmp_path)!r})}}
 recorder.plan_record = lambda *_: steps
 measure = recorder.verify
-recorder.verify = lambda model, options, *rest: (
-    measure(model, options, *rest) if options.context == 8 else time.sleep(60)
-)
+def measured(model, options, *rest):
+    if options.context == 8:
+        return measure(model, options, *rest)
+    print("begun", flush=True)
+    time.sleep(60)
+recorder.verify = measured
 sys.argv = ["attncalc", "verify", "--record", {str(tmp_path / "out")!r}, "--device", "cpu"]
-sys.exit(run())
+main()
 """
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    running = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    while running.poll() is None and not list((tmp_path / "out").glob("[!.]*.md")):
-        time.sleep(0.1)
-    time.sleep(0.5)  # until the second step has begun
-    os.kill(running.pid, signal.Signals[name])
-    out, err = running.communicate(timeout=60)
+    with started("-c", script) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        os.kill(running.pid, signal.Signals[name])
+        out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (code, "")
     (data,) = (tmp_path / "out").glob("*.json")
     document = json.loads(data.read_text())
     assert [run["arguments"] for run in document["runs"]] == ["tiny --context 8"]
     assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
     assert data.with_suffix(".md").read_text() == record_page(document)
-    assert (f"interrupted: 1 run is in {data.with_suffix('.md')}" in err) == (name == "SIGINT")
+    assert (f"interrupted: 1 run is in {data.with_suffix('.md')}" in err) == (name != "SIGKILL")
     assert "Traceback" not in err

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import REPOSITORY, Answer, Ask
+from asking import REPOSITORY, Answer, Ask, started
 from layers import ENCODER, GROUPED, LATENT, MHA, WINDOW, ZOO, saved
 
 from attncalc import load
@@ -245,17 +245,17 @@ def test_invalid_arguments_are_errors_with_a_tip(ask: Ask, arguments: str) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_prints_no_traceback() -> None:
-    command = [sys.executable, "-m", "attncalc", "verify", "gpt3", "--device", "cpu"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    while "torch" not in Path(f"/proc/{running.pid}/maps").read_text():  # it has imported torch
-        time.sleep(0.1)
-    time.sleep(1)
-    while running.poll() is None:  # a callback of torch's import may swallow the first
-        os.kill(running.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(10)
-    out, err = running.communicate()
+    with started("-m", "attncalc", "verify", "gpt3", "--device", "cpu") as running:
+        while "torch" not in Path(f"/proc/{running.pid}/maps").read_text():  # it has imported torch
+            time.sleep(0.1)
+        time.sleep(1)
+        while running.poll() is None:  # a callback of torch's import may swallow the first
+            os.kill(running.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(10)
+        out, err = running.communicate()
     # A shell reports 130 for both: CPython itself dies by the signal if it was in exec() of a string just then.
     assert running.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in out + err

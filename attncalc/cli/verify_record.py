@@ -62,9 +62,9 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: i
             for document in record(steps, models, device, minutes, command, on_progress):
                 files.write(document)
                 written = document
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
         sys.stderr.write(f"interrupted: {_saved(written, files)}\n")
-        return 130
+        return 130 if isinstance(interrupt, KeyboardInterrupt) else int(interrupt.code or 0)
     assert written is not None
     late = sum(step["seconds"] is not None for step in written["skipped"])
     sys.stdout.write(f"{record_verdict(written)}\n")

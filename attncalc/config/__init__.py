@@ -231,7 +231,13 @@ def _locate(model: str) -> Source:
     if model == "-":
         if sys.stdin is None:
             raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
+        content = sys.stdin.buffer.read(LIMIT + 1)
+        if not content:
+            raise AttncalcError(
+                "standard input is empty, or was read before",
+                "give '-' once, as in 'attncalc kv - < config.json'; name the other files",
+            )
+        return Source("stdin", "<stdin>", content)
     preset = _preset(model)
     if preset is not None:
         return _preset_source(preset)
