@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..serving.gpu_layers import AUTO
-from ..units import parse_bytes, parse_count, parse_decimal, truncate
+from ..units import list_tip, parse_bytes, parse_count, parse_decimal, truncate
 from .models import Count, ModelOptions, as_text
 from .workloads import CacheDtypeOptions, SizeOptions, dtype_name
 
@@ -65,7 +65,7 @@ def gpu_layers(text: str, name: str) -> int | str | None:
         return count_or_zero(text, name)
     except AttncalcError:
         raise AttncalcError(
-            f"{name}: '{truncate(text)}' is not a number of layers", "give a number, auto or all"
+            f"{name}: '{truncate(text)}' is not a number of layers", f"give a number, auto or all{list_tip(text)}"
         ) from None
 
 
