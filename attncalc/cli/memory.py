@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..api.workloads import reject_training
 from ..report.memory import memory_report
 from . import COMMANDS
 from . import options as o
@@ -20,6 +19,4 @@ def memory(
     output: o.OutputOptions,
 ) -> None:
     spec = model.read()
-    size = o.read_workload(spec, workload, dtypes, forward)
-    reject_training(size)
-    output.show(memory_report(spec, size))
+    output.show(memory_report(spec, o.read_workload(spec, workload, dtypes, forward)))

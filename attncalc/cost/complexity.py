@@ -9,6 +9,7 @@ from ..attention import Sliding
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity
 from ..workload import Workload
+from .common import symbolic
 from .flops import passes, projections, query_tokens, scores
 
 
@@ -33,7 +34,7 @@ def attention_layer_complexity(model: ModelSpec, workload: Workload) -> LayerCom
     If the layers differ, it is that of the layer whose scores cost most. For a model without attention it is that of
     its recurrent layer, which runs token by token.
     """
-    symbols, workload = model.symbolic(), workload.symbolic()
+    symbols, workload = symbolic(model, workload)
     stack = symbols.main
     all_layers = [dataclasses.replace(layers, cross=None) for layers in stack.layers]
     candidates = [layers for layers in all_layers if layers.attention.widths().n_heads] or all_layers
@@ -50,7 +51,7 @@ def recurrent_layer_complexity(model: ModelSpec, workload: Workload) -> LayerCom
 
     It multiplies each token by two d_model x d_model matrices, one token after another.
     """
-    symbols, workload = model.symbolic(), workload.symbolic()
+    symbols, workload = symbolic(model, workload)
     d_model = symbols.main.d_model
     weights = d_model * d_model + d_model * d_model
     if model.tp > 1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import AttncalcError
 from ..mlp import Mlp
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, minimum, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache import kv_cache
-from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups
+from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups, symbolic
 from .flops import flops
 from .params import lm_head, outer_norms
 
@@ -36,7 +37,11 @@ def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
 
     A mixture of experts reads at most min(n_experts, B * n_experts_per_token) experts per layer; this upper bound is
     used. Embedding rows that are looked up are not counted.
+
+    Raises AttncalcError if `workload` is not a decode step.
     """
+    if workload.phase != "decode":
+        raise AttncalcError(f"a {workload.phase} is not a decode step", "give Workload.decode(batch, context)")
     step_flops, cache = flops(model, workload), kv_cache(model, workload).total
     weight_dtype = compute_dtype(model, workload)
     width = symbol("bytes", weight_dtype.bits // 8, f"bytes of a weight in {weight_dtype.name}")
@@ -55,7 +60,7 @@ def decode_intensity(model: ModelSpec, workload: Workload) -> Intensity:
 
 def weights_read(model: ModelSpec, workload: Workload) -> Quantity:
     """Return the number of parameters that one decode step of the whole batch reads, on one device."""
-    symbols, workload = model.symbolic(), workload.symbolic()
+    symbols, workload = symbolic(model, workload)
     stack = symbols.main
     parts = [
         Part(
