@@ -121,7 +121,7 @@ def test_a_cost_function_refuses_a_workload_that_does_not_fit_the_model() -> Non
     t5, gpt2 = load("t5-base"), load("gpt2")
     costs: list[Callable[..., object]] = [kv_cache, flops, activations, growth, crossover, decode_intensity]
     for cost in costs:
-        with pytest.raises(AttncalcError, match="T5 Base .* has an encoder, and needs source tokens"):
+        with pytest.raises(AttncalcError, match=r"T5 Base .* has an encoder, and needs source tokens"):
             cost(t5, Workload.decode(1, 10))
         with pytest.raises(AttncalcError, match="--source-context has no effect"):
             cost(gpt2, Workload.decode(1, 10, source=5))
