@@ -246,6 +246,14 @@ def test_flops_of_the_encoder_decoders_prefill() -> None:
     assert cost.head == 2 * 2 * 20 * D * 200
 
 
+def test_dense_scores_of_the_encoder_decoder_with_tokens_in_the_cache() -> None:
+    """The encoder has run. Each new token sees 20 keys of its own, d_qk + d_v = 20, and 31 of the source, 12 + 12."""
+    for new, workload in ((1, Workload.decode(2, 20, source=31)), (13, Workload.prefill(2, 20, past=7, source=31))):
+        cost = flops(TRANSLATOR, workload)
+        assert cost.scores_dense == 2 * 2 * (2 * 6 * new * 20 * 20 + 2 * 4 * new * 31 * 24)
+        assert cost.qk_dense == cost.scores_dense // 2
+
+
 def test_an_encoder_projects_summaries_of_the_source() -> None:
     """LongT5: 31 tokens have 7 whole blocks of 4, whose keys and values W_k and W_v make too."""
     encoder, decoder = TRANSLATOR.stacks

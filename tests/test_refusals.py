@@ -111,6 +111,13 @@ def test_a_list_for_a_number_is_an_error_in_python_too() -> None:
                 fit("gpt2", gpu="h100-80gb", engine="llamacpp", **{name: [2, 4]})
 
 
+@pytest.mark.parametrize("command", ["compare - -", "fit - --gpu l4 --speculative-model -"])
+def test_standard_input_can_be_read_only_once(ask: Ask, command: str) -> None:
+    answer = ask(*command.split(), stdin=ask("presets", "show", "gpt2").out)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: standard input can be read only once, and '-' is given twice\n  tip: ")
+
+
 @pytest.mark.parametrize("arguments", [("kv", "gpt2", "-b"), ("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
     assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
