@@ -75,6 +75,7 @@ n_layers: 1
 n_heads: 4
 n_kv_heads: 2
 d_head: 84
+d_ff: 64
 norm: rmsnorm
 dtype: bf16
 """
