@@ -28,8 +28,11 @@ if find_spec("torch") is None:
 from asking import Answer, Ask  # noqa: E402
 from schemas import check_answer  # noqa: E402
 
+from attncalc import tracing  # noqa: E402
 from attncalc.cli import run  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
+
+tracing.CHECKED = True
 
 
 def pytest_report_header() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,27 @@ def test_the_catalogue_agrees_at_its_longest_contexts(ask: Ask, dtype: str) -> N
 def test_the_catalogue_agrees_on_a_gpu_of_its_size(ask: Ask, gpu: str) -> None:
     """1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads."""
     assert disagreeing(ask, "--simulate", gpu, "-b", "3", "-c", "1003", "--dtype", "fp16") == []
+
+
+ODD_HEADS = """
+title: heads of 84, which flash pads to 88
+d_model: 336
+vocab_size: 100
+n_layers: 1
+n_heads: 4
+n_kv_heads: 2
+d_head: 84
+d_ff: 64
+norm: rmsnorm
+dtype: bf16
+"""
+
+
+def test_flops_of_flash_with_head_widths_that_8_does_not_divide_agree(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(ODD_HEADS)
+    for context in ("64", "37"):
+        assert disagreeing(ask, str(file), "--simulate", "h100", "-c", context) == []
 
 
 @pytest.mark.parametrize("model", RECURRENT)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from .open_file import open_file
 from .plain import ConfigObject
 from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
+from .standard_input import read_standard_input
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
@@ -229,15 +229,7 @@ def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> 
 def _locate(model: str) -> Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
-        if sys.stdin is None:
-            raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        content = sys.stdin.buffer.read(LIMIT + 1)
-        if not content:
-            raise AttncalcError(
-                "standard input is empty, or was read before",
-                "give '-' once, as in 'attncalc kv - < config.json'; name the other files",
-            )
-        return Source("stdin", "<stdin>", content)
+        return Source("stdin", "<stdin>", read_standard_input(LIMIT + 1))
     preset = _preset(model)
     if preset is not None:
         return _preset_source(preset)

@@ -20,7 +20,7 @@ _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _FLOPS = {**COUNT, "maximum": 10**18}
 """FLOP/s exceed COUNT's maximum: 9,000 TFLOP/s are 9 * 10^15."""
-_SEVERAL = re.compile(r"(?P<gpus>\d{1,30}) ?[xX] ?(?P<kind>.*\S)", re.DOTALL)
+_SEVERAL = re.compile(r"(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)", re.DOTALL)
 """'2xh100', '2 x H100'."""
 _MEMORY = re.compile(r"\d[\d.,_]* ?[KMGTPE]i?B", re.IGNORECASE)
 """'24GB', '23.5 GiB'."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..attention import FULL
-from ..cost.complexity import LayerComplexity, attention_layer_complexity, recurrent_layer_complexity
+from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
 from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
 from ..model import ModelSpec
@@ -38,20 +38,20 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     counted = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
-    layers = (attention_layer_complexity(model, workload), recurrent_layer_complexity(model, workload))
+    own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
-    tables += [_layer_table(model, *layers), _growth_table(grown, overtake)]
+    tables += [_layer_table(model, workload, own, types), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*flops_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
+        (*flops_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(own, types)),
         groups,
         tuple(tables),
         _notes(model, workload, counted, overtake),
@@ -105,15 +105,31 @@ def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, .
     )
 
 
-def _layer_figures(attention: LayerComplexity, recurrent: LayerComplexity) -> tuple[Figure, ...]:
-    recurrent_label = "one recurrent layer of the same width"
+def _layer_figures(own: ModelLayer, types: LayerTypes) -> tuple[Figure, ...]:
+    scores, recurrent = own.scores, types.recurrent
+    steps, path = "its sequential operations", "its maximum path length"
+    flops_of = (
+        ("attention_flops_per_layer", "one attention layer of the model", own.flops, SUM),
+        ("attention_projections_flops_per_layer", "its projections", own.projections, MATMUL),
+        ("attention_scores_flops_per_layer", "its scores, exact for the mask", scores.flops, MATMUL),
+        ("self_attention_flops_per_layer", "self-attention, n^2 d", types.self_attention.flops, VASWANI),
+        ("recurrent_flops_per_layer", "recurrent layer, n d^2", recurrent.flops, VASWANI),
+        ("convolutional_flops_per_layer", "convolutional layer, k n d^2", types.convolutional.flops, VASWANI),
+        ("restricted_flops_per_layer", "restricted self-attention, r n d", types.restricted.flops, VASWANI),
+    )
+    numbers = (
+        ("attention_sequential_steps", steps, scores.sequential_steps),
+        ("attention_longest_path", path, scores.longest_path),
+        ("recurrent_sequential_steps", steps, recurrent.sequential_steps),
+        ("recurrent_longest_path", path, recurrent.longest_path),
+        ("convolutional_kernel", "width k of the convolution", types.kernel),
+        ("convolutional_longest_path", path, types.convolutional.longest_path),
+        ("restricted_neighborhood", "tokens r that restricted self-attention sees", types.neighborhood),
+        ("restricted_longest_path", path, types.restricted.longest_path),
+    )
     return (
-        Figure("attention_flops_per_layer", "one attention layer", attention.flops, FLOP, VASWANI),
-        Figure("attention_sequential_steps", "its sequential operations", attention.sequential_steps, NO_UNIT, VASWANI),
-        Figure("attention_longest_path", "its maximum path length", attention.longest_path, NO_UNIT, VASWANI),
-        Figure("recurrent_flops_per_layer", recurrent_label, recurrent.flops, FLOP, VASWANI),
-        Figure("recurrent_sequential_steps", "its sequential operations", recurrent.sequential_steps, NO_UNIT, VASWANI),
-        Figure("recurrent_longest_path", "its maximum path length", recurrent.longest_path, NO_UNIT, VASWANI),
+        *(Figure(name, label, value, FLOP, source) for name, label, value, source in flops_of),
+        *(Figure(name, label, value, NO_UNIT, VASWANI) for name, label, value in numbers),
     )
 
 
@@ -158,21 +174,38 @@ def _group_table(counted: Flops) -> Table:
     return Table((*columns, projections, scores, mlp), rows)
 
 
-def _layer_table(model: ModelSpec, attention: LayerComplexity, recurrent: LayerComplexity) -> Table:
-    """Return Table 1 of Vaswani et al. 2017 for this model: one layer beside a recurrent one of the same width."""
-    unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
-    label = "attention" if has_attention(model) else model.main.layers[0].attention.label
-    rows = tuple(
+def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: LayerTypes) -> Table:
+    """Return Table 1 of Vaswani et al. 2017 at the model's width, and below it the parts of a layer of the model."""
+    # n queries over n keys in a prefill, m over n after a past, and one over n in a decode step
+    n = "n " if workload.new == workload.context else "" if workload.new == 1 else "m "
+    rows = (
+        ("self-attention", f"{n}n d".replace("n n", "n^2"), types.self_attention),
+        ("recurrent", f"{n}d^2", types.recurrent),
+        ("convolutional", f"k {n}d^2", types.convolutional),
+        ("restricted attention", f"r {n}d", types.restricted),
+        ("this model's scores", "", own.scores),
+        ("this model's projections", "", LayerComplexity(own.projections, Quantity(1), None)),
+    )
+    unit, cells = unit_column("", [layer.flops for _, _, layer in rows], FLOP)
+    lines = tuple(
         (
-            label,
+            name,
+            formula,
             cell,
             count(layer.sequential_steps),
             "none" if layer.longest_path is None else count(layer.longest_path),
         )
-        for label, cell, layer in zip((label, "recurrent, same width"), cells, (attention, recurrent), strict=True)
+        for (name, formula, layer), cell in zip(rows, cells, strict=True)
     )
-    title = Column("one layer, as in Vaswani\net al. 2017, Table 1", "left")
-    return Table((title, unit, Column("sequential\noperations"), Column("maximum\npath length")), rows)
+    title = Column("one layer, as in\nVaswani et al. 2017,\nTable 1", "left")
+    new = f", m {count(workload.new)}" if n == "m " else ""
+    numbers = (
+        f"n {count(workload.context)}{new}\nd {count(model.main.d_model)}\n"
+        f"k {types.kernel}, r {count(types.neighborhood)}"
+    )
+    return Table(
+        (title, Column(numbers, "left"), unit, Column("sequential\noperations"), Column("maximum\npath length")), lines
+    )
 
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:

@@ -35,7 +35,9 @@ _FIGURES = {
     "kv_cache_ratio": ratio("kv_cache / kv_cache of the first row: of MHA, or of the first model", "without a cache"),
     "flops_prefill": size(FLOP, "a prefill of the whole context"),
     "flops_decode": size(FLOP, "one decode step", _NO_DECODE),
-    "decode_flop_per_byte": ratio("a decode step's FLOPs per byte of weights and cache", _NO_DECODE),
+    "decode_flop_per_byte": ratio(
+        "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected experts", _NO_DECODE
+    ),
     "decode_flop_per_cache_byte": ratio("the scores' FLOPs per byte of cache", _NO_DECODE),
 }
 _ROW = {

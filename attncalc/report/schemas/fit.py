@@ -76,16 +76,28 @@ _USERS = {
     "concurrent_average": amount("concurrent users of one replica, on average", _NO_USERS),
     "concurrent_worst": amount("concurrent users of one replica, at worst", _NO_USERS),
 }
+_NO_EXPERTS = "without experts"
 _TIMES: Figures = {
     "prefill_time_bound": ratio("the shortest possible time of a prefill", unit=SECONDS),
     "decode_time_bound": ratio("the shortest possible time of a decode step", unit=SECONDS),
     "decode_tokens_per_second_bound": ratio(
         "the highest possible rate of the batch", "with drafted tokens", unit=PER_SECOND
     ),
-    "decode_compute_bound_batch": amount("the batch from which decode is compute-bound", "if it never is"),
+    "prefill_time_expected_experts": ratio(
+        "the time of a prefill with the expected experts, which is no bound", _NO_EXPERTS, unit=SECONDS
+    ),
+    "decode_time_expected_experts": ratio(
+        "the time of a decode step with the expected experts, which is no bound", _NO_EXPERTS, unit=SECONDS
+    ),
+    "decode_tokens_per_second_expected_experts": ratio(
+        "the rate of the batch with the expected experts", f"{_NO_EXPERTS}, with drafted tokens", unit=PER_SECOND
+    ),
+    "decode_compute_bound_batch": amount(
+        "the batch from which decode is compute-bound, with the expected experts", "if it never is"
+    ),
     "ridge_flop_per_byte": ratio("the FLOP per byte from which a step is compute-bound on this GPU"),
-    "prefill_flop_per_byte": ratio("FLOP per byte of the prefill"),
-    "decode_flop_per_byte": ratio("FLOP per byte of a decode step"),
+    "prefill_flop_per_byte": ratio("FLOP per byte of the prefill, with the expected experts"),
+    "decode_flop_per_byte": ratio("FLOP per byte of a decode step, with the expected experts"),
     "decode_flop_per_byte_limit": ratio("what decode_flop_per_byte approaches in growing batches"),
 }
 _BOUNDS: Figures = {
@@ -210,12 +222,15 @@ _USERS_FACTS = {
     "concurrent_worst_all_replicas": or_null(whole("concurrent users of all replicas at worst"), _NO_LIMIT),
 }
 _BOUND_BY = choice("what bounds the time", "compute", "memory")
+_BOUND_BY_EXPECTED = or_null(choice("what bounds the time with the expected experts", "compute", "memory"), _NO_EXPERTS)
 _ROOFLINE = {
     "gpu": text("the GPU"),
     "weights_dtype": text("dtype of the weights"),
     "math_dtype": text("dtype in which matrices are multiplied"),
     "prefill_bound_by": _BOUND_BY,
     "decode_bound_by": _BOUND_BY,
+    "prefill_expected_experts_bound_by": _BOUND_BY_EXPECTED,
+    "decode_expected_experts_bound_by": _BOUND_BY_EXPECTED,
 }
 _VARIANT = {
     "name": text("the variant: MHA, MQA, ..."),

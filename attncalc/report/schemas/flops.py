@@ -20,12 +20,21 @@ _MODEL = {
     "scores_overtake_context": size(
         TOKENS, "the shortest context at which scores cost more than projections", "if there is none"
     ),
-    "attention_flops_per_layer": size(FLOP, "one attention layer"),
+    "attention_flops_per_layer": size(FLOP, "one attention layer of the model: projections and exact scores"),
+    "attention_projections_flops_per_layer": size(FLOP, "its projections"),
+    "attention_scores_flops_per_layer": size(FLOP, "its scores, for the pairs that the mask allows"),
     "attention_sequential_steps": amount("sequential operations of one attention layer"),
     "attention_longest_path": amount("maximum path length of one attention layer", "if information never arrives"),
-    "recurrent_flops_per_layer": size(FLOP, "a recurrent layer of the same width"),
+    "self_attention_flops_per_layer": size(FLOP, "self-attention of the same width, n^2 d in Vaswani et al. 2017"),
+    "recurrent_flops_per_layer": size(FLOP, "a recurrent layer of the same width, n d^2 there"),
     "recurrent_sequential_steps": amount("its sequential operations"),
     "recurrent_longest_path": amount("its maximum path length"),
+    "convolutional_flops_per_layer": size(FLOP, "a convolutional layer of the same width, k n d^2 there"),
+    "convolutional_kernel": amount("its width k, 3"),
+    "convolutional_longest_path": amount("its maximum path length"),
+    "restricted_flops_per_layer": size(FLOP, "self-attention to a neighborhood, r n d there"),
+    "restricted_neighborhood": amount("its tokens r: the model's narrowest window or chunk, or 128; at most n"),
+    "restricted_longest_path": amount("its maximum path length"),
 }
 _LAYERS = {
     "flops_total": size(FLOP, "all layers of this kind, with exact scores"),

@@ -13,8 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...attention import Matrix, pairs
 from ...check import Check
+from ...cost.kernels import FLASH_ALIGNMENT
 from ...engines import per_layer_engine
-from ...quantity import total
+from ...quantity import ceil_div, total
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
 from ..cases import Case
@@ -182,7 +183,7 @@ def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
 
 
 def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tuple[int, int]:
-    """Return the FLOPs of the projections and of dense scores."""
+    """Return the FLOPs of the projections and of dense scores, as the pass's kernel computes them."""
     if layer_pass.phase == "decode":
         workload = layer.request.decode().symbolic()
         keys = (workload.source or 0) if symbolic.crosses else symbolic.kind.span.cached_tokens(workload.context)
@@ -192,7 +193,13 @@ def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tupl
         tokens = (workload.source or 0) if symbolic.stack.input == "source" else workload.new
         keys = (workload.source or 0) if symbolic.crosses else tokens
         projected_keys = workload.batch * keys
-    scores = workload.batch * symbolic.kind.score_flops(Run(1, tokens, keys), None)
+    run = Run(1, tokens, keys)
+    scores = workload.batch * symbolic.kind.score_flops(run, None)
+    if layer_pass.kernel == "flash":  # torch pads its heads, and counts the padded ones: 88 for a d_head of 84
+        widths = symbolic.kind.widths(run)
+        added = sum(ceil_div(d, FLASH_ALIGNMENT) * FLASH_ALIGNMENT - d for d in (widths.d_qk, widths.d_v))
+        if added:
+            scores += workload.batch * 2 * widths.n_heads * tokens * keys * added
     return projection_flops(symbolic, workload.batch * tokens, projected_keys), scores
 
 
