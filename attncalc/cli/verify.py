@@ -188,7 +188,9 @@ def verify(
     if plot.plot is not None and not program.scaling:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
+    from ..verify.ranks import check_torchrun, torchrun_rank
 
+    check_torchrun(program.ranks())
     if record.record is not None:
         raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
@@ -216,6 +218,8 @@ def verify(
             minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
         verified, device_facts = _verify_on_device(specs, options, device)
+        if (rank := torchrun_rank()) and rank.number:
+            return  # rank 0 has the same result, writes it, and exits with its code
 
     from ..report.verify import verify_report
     from ..report.verify_all import catalogue_report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from ..attention import FULL
@@ -91,7 +92,8 @@ def predicted_steps(
     estimate = _Estimate(model, request, device, ceiling, kernels, timed)
     if program == "tensor_parallel":
         one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
-        return [START_SECONDS * ranks + one_rank * (1 if device.type == "cuda" else ranks)]
+        starts = -(-ranks // (os.cpu_count() or 1))  # one after the other, with a processor for each process
+        return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else ranks)]
     return [estimate.of_layer(case) for case in layers]
 
 

@@ -10,6 +10,7 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
+from ..ranks import torchrun_rank
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -33,6 +34,8 @@ def find_device(name: str) -> Device:
         has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
         name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
+    if name == "cuda" and (rank := torchrun_rank()):
+        name = f"cuda:{rank.local_number}"
     if name.startswith("cuda"):
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
