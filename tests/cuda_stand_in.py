@@ -39,7 +39,7 @@ from torch import Tensor  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.torch_version import TorchVersion  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 aten = torch.ops.aten
@@ -185,7 +185,7 @@ class Gpus(TorchDispatchMode):
     """
 
     def __init__(self, box: Box) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.box = box
         self.allocators = [Allocator(gpu) for gpu in box.gpus]
         self.current = 0
@@ -204,6 +204,46 @@ class Gpus(TorchDispatchMode):
             return device
         index = None if device is None else torch.device(device).index
         return self.current if index is None else index
+
+    def gpu(self, device: Any = None) -> Gpu:
+        """Return the GPU of that number or name."""
+        return self.box.gpus[self.index(device)]
+
+    def allocator(self, device: Any = None) -> Allocator:
+        """Return the allocator of a GPU."""
+        return self.allocators[self.index(device)]
+
+    @contextlib.contextmanager
+    def device(self, device: Any) -> Iterator[None]:
+        """Let a GPU be the current one: torch.cuda.device."""
+        before, self.current = self.current, self.index(device)
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def properties(self, device: Any = None) -> SimpleNamespace:
+        """Return torch.cuda.get_device_properties."""
+        gpu = self.gpu(device)
+        return SimpleNamespace(
+            name=gpu.name,
+            major=gpu.capability[0],
+            minor=gpu.capability[1],
+            total_memory=gpu.memory,
+            multi_processor_count=gpu.multiprocessors,
+            L2_cache_size=2**20,
+        )
+
+    def empty_cache(self) -> None:
+        """Give what torch keeps back on every GPU."""
+        for allocator in self.allocators:
+            allocator.empty_cache()
+
+    def cudnn_version(self) -> int:
+        """Return torch.backends.cudnn.version."""
+        if isinstance(self.box.cudnn, str):
+            raise RuntimeError(self.box.cudnn)
+        return self.box.cudnn
 
     def index_of(self, tensor: Tensor) -> int | None:
         """Return the GPU that a tensor is on; None if it is on the host."""
@@ -291,7 +331,9 @@ class Gpus(TorchDispatchMode):
         q, k, v = query, key, value
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             out = CPU_SDPA(
-                *(t.float() for t in (q, k, v)),
+                q.float(),
+                k.float(),
+                v.float(),
                 attn_mask=None if attn_bias is None else attn_bias.float(),
                 is_causal=is_causal,
                 scale=scale,
@@ -382,16 +424,18 @@ class Devices(TorchFunctionMode):
         given = (*rest, *kwargs.values())
         devices = [value for value in given if isinstance(value, (str, torch.device))]
         if not devices and name == "to":
-            return function(*args, **kwargs)
+            same: Tensor = function(*args, **kwargs)
+            return same
         goal = torch.device("cpu" if name == "cpu" else devices[0] if devices else "cuda")
         index, there = self.gpus.index_of(tensor), self.gpus.index(goal) if goal.type == "cuda" else None
         if index != there:
-            with torch.utils._python_dispatch._disable_current_modes():
+            with _disable_current_modes():
                 tensor = tensor.clone()
             if there is not None:
                 self.gpus.put(tensor, there)
         dtype = next((value for value in given if isinstance(value, torch.dtype)), tensor.dtype)
-        return tensor.to(dtype)
+        moved: Tensor = tensor.to(dtype)
+        return moved
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -436,7 +480,7 @@ def _sdpa(gpus: Gpus) -> Any:
     ) -> Tensor:
         if gpus.index_of(q) is None:
             return CPU_SDPA(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
-        for kernel in (name for name, is_enabled in CHOICE.items() if is_enabled()):
+        for kernel in (name for name, is_enabled in CHOICE.items() if is_enabled()):  # type: ignore[no-untyped-call]
             refused = supports(
                 kernel,
                 n_heads=q.shape[1],
@@ -497,47 +541,19 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, *, block_mask: Any = None, scale: flo
     return _math(q, k, v, mask, False, scale, enable_gqa)
 
 
+class Generator(torch.Generator):
+    """torch.Generator, whatever the device that is asked for."""
+
+    def __new__(cls, device: Any = None) -> Generator:
+        """Return a generator of the CPU."""
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
+
+
 def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield the modules and their attributes that are replaced."""
     from attncalc.verify.devices.cuda import Cuda
 
-    box = gpus.box
-
-    class Device:
-        def __init__(self, device: Any) -> None:
-            self.index = gpus.index(device)
-
-        def __enter__(self) -> None:
-            self.before, gpus.current = gpus.current, self.index
-
-        def __exit__(self, *error: object) -> None:
-            gpus.current = self.before
-
-    class Generator(torch.Generator):
-        def __new__(cls, device: Any = None) -> Any:
-            return super().__new__(cls, "cpu")
-
-    def gpu(device: Any = None) -> Gpu:
-        return box.gpus[gpus.index(device)]
-
-    def properties(device: Any = None) -> SimpleNamespace:
-        return SimpleNamespace(
-            name=gpu(device).name,
-            major=gpu(device).capability[0],
-            minor=gpu(device).capability[1],
-            total_memory=gpu(device).memory,
-            multi_processor_count=gpu(device).multiprocessors,
-            L2_cache_size=2**20,
-        )
-
-    def allocator(device: Any = None) -> Allocator:
-        return gpus.allocators[gpus.index(device)]
-
-    def cudnn_version() -> int:
-        if isinstance(box.cudnn, str):
-            raise RuntimeError(box.cudnn)
-        return box.cudnn
-
+    box, gpu, allocator = gpus.box, gpus.gpu, gpus.allocator
     yield (
         torch.cuda,
         {
@@ -545,10 +561,10 @@ def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "device_count": lambda: len(box.gpus),
             "current_device": lambda: gpus.current,
             "set_device": lambda device: setattr(gpus, "current", gpus.index(device)),
-            "device": Device,
+            "device": gpus.device,
             "get_device_name": lambda device=None: gpu(device).name,
             "get_device_capability": lambda device=None: gpu(device).capability,
-            "get_device_properties": properties,
+            "get_device_properties": gpus.properties,
             "get_arch_list": lambda: (
                 ["gfx942"] if box.rocm else ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
             ),
@@ -556,7 +572,7 @@ def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "mem_get_info": lambda device=None: (allocator(device).free, gpu(device).memory),
             "get_allocator_backend": lambda: "native",
             "synchronize": lambda device=None: None,
-            "empty_cache": lambda: [each.empty_cache() for each in gpus.allocators] and None,
+            "empty_cache": gpus.empty_cache,
             "memory_stats": lambda device=None: allocator(device).statistics(),
             "reset_peak_memory_stats": lambda device=None: allocator(device).reset_peaks(),
             "memory_allocated": lambda device=None: allocator(device).blocks,
@@ -568,10 +584,10 @@ def _patches(gpus: Gpus) -> Iterator[tuple[Any, dict[str, Any]]]:
     )
     yield torch, {"Generator": Generator, "__version__": TorchVersion(box.torch), "compile": lambda f, **settings: f}
     yield torch.version, {"cuda": None if box.rocm else "13.0", "hip": box.rocm}
-    yield torch.backends.cudnn, {"version": cudnn_version}
+    yield torch.backends.cudnn, {"version": gpus.cudnn_version}
     yield torch.nn.functional, {"scaled_dot_product_attention": _sdpa(gpus)}
     yield Cuda, {"matrix_size": 256, "copied_bytes": 2**20}  # the CPU's rates, soon
-    yield from _flex_patches(TorchVersion(box.torch) < (2, 9))
+    yield from _flex_patches(box.torch.split(".")[1] in "5678")
 
 
 def _flex_patches(is_old: bool) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -579,7 +595,7 @@ def _flex_patches(is_old: bool) -> Iterator[tuple[Any, dict[str, Any]]]:
 
     yield flex, {"flex_attention": _flex}
     if is_old:
-        make = flex.BlockMask.from_kv_blocks.__func__
+        make: Any = vars(flex.BlockMask)["from_kv_blocks"].__func__
 
         def from_kv_blocks(
             cls: Any,
