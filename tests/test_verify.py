@@ -208,7 +208,7 @@ def test_without_torch_the_tip_is_the_install_command(tmp_path: Path) -> None:
 def test_a_missing_device_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    for device in ("cuda", "cuda:3", "mps"):
+    for device in ("cuda", "cuda:3", "xpu", "mps"):
         answer = ask("verify", "gpt2", "--device", device)
         assert answer.code == 3
         assert f"--device {device}" in answer.err

@@ -35,7 +35,9 @@ MAX_MINUTES = 366 * 24 * 60
 class DeviceOptions(Options):
     """The device, and the dtype of the layers on it."""
 
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1, xpu or mps.")] = (
+        "auto"
+    )
     simulate: Annotated[
         o.Text,
         o.option(
