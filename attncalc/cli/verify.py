@@ -20,6 +20,7 @@ from . import options as o
 from .catalogue import CATALOGUE
 from .command import Options, command_app
 from .plot_options import PlotOptions
+from .verify_compare import compare
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -152,7 +153,7 @@ class ProgramOptions(Options):
 
 
 class RecordOptions(Options):
-    """The folder of a record."""
+    """The folder of a record, or two records to compare."""
 
     record: Annotated[
         Path | None,
@@ -161,6 +162,10 @@ class RecordOptions(Options):
             metavar="DIR",
             help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
         ),
+    ] = None
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        o.option("--compare", metavar="A.json B.json", help="Instead: put two records side by side."),
     ] = None
 
 
@@ -193,6 +198,9 @@ def verify(
     from ..verify.ranks import check_torchrun, torchrun_rank
 
     check_torchrun(program.ranks())
+    if record.compare is not None:
+        _check_compare(model, device, size, layers, program, record)
+        raise typer.Exit(compare(record.compare, output, full=output.full))
     if record.record is not None:
         raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
@@ -234,6 +242,25 @@ def verify(
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _check_compare(
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    record: RecordOptions,
+) -> None:
+    """Raise AttncalcError if another option than those of the output is given with --compare."""
+    groups: tuple[Options, ...] = (model, device, size, layers, program, record)
+    for group in groups:
+        for name, value in vars(group).items():
+            if name != "compare" and value != getattr(type(group), name):
+                option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
+                raise AttncalcError(
+                    f"--compare cannot be combined with {option}", "--compare reads two records and runs nothing"
+                )
 
 
 def _write_record(
