@@ -519,3 +519,86 @@ main()
     assert data.with_suffix(".md").read_text() == record_page(document)
     assert (f"interrupted: 1 run is in {data.with_suffix('.md')}" in err) == (name != "SIGKILL")
     assert "Traceback" not in err
+
+
+# Two records
+
+
+def changed(tmp_path: Path, change: Callable[[Document], object]) -> str:
+    """Return the path of a copy of the record of the docs, changed."""
+    document = json.loads((MEASURED / "cpu-2-threads.json").read_text(encoding="utf-8"))
+    change(document)
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def compared(ask: Ask, b: str, code: int) -> Document:
+    answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--json")
+    assert answer.code == code, answer.err
+    return check_answer(answer.out)
+
+
+def test_a_record_agrees_with_itself(ask: Ask) -> None:
+    document = compared(ask, str(MEASURED / "cpu-2-threads.json"), 0)
+    assert document["differences"] == document["only_a"] == document["only_b"] == []
+    assert document["answer"].endswith("A takes as long as B, in the median of all timed passes.")
+
+
+def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_path: Path, ask: Ask) -> None:
+    """gpt2's peak of prefill is 2 % higher in B, a numerical error 10 % higher, and each pass takes half as long."""
+
+    def change(document: Document) -> None:
+        for row in document["runs"][0]["checks"]:
+            row[3] *= {"peak_prefill_math": 1.02, "math_equals_reference_fp32": 1.1}.get(row[1], 1)
+        for row in document["runs"][0]["times"]:
+            row[3] /= 2
+        del document["runs"][2:]
+
+    b = changed(tmp_path, change)
+    document = compared(ask, b, 1)
+    (difference,) = document["differences"]
+    assert (difference["name"], difference["ok_a"], difference["ok_b"]) == ("peak_prefill_math", True, False)
+    assert difference["measured_b"] == pytest.approx(1.02 * difference["measured_a"])
+    first, second = document["runs"]
+    assert first["ms_a"] == pytest.approx(2 * first["ms_b"])
+    assert (first["differ"], second["differ"]) == (1, 0)
+    assert second["ms_a"] == second["ms_b"]
+    assert (len(document["only_a"]), document["only_b"]) == (41, [])
+    for form in ("table", "markdown"):
+        answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form)
+        assert "peak_prefill_math" in answer.out.replace("\\", "")
+        assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
+
+
+def test_records_without_a_common_run_are_exit_code_3(tmp_path: Path, ask: Ask) -> None:
+    document = compared(ask, changed(tmp_path, lambda document: document["runs"].clear()), 3)
+    assert document["answer"] == "The records have no run in common."
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "no such file"),
+        ("{", "not JSON"),
+        ("[]", "it names no schema"),
+        ('{"schema": "attncalc.verify/1"}', "its schema is attncalc.verify/1"),
+        ('{"schema": "attncalc.record/1", "runs": [{"arguments": 1}]}', "a damaged record"),
+    ],
+)
+def test_a_file_that_is_no_record_is_one_error(tmp_path: Path, ask: Ask, content: str | None, problem: str) -> None:
+    file = tmp_path / "a.json"
+    if content is not None:
+        file.write_text(content)
+    answer = ask("verify", "--compare", str(file), str(file))
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert "  tip: " in answer.err
+    assert answer.err.count("\n") == 2
+
+
+@pytest.mark.parametrize("given", ["gpt2", "--tp 2", "--record x", "--simulate cuda", "--minutes 3"])
+def test_compare_takes_no_option_of_a_run(ask: Ask, given: str) -> None:
+    answer = ask("verify", *given.split(), "--compare", "a.json", "b.json")
+    assert answer.code == 2
+    assert "--compare cannot be combined with" in answer.err

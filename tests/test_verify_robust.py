@@ -460,15 +460,18 @@ def test_ranks_end_when_their_parent_is_terminated(tmp_path: Path) -> None:
     script = """
 import os, sys, time
 import multiprocessing
-from attncalc.verify.programs.tensor_parallel import end_with_parent
+from torch.distributed import TCPStore
+from attncalc.verify.programs.process_group import Ranks
+from attncalc.verify.ranks import Rank
 
-def rank(parent):
-    end_with_parent(parent)
+def rank(port):
+    Ranks(Rank(0, 1, 0, 1), TCPStore("127.0.0.1", port, is_master=False), prints=False)
     print(os.getpid(), flush=True)
     time.sleep(600)
 
 if __name__ == "__main__":
-    process = multiprocessing.get_context("spawn").Process(target=rank, args=(os.getpid(),), daemon=True)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    process = multiprocessing.get_context("spawn").Process(target=rank, args=(store.port,), daemon=True)
     process.start()
     process.join()
 """

@@ -20,6 +20,7 @@ from . import options as o
 from .catalogue import CATALOGUE
 from .command import Options, command_app
 from .plot_options import PlotOptions
+from .verify_compare import compare
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
@@ -35,7 +36,9 @@ MAX_MINUTES = 366 * 24 * 60
 class DeviceOptions(Options):
     """The device, and the dtype of the layers on it."""
 
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1, xpu or mps.")] = (
+        "auto"
+    )
     simulate: Annotated[
         o.Text,
         o.option(
@@ -151,7 +154,7 @@ class ProgramOptions(Options):
 
 
 class RecordOptions(Options):
-    """The folder of a record."""
+    """The folder of a record, or two records to compare."""
 
     record: Annotated[
         Path | None,
@@ -160,6 +163,10 @@ class RecordOptions(Options):
             metavar="DIR",
             help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
         ),
+    ] = None
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        o.option("--compare", metavar="A.json B.json", help="Instead: put two records side by side."),
     ] = None
 
 
@@ -189,7 +196,12 @@ def verify(
     if plot.plot is not None and not program.scaling:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
+    from ..verify.ranks import check_torchrun, torchrun_rank
 
+    check_torchrun(program.ranks())
+    if record.compare is not None:
+        _check_compare(model, device, size, layers, program, record)
+        raise typer.Exit(compare(record.compare, output, full=output.full))
     if record.record is not None:
         raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
@@ -217,6 +229,8 @@ def verify(
             minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
         verified, device_facts = _verify_on_device(specs, options, device)
+        if (rank := torchrun_rank()) and rank.number:
+            return  # rank 0 has the same result, writes it, and exits with its code
 
     from ..report.verify import verify_report
     from ..report.verify_all import catalogue_report
@@ -229,6 +243,25 @@ def verify(
         raise typer.Exit(1)
     if not all(v.result.checks for v in verified):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _check_compare(
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    record: RecordOptions,
+) -> None:
+    """Raise AttncalcError if another option than those of the output is given with --compare."""
+    groups: tuple[Options, ...] = (model, device, size, layers, program, record)
+    for group in groups:
+        for name, value in vars(group).items():
+            if name != "compare" and value != getattr(type(group), name):
+                option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
+                raise AttncalcError(
+                    f"--compare cannot be combined with {option}", "--compare reads two records and runs nothing"
+                )
 
 
 def _write_record(

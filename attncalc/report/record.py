@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
 def record_page(record: Document) -> str:
     """Return the page of a record: the verdict, the device, and a section per question."""
-    runs = [_run(record, facts) for facts in record["runs"]]
+    runs = record_runs(record)
     blocks = [f"# {record['device']['title']}", *_answer(record, runs), _device_table(record)]
     blocks += record["device"].get("notes", [])
     sections = {
@@ -72,7 +72,7 @@ def record_page(record: Document) -> str:
 
 def record_verdict(record: Document) -> str:
     """Return the verdict of all runs in one or two sentences."""
-    runs = [_run(record, facts) for facts in record["runs"]]
+    runs = record_runs(record)
     return verdict(_named_checks(runs), f"on {record['device']['name']}, in {plural(len(runs), 'run')}")
 
 
@@ -84,6 +84,11 @@ def agrees(record: Document) -> bool:
 def is_empty(record: Document) -> bool:
     """Whether nothing could be checked."""
     return not any(run["checks"] for run in record["runs"])
+
+
+def record_runs(record: Document) -> list[Run]:
+    """Return the runs of a record, with their checks."""
+    return [_run(record, facts) for facts in record["runs"]]
 
 
 def _run(record: Document, facts: Mapping[str, Any]) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from ..attention import FULL
@@ -20,22 +21,22 @@ from .plan import CasePhase, Plan, make_plan
 from .request import DECODE_STEPS, MIN_CONTEXT, VerifyRequest
 from .timing import MAX_RUNS, MAX_SECONDS, Ceiling, known_ceiling
 
-SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "mps": 3.0}
+SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "xpu": 3.0, "mps": 3.0}
 """How much longer a pass takes than its FLOP and bytes at the device's own rates.
 
 On a CPU with 2 threads, shared with other programs, seven runs of 4 to 8,192 tokens took 0.2 to 1.9 times the
 prediction with this factor, most of them about half. No GPU was measured: fused kernels reach a third to two thirds
 of the matmul rate.
 """
-FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "mps": 2.0}
+FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "xpu": 2.0, "mps": 2.0}
 """Seconds per layer for what does not depend on the context: the checks of kernels and of a small layer."""
 COMPILE_SECONDS = 30
 """Seconds to compile a kernel for one shape."""
 START_SECONDS = 10
 """Seconds to start one process of --tp and to import torch in it."""
-RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "mps": 5e9}
+RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "xpu": 10e9, "mps": 5e9}
 """Normally distributed numbers that the device draws per second. A CPU uses one core for it."""
-SECONDS_PER_STEP = {"cpu": 0.5e-3, "cuda": 1e-3, "mps": 1e-3}
+SECONDS_PER_STEP = {"cpu": 0.5e-3, "cuda": 1e-3, "xpu": 1e-3, "mps": 1e-3}
 """Seconds of one step of a recurrence, which is some twenty small operators."""
 SIMULATED_TOKEN = 0.02
 """Seconds per token of a recurrent layer on a simulated device, whose shapes are computed in Python.
@@ -91,7 +92,8 @@ def predicted_steps(
     estimate = _Estimate(model, request, device, ceiling, kernels, timed)
     if program == "tensor_parallel":
         one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
-        return [START_SECONDS * ranks + one_rank * (1 if device.type == "cuda" else ranks)]
+        starts = -(-ranks // (os.cpu_count() or 1))  # one after the other, with a processor for each process
+        return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else ranks)]
     return [estimate.of_layer(case) for case in layers]
 
 

@@ -16,7 +16,8 @@ from .parts import (
     texts,
     whole,
 )
-from .verify import DEVICE, GPU, MACHINE, SCALING, TIME, UNITS
+from .verify import DEVICE as VERIFY_DEVICE
+from .verify import GPU, MACHINE, SCALING, TIME, UNITS
 
 _OF, _NAME = text("the kind of layer; '' for the whole model"), text("its name")
 _UNIT = text("its unit")
@@ -70,7 +71,7 @@ _STEP = {
     "longer": flag("whether longer contexts of the same model did not run either"),
 }
 _DEVICE = {
-    **DEVICE,
+    **VERIFY_DEVICE,
     **MACHINE,
     "title": text("the kind of device"),
     "driver": or_null(text("the version of the GPU's driver"), "without a GPU"),
@@ -79,6 +80,7 @@ _DEVICE = {
     "processor": or_null(text("the processor"), "if it is unknown"),
     "processors": or_null(whole("processors of the machine"), "if they are unknown"),
 }
+DEVICE = fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")})
 SCHEMA = schema_document(
     "record",
     "What attncalc verify --record measured on a device.",
@@ -88,7 +90,7 @@ SCHEMA = schema_document(
         "date": text("the day, such as 2026-11-22"),
         "command": text("the command that repeats the record"),
         "minutes": whole("the time that it was given", 1),
-        "device": fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")}),
+        "device": DEVICE,
         "columns": fields(
             "the columns of the lists of each run",
             {name: {"const": list(columns)} for name, columns in _ROWS.items()},

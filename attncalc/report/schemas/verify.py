@@ -77,7 +77,7 @@ _REPORTED = {
     "note": text("what it is"),
 }
 DEVICE = {
-    "type": choice("kind of device; 'meta' with --against", "cpu", "cuda", "mps", "simulated", "meta"),
+    "type": choice("kind of device; 'meta' with --against", "cpu", "cuda", "xpu", "mps", "simulated", "meta"),
     "name": text("its name"),
     "torch": text("the version of torch"),
 }

@@ -6,6 +6,7 @@ otherwise it is measured, reported, and left out of the peak that is compared.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ from ...cost.activations import LayerActivations, activations
 from ...cost.kernels import Machine, Moment
 from ...model import ModelSpec
 from ...quantity import quantity
-from ...units import BYTES
-from ..devices import Device, PeakMemory
+from ...units import BYTES, human
+from ..devices import Block, Device, PeakMemory
 from ..extra_kernels import cost_kernel
 from ..passes import Pass
 from ..plan import Plan
@@ -70,7 +71,23 @@ def peak(layer_pass: Pass, layer: RealLayer, device: Device, predicted: Predicte
     """Measure the peak memory of one pass and compare it with its prediction."""
     phase, kernel = layer_pass.phase, layer_pass.kernel
     activation = predicted[layer.case.cost_name, phase]
-    return peak_checks(phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run))
+    found = peak_checks(phase, f"{phase}, {kernel}", kernel, activation, device.peak(layer_pass.run))
+    compared, *others = found.checks
+    if compared.ok:
+        return found
+    failure = compared.failure + _unpredicted(device.blocks_at_peak(layer_pass.run), activation, kernel)
+    return found._replace(checks=(compared._replace(failure=failure), *others))
+
+
+def _unpredicted(blocks: Sequence[Block], predicted: LayerActivations, kernel: str) -> str:
+    """Name the largest block at the peak that is not a tensor of the prediction; '' if all are."""
+    expected = Counter(int(tensor.size) for tensor in predicted.peaks[cost_kernel(kernel)].tensors)
+    for block in sorted(blocks, key=lambda block: -block.size):
+        if not expected[block.size]:
+            where = f", made in {block.where}" if block.where else ""
+            return f"; the largest block that is not predicted has {human(block.size, BYTES)}{where}"
+        expected[block.size] -= 1
+    return ""
 
 
 def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations, measured: PeakMemory) -> PeakChecks:

@@ -57,6 +57,13 @@ class PeakMemory(NamedTuple):
     inside: tuple[tuple[str, int], ...] | None = None
 
 
+class Block(NamedTuple):
+    """Memory that torch's allocator gave out: the bytes requested, and the line of code that asked for them."""
+
+    size: int
+    where: str
+
+
 class Device:
     """A device that layers run on.
 
@@ -88,7 +95,7 @@ class Device:
 
     @property
     def type(self) -> str:
-        """'cpu', 'cuda', 'mps' or 'simulated'."""
+        """'cpu', 'cuda', 'xpu', 'mps' or 'simulated'."""
         return self.torch.type
 
     @property
@@ -133,6 +140,10 @@ class Device:
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the peak memory of `run`, which must have been run before: libraries keep memory of a first run."""
         raise NotImplementedError
+
+    def blocks_at_peak(self, run: Callable[[], Tensor]) -> list[Block]:
+        """Return the blocks that one run holds at its peak; none if the device does not record them."""
+        return []
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
         """Return why the kernel cannot run on this device, as far as that is known without trying; None if it may."""

@@ -30,7 +30,7 @@ def machine_facts(device: Device) -> dict[str, Any]:
 
 def device_title(device: Device) -> str:
     """Return the name of the kind of device: 'NVIDIA H100 80GB HBM3' for 'cuda:0 (NVIDIA H100 80GB HBM3)'."""
-    match = re.fullmatch(r"cuda:\d+ \((.+)\)", device.name)
+    match = re.fullmatch(r"(?:cuda|xpu):\d+ \((.+)\)", device.name)
     return truncate(match[1] if match else device.name, 80)
 
 
