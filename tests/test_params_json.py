@@ -281,6 +281,74 @@ def test_a_config_of_transformers_is_no_params_json() -> None:
     assert is_params_json({"model": PRESETS["llama3-8b"]})
 
 
+TORCHCHAT = {"block_size": 131072, "rope_base": 5e5, "rope_scaling": {"factor": 8.0}, "use_tiktoken": True}
+EXECUTORCH = {"ffn_dim_multiplier": 1, "norm_eps": 1e-6, "use_scaled_rope": False, "use_hf_rope": True}
+OTHER_PROJECTS: dict[str, dict[str, Any]] = {
+    # n_local_heads are KV heads: read as Meta's, the cache would have 8 times its size.
+    "torchchat's Llama 3.1 70B": {
+        **TORCHCHAT,
+        "dim": 8192,
+        "ffn_dim_multiplier": 1.3,
+        "multiple_of": 4096,
+        "n_heads": 64,
+        "n_local_heads": 8,
+        "n_layers": 80,
+        "vocab_size": 128256,
+        "norm_eps": 1e-05,
+    },
+    # Without use_scaled_rope the embedding would not be shared.
+    "torchchat's Llama 3.2 1B": {**TORCHCHAT, **TOTALS["Llama 3.2 1B"][0]},
+    "torchchat's Llama 2 7B": {"n_layers": 32, "n_heads": 32, "dim": 4096},
+    "torchchat's Stories 42M": {"n_layers": 8, "n_heads": 8, "dim": 512, "hidden_dim": 1376},
+    "ExecuTorch's Qwen3 0.6B": {
+        **EXECUTORCH,
+        "dim": 1024,
+        "hidden_dim": 3072,
+        "n_heads": 16,
+        "head_dim": 128,
+        "n_kv_heads": 8,
+        "n_layers": 28,
+        "vocab_size": 151936,
+        "attention_qkv_bias": False,
+        "use_qk_norm": True,
+        "qk_norm_before_rope": True,
+    },
+    "ExecuTorch's Gemma 2B": {
+        **EXECUTORCH,
+        "dim": 2048,
+        "hidden_dim": 16384,
+        "n_heads": 8,
+        "head_dim": 256,
+        "n_kv_heads": 1,
+        "n_layers": 18,
+        "vocab_size": 256000,
+        "norm_type": "gemma3",
+        "act_fn": "gelu",
+    },
+    "DeepSeek's own V3": {
+        "vocab_size": 129280,
+        "dim": 7168,
+        "inter_dim": 18432,
+        "moe_inter_dim": 2048,
+        "n_layers": 61,
+        "n_dense_layers": 3,
+        "n_heads": 128,
+        "n_routed_experts": 256,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+    },
+}
+
+
+def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path) -> None:
+    """Some keys have another meaning there, and some files do not say whether the embedding is shared."""
+    for name, data in OTHER_PROJECTS.items():
+        answer = ask("kv", str(write(tmp_path, data)))
+        assert (answer.code, answer.out) == (2, ""), name
+        assert "unknown key" in answer.err or "is missing" in answer.err, name
+        assert "only the params.json of Meta's and Mistral's own releases is read" in answer.err, name
+
+
 BROKEN: dict[str, dict[str, Any]] = {
     "no width": {**PRESETS["llama3-8b"], "dim": None},
     "a width with a fraction": {**PRESETS["llama3-8b"], "dim": 4096.5},
