@@ -1,7 +1,9 @@
-"""The params.json of Meta's and Mistral's own releases -> the fields of the same model's config.json.
+"""The files of Meta's, Mistral's and OpenAI's own releases -> the fields of the same model's config.json.
+
+Meta and Mistral release a params.json, and OpenAI an original/config.json.
 
 Sources: args.py, model.py and moe.py in models/llama3 and models/llama4 of meta-llama/llama-models, and
-vllm/transformers_utils/configs/mistral.py, which translates Mistral's.
+vllm/transformers_utils/configs/mistral.py, which translates Mistral's; ModelConfig in gpt_oss/torch/model.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from .huggingface.fields import written
 from .keys import MAX_LAYERS
 
 _TIP = "give the config.json of the same model"
-_OTHERS_TIP = f"only the params.json of Meta's and Mistral's own releases is read; for others, {_TIP}"
+_OTHERS_TIP = f"only Meta's, Mistral's and OpenAI's own releases are read; for others, {_TIP}"
 _LLAMA_KEYS = (
     *("dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "multiple_of", "ffn_dim_multiplier", "norm_eps"),
     *("rope_theta", "use_scaled_rope", "max_batch_size", "max_seq_len", "quantization_args", "lora_args"),
@@ -79,6 +81,16 @@ _MAMBA_KEYS = (
     *("dim", "n_layers", "vocab_size", "n_groups", "rms_norm", "residual_in_fp32", "fused_add_norm"),
     *("pad_vocab_size_multiple", "tie_embeddings", "model_type", "dtype"),
 )
+_GPT_OSS_NAMES = {
+    "num_experts": "num_local_experts",
+    "experts_per_token": "num_experts_per_tok",
+    **{name: name for name in ("num_hidden_layers", "vocab_size", "hidden_size", "intermediate_size", "head_dim")},
+    **{name: name for name in ("num_attention_heads", "num_key_value_heads", "sliding_window", "swiglu_limit")},
+}
+_GPT_OSS_KEYS = (
+    *_GPT_OSS_NAMES,
+    *("initial_context_length", "rope_theta", "rope_scaling_factor", "rope_ntk_alpha", "rope_ntk_beta"),
+)
 _MAX_SIZE = 10**9
 _LLAMA_1_OR_2_VOCABULARY = 32_000
 _LLAMA_3_VOCABULARY = 128_256
@@ -92,15 +104,22 @@ class Translated(NamedTuple):
     Attributes:
         config: The fields of the config.json.
         notes: What it does not say and is assumed.
+        file: The name of the release's file.
     """
 
     config: dict[str, Any]
     notes: tuple[str, ...] = ()
+    file: str = "params.json"
 
 
 def is_params_json(data: Mapping[str, Any]) -> bool:
-    """Return whether the data are of a params.json: 'dim' and 'n_layers', without the keys of transformers."""
+    """Return whether the data are of a params.json: 'dim' and 'n_layers', without the keys of transformers.
+
+    The original/config.json of gpt-oss counts as one.
+    """
     data = _inner(data)
+    if _is_gpt_oss(data):
+        return True
     has_names = {"dim", "n_layers"} <= data.keys() and ("n_heads" in data or data.get("model_type") == "mamba")
     known = data.get("model_type") in (None, "transformer", "mamba", "llama", "mistral")
     return has_names and known and not data.keys() & {"architectures", "hidden_size", "num_hidden_layers", "d_model"}
@@ -110,6 +129,8 @@ def to_config(data: Mapping[str, Any], file: str) -> Translated:
     """Return the config.json of the same model. Raises AttncalcError, with the key, if a value cannot be used."""
     data = _inner(data)
     try:
+        if _is_gpt_oss(data):
+            return _from_gpt_oss(data)
         if data.get("model_type") == "mamba":
             return _from_mamba(data)
         return _from_mistral(data) if "hidden_dim" in data else _from_meta(data)
@@ -120,6 +141,10 @@ def to_config(data: Mapping[str, Any], file: str) -> Translated:
 def _inner(data: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = data.get("model")
     return inner if isinstance(inner, Mapping) and "dim" in inner else data
+
+
+def _is_gpt_oss(data: Mapping[str, Any]) -> bool:
+    return "experts_per_token" in data and "initial_context_length" in data and "model_type" not in data
 
 
 def _check_keys(data: Mapping[str, Any], known: Collection[str], place: str = "") -> None:
@@ -402,6 +427,29 @@ def _from_mamba(data: Mapping[str, Any]) -> Translated:
         "n_groups": _size(data, "n_groups"),
     }
     return Translated(config)
+
+
+# OpenAI
+
+
+def _from_gpt_oss(data: Mapping[str, Any]) -> Translated:
+    """Return the config of a gpt-oss, whose experts are released in MXFP4."""
+    _check_keys(data, _GPT_OSS_KEYS)
+    _require(data, *_GPT_OSS_NAMES)
+    factor = data.get("rope_scaling_factor", 1)
+    if not (_is_number(factor) and 1 <= factor <= 1000):
+        raise AttncalcError(f"rope_scaling_factor: {written(factor)} is not a number from 1 on", _TIP)
+    config = {
+        **{name: data[key] for key, name in _GPT_OSS_NAMES.items()},
+        "model_type": "gpt_oss",
+        "architectures": ["GptOssForCausalLM"],
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": int(_size(data, "initial_context_length") * factor),
+        "torch_dtype": "bfloat16",
+        "quantization_config": {"quant_method": "mxfp4"},
+    }
+    return Translated(config, file="config.json")
 
 
 def _size(data: Mapping[str, Any], key: str) -> int:
