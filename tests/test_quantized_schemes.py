@@ -651,6 +651,10 @@ UNREAD: dict[str, tuple[Any, str]] = {
         "the key untie_embedding_weights",
     ),
     "bits of one kind of layer": ({**quark(FP8), "layer_type_quant_config": {"Linear": {}}}, "the key layer_type"),
+    "a key inside modelopt's own": (
+        {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "outliers": 8}},
+        "the key outliers",
+    ),
     "an argument that is not known": (compressed({**INT4, "outliers": 8}), "the key outliers"),
     "a group with more than its scheme": (
         {**compressed(FP8), "config_groups": {"a": {"weights": FP8, "low_rank": 8}}},

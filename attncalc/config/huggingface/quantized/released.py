@@ -12,7 +12,7 @@ from ...data_files import words
 from .averages import exl2, exl3, mlx
 from .cache import kv_dtype
 from .compressed_tensors import compressed_tensors
-from .fields import Config, Read, UnreadError, checked, modules
+from .fields import Config, Read, UnreadError, checked, modules, section
 from .floats import fbgemm_fp8, fp8, modelopt, mxfp8, quark
 from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, gptq, hqq, torchao
 
@@ -123,7 +123,7 @@ def _check_keys(method: str, found: Config) -> None:
     MLX and hqq have names of modules among the keys, with what is quantized in these.
     """
     has_modules = method in ("mlx", "hqq")
-    for key, value in found.items():
+    for key, value in {**section(found, "quantization"), **found}.items():
         if value and key not in words(_KNOWN_KEYS) and not (has_modules and isinstance(value, (Mapping, bool))):
             raise UnreadError(f"the key {truncate(key)}")
 
