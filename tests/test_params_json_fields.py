@@ -52,6 +52,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a vocabulary of Llama 3": (META, {"torch_dtype": "bfloat16", "vocab_size": 128256}),
     "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
     "Llama 2": ({**META, "vocab_size": -1, "norm_eps": 1e-5}, {"max_position_embeddings": 4096, "vocab_size": 32000}),
+    "Code Llama": ({**META, "vocab_size": 32016, "rope_theta": 1000000}, {"max_position_embeddings": 16_384}),
     "Llama 3": (META, {"max_position_embeddings": 8192, "tie_word_embeddings": False}),
     "Llama 3.1": (
         {**META, "use_scaled_rope": True},

@@ -215,9 +215,11 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
 
 
 def _context_of_llama(data: Mapping[str, Any], is_llama_3: bool) -> int:
-    """Return the context of the release: the 3.1 and 3.2 models scale their rotary positions."""
+    """Return the context of the release: Llama 3.1 and 3.2 scale their rotary positions, and Code Llama's are slower."""
     if is_llama_3:
         return 131_072 if data.get("use_scaled_rope") else 8192
+    if data.get("rope_theta") == 1_000_000:  # Code Llama
+        return 16_384
     return 2048 if data.get("norm_eps") == 1e-06 else 4096  # Llama 1 or 2
 
 
