@@ -215,7 +215,7 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
 
 
 def _context_of_llama(data: Mapping[str, Any], is_llama_3: bool) -> int:
-    """Return the context of the release: Llama 3.1 and 3.2 scale their rotary positions, and Code Llama's are slower."""
+    """Return the context of the release, which the rotary positions tell apart."""
     if is_llama_3:
         return 131_072 if data.get("use_scaled_rope") else 8192
     if data.get("rope_theta") == 1_000_000:  # Code Llama
