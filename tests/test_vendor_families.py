@@ -524,6 +524,14 @@ def test_a_p_eagle_draft_has_its_own_embedding_and_a_vector_for_hidden_states() 
     assert params(read(speculator)).total == first + 3 * later + outside + d * d + d
 
 
+def test_an_eagle_3_draft_may_read_another_number_of_layers_than_three() -> None:
+    """SGLang's llama_eagle3.py: fc reads all hidden states that the config names."""
+    expected = params(read(DRAFT)).total + 2 * 4096 * 4096
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 8, 15, 22, 29]}
+    for change in ({"num_aux_hidden_states": 5}, ids, {"eagle_config": ids}):
+        assert params(read({**DRAFT, **change})).total == expected, change
+
+
 def test_an_eagle_3_draft_of_a_model_with_images_has_the_same_layers() -> None:
     """vLLM's registry: Eagle3Qwen2_5vlForCausalLM is its Eagle3LlamaForCausalLM."""
     expected = params(read(DRAFT)).total
