@@ -530,6 +530,8 @@ def test_an_eagle_3_draft_may_read_another_number_of_layers_than_three() -> None
     ids = {"eagle_aux_hidden_state_layer_ids": [1, 8, 15, 22, 29]}
     for change in ({"num_aux_hidden_states": 5}, ids, {"eagle_config": ids}):
         assert params(read({**DRAFT, **change})).total == expected, change
+    with pytest.raises(AttncalcError, match="cannot be computed from num_aux_hidden_states '5'"):
+        read({**DRAFT, "num_aux_hidden_states": "5"})
 
 
 def test_an_eagle_3_draft_of_a_model_with_images_has_the_same_layers() -> None:
