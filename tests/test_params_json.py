@@ -373,6 +373,19 @@ def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path)
         assert "only Meta's, Mistral's and OpenAI's own releases are read" in answer.err, name
 
 
+def test_a_renamed_key_is_an_error_wherever_it_is(tmp_path: Path) -> None:
+    files = {**PRESETS, **{name: data for name, (data, _) in TOTALS.items()}, "Mistral Large 3": LARGE_3}
+    for name, data in files.items():
+        inner = [(key, k) for key, part in data.items() if isinstance(part, dict) for k in part]
+        for outer, key in [("", key) for key in data] + inner:
+            changed = json.loads(json.dumps(data))
+            part = changed[outer] if outer else changed
+            part[f"{key}_x"] = part.pop(key)
+            if outer not in ("yarn", "llama_4_scaling"):  # they change no figure
+                with pytest.raises(AttncalcError):
+                    assert not load(write(tmp_path, changed)), (name, outer, key)
+
+
 BROKEN: dict[str, dict[str, Any]] = {
     "no width": {**PRESETS["llama3-8b"], "dim": None},
     "a width with a fraction": {**PRESETS["llama3-8b"], "dim": 4096.5},
