@@ -53,6 +53,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
     "Llama 2": ({**META, "vocab_size": -1, "norm_eps": 1e-5}, {"max_position_embeddings": 4096, "vocab_size": 32000}),
     "Code Llama": ({**META, "vocab_size": 32016, "rope_theta": 1000000}, {"max_position_embeddings": 16_384}),
+    "no layers of cross-attention": ({**META, "vision_num_cross_attention_layers": -1}, {"model_type": "llama"}),
     "Llama 3": (META, {"max_position_embeddings": 8192, "tie_word_embeddings": False}),
     "Llama 3.1": (
         {**META, "use_scaled_rope": True},
@@ -449,6 +450,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**MISTRAL, "vision_encoder": {**PIXTRAL, "add_pre_mm_projector_layer_norm": True}},
         "vision_encoder: a norm",
     ),
+    "no KV heads at all": ({**META, "n_kv_heads": 0}, "n_kv_heads: 0 is not"),
+    "positions that are scaled in quotes": (
+        {**META, "use_scaled_rope": "false"},
+        "use_scaled_rope: 'false' is not true",
+    ),
+    "experts scaled in quotes": ({**MOE, "moe_args": {"auto_scale_F": "false"}}, "auto_scale_F: 'false' is not true"),
+    "biases in quotes": (
+        {**MISTRAL, "vision_encoder": {**PIXTRAL, "adapter_bias": "false"}},
+        "adapter_bias: 'false' is not true",
+    ),
+    "latents without their width": ({**MISTRAL, "kv_lora_rank": 512}, "kv_lora_rank without qk_nope_head_dim"),
     "biases": ({**MISTRAL, "use_biases": True}, "use_biases True"),
     "norms of Voxtral Realtime": ({**MISTRAL, "ada_rms_norm_t_cond": True}, "ada_rms_norm_t_cond True"),
     "two lists of windows": ({**MISTRAL, "sliding_window": 10, "_sliding_window": [10]}, "cannot be combined"),

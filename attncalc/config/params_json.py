@@ -34,6 +34,7 @@ _LLAMA_4_MOE_KEYS = ("num_experts", "capacity_factor", "auto_scale_F", "top_k", 
 _LLAMA_4_VISION_KEYS = (
     *("image_size", "patch_size", "dim", "n_layers", "n_heads", "mlp_ratio", "output_dim", "pixel_shuffle_ratio"),
 )
+_LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim")
 _MISTRAL_NAMES = {
     "dim": "hidden_size",
     "n_layers": "num_hidden_layers",
@@ -42,8 +43,7 @@ _MISTRAL_NAMES = {
     "hidden_dim": "intermediate_size",
     "tied_embeddings": "tie_word_embeddings",
     "tie_embeddings": "tie_word_embeddings",
-    **{name: name for name in ("vocab_size", "head_dim", "q_lora_rank", "kv_lora_rank")},
-    **{name: name for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")},
+    **{name: name for name in ("vocab_size", "head_dim", "qk_nope_head_dim", *_LATENT_KEYS)},
 }
 _MISTRAL_REQUIRED = ("head_dim", "n_kv_heads", "vocab_size", "norm_eps")
 """Keys without a default in TransformerArgs of mistral-inference, beside those that make a file a params.json."""
@@ -177,7 +177,7 @@ def _require(data: Mapping[str, Any], *keys: str) -> None:
 
 def _from_meta(data: Mapping[str, Any]) -> Translated:
     """Return the config of a Llama 1, 2, 3, 3.1, 3.2 or 4."""
-    if data.get("vision_num_cross_attention_layers"):
+    if data.get("vision_num_cross_attention_layers", -1) != -1:
         raise AttncalcError("vision_num_cross_attention_layers: Llama 3.2 Vision is not read from a params.json", _TIP)
     _check_keys(data, _LLAMA_4_KEYS if data.get("moe_args") else _LLAMA_KEYS)
     _require(data, "norm_eps")
@@ -193,10 +193,10 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
         "hidden_size": dim,
         "num_hidden_layers": _size(data, "n_layers"),
         "num_attention_heads": _size(data, "n_heads"),
-        "num_key_value_heads": data.get("n_kv_heads") or data["n_heads"],
+        "num_key_value_heads": _size(data, "n_heads" if data.get("n_kv_heads") is None else "n_kv_heads"),
         "vocab_size": vocabulary,
         # Llama 3.2's small models share the matrix of embedding and head.
-        "tie_word_embeddings": bool(data.get("use_scaled_rope")) and dim < 4096,
+        "tie_word_embeddings": _flag(data, "use_scaled_rope") and dim < 4096,
         "torch_dtype": "bfloat16" if is_llama_3 else "float16",
     }
     if data.get("quantization_args"):
@@ -252,7 +252,7 @@ def _with_llama_4(config: dict[str, Any], data: Mapping[str, Any]) -> dict[str, 
         **{key: value for key, value in config.items() if key not in ("architectures", "quantization_config")},
         "model_type": "llama4_text",
         "head_dim": data.get("head_dim") or dim // config["num_attention_heads"],
-        "intermediate_size": _d_ff(data, int(expansion * dim), capacity + 1 if moe.get("auto_scale_F", True) else 1),
+        "intermediate_size": _d_ff(data, int(expansion * dim), capacity + 1 if _flag(moe, "auto_scale_F", True) else 1),
         "intermediate_size_mlp": _d_ff(data, 4 * dim),
         "num_local_experts": moe.get("num_experts"),
         "num_experts_per_tok": moe.get("top_k", 1),
@@ -338,6 +338,8 @@ def _from_mistral(data: Mapping[str, Any]) -> Translated:
             "architectures": ["MixtralForCausalLM"],
             **_mixtral_experts(_mapping(data, "moe")),
         }
+    elif latents := [key for key in _LATENT_KEYS if data.get(key)]:
+        raise AttncalcError(f"{latents[0]} without qk_nope_head_dim is not supported", _TIP)
     outer = _quantization(data)
     if multimodal.get("whisper_model_args"):
         notes.append("The audio encoder is not counted.")
@@ -403,7 +405,7 @@ def _with_vision(text: dict[str, Any], vision: Mapping[str, Any]) -> dict[str, A
         "architectures": ["Mistral3ForConditionalGeneration" if merges else "LlavaForConditionalGeneration"],
         "torch_dtype": text["torch_dtype"],
         "tie_word_embeddings": text.get("tie_word_embeddings", False),
-        "multimodal_projector_bias": bool(vision.get("adapter_bias", not merges)),
+        "multimodal_projector_bias": _flag(vision, "adapter_bias", not merges),
         **({"spatial_merge_size": vision.get("spatial_merge_size", 2)} if merges else {}),
         "text_config": text,
         "vision_config": {"model_type": "pixtral", **{key: vision[key] for key in _VISION_NAMES if key in vision}},
@@ -458,6 +460,14 @@ def _size(data: Mapping[str, Any], key: str) -> int:
     value = data.get(key)
     if type(value) is not int or not 1 <= value <= _MAX_SIZE:
         raise AttncalcError(f"{key}: {written(value)} is not a whole number above 0", _TIP)
+    return value
+
+
+def _flag(data: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    """Return a key that is true or false. Raises AttncalcError for another value, such as "false"."""
+    value = data.get(key, default)
+    if type(value) is not bool:
+        raise AttncalcError(f"{key}: {written(value)} is not true or false", _TIP)
     return value
 
 
