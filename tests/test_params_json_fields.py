@@ -46,9 +46,8 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {key: value for key, value in META.items() if key != "vocab_size"},
         {"vocab_size": 32000, "torch_dtype": "float16"},
     ),
-    "a vocabulary that no model has": ({**META, "vocab_size": -2}, {"vocab_size": -2}),
+    "the largest vocabulary of Llama 2's": ({**META, "vocab_size": 33_023}, {"torch_dtype": "float16"}),
     "a vocabulary with tokens added to Llama 3's": ({**META, "vocab_size": 128264}, {"torch_dtype": "bfloat16"}),
-    "a vocabulary just below Llama 3's": ({**META, "vocab_size": 128255}, {"torch_dtype": "float16"}),
     "a vocabulary of Llama 3": (META, {"torch_dtype": "bfloat16", "vocab_size": 128256}),
     "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
     "Llama 2": ({**META, "vocab_size": -1, "norm_eps": 1e-5}, {"max_position_embeddings": 4096, "vocab_size": 32000}),
@@ -461,6 +460,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "adapter_bias: 'false' is not true",
     ),
     "latents without their width": ({**MISTRAL, "kv_lora_rank": 512}, "kv_lora_rank without qk_nope_head_dim"),
+    **{
+        f"a vocabulary of {size}": ({**META, "vocab_size": size}, f"vocab_size: {size} is not the vocabulary")
+        for size in (-2, 0, 31_999, 33_024, 128_255, 152_064, 203_072, True, 32_000.0)
+    },
     "biases": ({**MISTRAL, "use_biases": True}, "use_biases True"),
     "norms of Voxtral Realtime": ({**MISTRAL, "ada_rms_norm_t_cond": True}, "ada_rms_norm_t_cond True"),
     "two lists of windows": ({**MISTRAL, "sliding_window": 10, "_sliding_window": [10]}, "cannot be combined"),

@@ -94,6 +94,10 @@ _GPT_OSS_KEYS = (
 _MAX_SIZE = 10**9
 _LLAMA_1_OR_2_VOCABULARY = 32_000
 _LLAMA_3_VOCABULARY = 128_256
+_VOCABULARIES = (_LLAMA_1_OR_2_VOCABULARY, _LLAMA_3_VOCABULARY, 202_048)
+"""Those of Meta's releases: other projects write the same keys for Qwen2.5, whose MLP has another width."""
+_ADDED_TOKENS = 1024
+"""Tokens that a release (Code Llama: 16) or a fine-tune may add to a vocabulary, at most."""
 _VLLM_CONTEXT = 128_000
 """The maximum context that vLLM assumes for a params.json of Mistral's without one."""
 
@@ -186,7 +190,9 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
     if vocabulary == -1:
         vocabulary = _LLAMA_1_OR_2_VOCABULARY
         notes.append("The params.json leaves the vocabulary to the tokenizer; 32,000 tokens are assumed.")
-    is_llama_3 = isinstance(vocabulary, int) and vocabulary >= _LLAMA_3_VOCABULARY
+    if type(vocabulary) is not int or not any(size <= vocabulary < size + _ADDED_TOKENS for size in _VOCABULARIES):
+        raise AttncalcError(f"vocab_size: {written(vocabulary)} is not the vocabulary of a Llama", _OTHERS_TIP)
+    is_llama_3 = vocabulary >= _LLAMA_3_VOCABULARY
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
