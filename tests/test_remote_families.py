@@ -446,7 +446,6 @@ def test_dspark_and_domino_add_heads_to_dflash() -> None:
         "MiMoMTPModel",
         "Qwen3NextMTP",
         "DFlashLagunaForCausalLM",
-        "PEagleDraftModel",
         "HASSModel",
     ],
 )

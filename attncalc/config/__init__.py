@@ -176,9 +176,9 @@ def _document_of_config(
     title = "" if source.file == "<stdin>" else source.name
     if not is_params_json(config):
         return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
-    config, notes = to_config(config, source.file)
+    config, notes, file = to_config(config, source.file)
     document = convert_config(config, source.file, title=title)
-    document.data["sources"] = [text.replace("config.json", "params.json") for text in document.data["sources"]]
+    document.data["sources"] = [text.replace("config.json", file) for text in document.data["sources"]]
     if notes:
         document.data["notes"] = [*notes, *document.data.get("notes", ())]
     return document, config

@@ -20,7 +20,7 @@ import pytest
 
 FILE_CACHES = {
     *("presets", "_by_repository", "presets_folder", "file_names", "compiled", "file_content", "schema"),
-    *("_model_schema", "_ignored_names", "_names_in_all_families", "families", "_rules", "_tables", "config_classes"),
+    *("_model_schema", "words", "_names_in_all_families", "families", "_rules", "_tables", "config_classes"),
     *("_classes_json", "_table", "kind_keys", "layer_keys"),
 }
 """The cached functions of attncalc/config that read files, or are slow."""

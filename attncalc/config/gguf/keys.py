@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...errors import AttncalcError
 from ...units import count, truncate
+from ..data_files import words
 from .header import ArrayLength, GgufHeader
 
 LARGEST = 2**40
 """The largest value that a key of the model may have."""
 _TIP = "convert the model again with a newer convert_hf_to_gguf.py"
+
+
+KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
+"""The file with the keys of llama.cpp."""
 
 
 class Keys:
@@ -35,6 +41,17 @@ class Keys:
     def error(self, problem: str) -> AttncalcError:
         """Return an error about the file."""
         return AttncalcError(f"{self.file}: {problem}", _TIP)
+
+    def check(self) -> None:
+        """Raise AttncalcError if the file has a key of the architecture that llama.cpp does not have."""
+        prefix = f"{self.architecture}."
+        for key in self._metadata:
+            name = key.removeprefix(prefix)
+            if key.startswith(prefix) and name not in words(KNOWN_KEYS) and not name.startswith("rope."):
+                raise AttncalcError(
+                    f"{self.file}: the key {truncate(key, 80)} is not one of llama.cpp's, and may change the figures",
+                    "give the config.json of the same model",
+                )
 
     def _raw(self, key: str) -> Any:
         return self._metadata.get(f"{self.architecture}.{key}")

@@ -51,6 +51,7 @@ def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, C
     tensors = _all_tensors(headers, keys)
     weights = stored_weights(headers)
     architecture = _architecture(keys, weights)
+    keys.check()
     return Document(keys.file, _Reader(keys, architecture, tensors).data(name), {}), weights
 
 

@@ -68,7 +68,9 @@ def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> Attn
     if missing:
         subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"  # some of them are optional
         return AttncalcError(f"{subject} is missing", "add it to the config")
-    values = ", ".join(f"{name} {written(fields[name])}" for name in names)
+    of_top = {name: fields.outer_or_self[name] for name in re.findall(r"""top\[['"](\w+)""", rule)}
+    given = {name: fields[name] for name in names} | {name: v for name, v in of_top.items() if v is not None}
+    values = ", ".join(f"{name} {written(value)}" for name, value in given.items())
     return AttncalcError(
         f"the model cannot be computed from {values or rule}", "a field has another value than its class expects"
     )

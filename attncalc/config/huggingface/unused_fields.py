@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..data_files import words
 from .family import families
 from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
 from .sizes import head_dim_of, is_name_of_size, names_of_size, repeats_own_size
 
 ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
+_IGNORED_NAMES = Path(__file__).with_name("ignored_fields.txt")
 _IGNORED_PARTS = (
     *("rope", "rotary", "dropout", "initializer", "init_std", "init_method", "epsilon", "softcap", "aux_loss"),
     "_image_token",
@@ -94,17 +96,11 @@ def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]
 def is_ignored(name: str) -> bool:
     """Return whether a field changes neither parameters, nor FLOPs, nor a cache, in any family."""
     return (
-        name in _ignored_names()
+        name in words(_IGNORED_NAMES)
         or name.startswith(_IGNORED_STARTS)
         or name.endswith(_IGNORED_ENDINGS)
         or any(part in name for part in _IGNORED_PARTS)
     )
-
-
-@cache
-def _ignored_names() -> frozenset[str]:
-    text = Path(__file__).with_name("ignored_fields.txt").read_text(encoding="utf-8")
-    return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
 
 
 def _own_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
