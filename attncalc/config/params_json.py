@@ -193,7 +193,7 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
     if type(vocabulary) is not int or not any(size <= vocabulary < size + _ADDED_TOKENS for size in _VOCABULARIES):
         raise AttncalcError(f"vocab_size: {written(vocabulary)} is not the vocabulary of a Llama", _OTHERS_TIP)
     is_llama_3 = vocabulary >= _LLAMA_3_VOCABULARY
-    config = {
+    config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": dim,
