@@ -43,6 +43,20 @@ _MOE_NAMES = {
     "num_expert_groups": "n_group",
     "num_expert_groups_per_tok": "topk_group",
 }
+_NAMES = {
+    "hidden_size": ("dim",),
+    "num_hidden_layers": ("n_layers",),
+    "num_attention_heads": ("n_heads",),
+    "num_key_value_heads": ("n_heads", "n_kv_heads"),
+    "intermediate_size": ("multiple_of", "hidden_dim"),
+    "tie_word_embeddings": ("tie_embeddings", "tied_embeddings"),
+    "max_position_embeddings": ("max_seq_len", "max_position_embeddings"),
+    "n_routed_experts": ("moe.num_experts",),
+    "num_local_experts": ("moe.num_experts",),
+    "n_shared_experts": ("moe.num_shared_experts",),
+    "moe_intermediate_size": ("moe.expert_hidden_dim",),
+}
+"""{field of a config.json: the keys of a params.json that it is made of}; errors name the last one that is given."""
 _VISION_NAMES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels", "image_size"),
     "patch_size",
@@ -85,6 +99,12 @@ def to_config(data: Mapping[str, Any], file: str) -> Translated:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
 
 
+def names_in_file(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return {field of the config.json: the key of the params.json that it is made of}, for errors."""
+    given = _inner(data)
+    return {field: key for field, keys in _NAMES.items() for key in keys if key.split(".")[0] in given}
+
+
 def _inner(data: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = data.get("model")
     return inner if isinstance(inner, Mapping) and "dim" in inner else data
@@ -115,7 +135,7 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
         "hidden_size": dim,
         "num_hidden_layers": _size(data, "n_layers"),
         "num_attention_heads": _size(data, "n_heads"),
-        "num_key_value_heads": data.get("n_kv_heads") or data["n_heads"],
+        "num_key_value_heads": data["n_heads"] if data.get("n_kv_heads") is None else data["n_kv_heads"],
         "vocab_size": vocabulary,
         # Llama 3.2's small models share the matrix of embedding and head.
         "tie_word_embeddings": bool(data.get("use_scaled_rope")) and dim < 4096,
