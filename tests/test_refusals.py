@@ -9,7 +9,6 @@ import pytest
 from asking import Ask
 
 from attncalc import (
-from attncalc.options import options_of
     AttncalcError,
     FitRequest,
     Workload,
@@ -25,6 +24,7 @@ from attncalc.options import options_of
     sweep,
 )
 from attncalc.api.fit_options import DeploymentOptions, EngineOptions
+from attncalc.options import options_of
 
 INVALID = {
     "no model": ("kv",),

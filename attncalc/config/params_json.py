@@ -68,6 +68,20 @@ _MOE_KEYS = (
     *_MOE_NAMES,
     *("route_every_n", "routed_scale", "expert_parallel", "expert_model_parallel", "renorm_strategy"),
 )
+_NAMES = {
+    "hidden_size": ("dim",),
+    "num_hidden_layers": ("n_layers",),
+    "num_attention_heads": ("n_heads",),
+    "num_key_value_heads": ("n_heads", "n_kv_heads"),
+    "intermediate_size": ("multiple_of", "hidden_dim"),
+    "tie_word_embeddings": ("tie_embeddings", "tied_embeddings"),
+    "max_position_embeddings": ("max_seq_len", "max_position_embeddings"),
+    "n_routed_experts": ("moe.num_experts",),
+    "num_local_experts": ("moe.num_experts",),
+    "n_shared_experts": ("moe.num_shared_experts",),
+    "moe_intermediate_size": ("moe.expert_hidden_dim",),
+}
+"""{field of a config.json: the keys of a params.json that it is made of}; errors name the last one that is given."""
 _VISION_NAMES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels", "image_size"),
     "patch_size",
@@ -140,6 +154,12 @@ def to_config(data: Mapping[str, Any], file: str) -> Translated:
         return _from_mistral(data) if "hidden_dim" in data else _from_meta(data)
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {error.message}", error.tip) from None
+
+
+def names_in_file(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return {field of the config.json: the key of the params.json that it is made of}, for errors."""
+    given = _inner(data)
+    return {field: key for field, keys in _NAMES.items() for key in keys if key.split(".")[0] in given}
 
 
 def _inner(data: Mapping[str, Any]) -> Mapping[str, Any]:

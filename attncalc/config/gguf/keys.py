@@ -56,7 +56,12 @@ class Keys:
     def _raw(self, key: str) -> Any:
         return self._metadata.get(f"{self.architecture}.{key}")
 
-    def _name(self, key: str) -> str:
+    def has(self, key: str) -> bool:
+        """Return whether the file has a key of the architecture."""
+        return self._raw(key) is not None
+
+    def name(self, key: str) -> str:
+        """Return a key's whole name: 'llama.block_count'."""
         return truncate(f"{self.architecture}.{key}", 80)
 
     def text(self, key: str) -> str:
@@ -73,7 +78,7 @@ class Keys:
         """Return a whole number. Raises AttncalcError if it is missing."""
         value = self.number(key)
         if value is None:
-            raise self.error(f"the key {self._name(key)} is missing")
+            raise self.error(f"the key {self.name(key)} is missing")
         return value
 
     def flag(self, key: str) -> bool | None:
@@ -103,14 +108,14 @@ class Keys:
     def _listed(self, key: str, value: Sequence[Any] | ArrayLength, layers: int) -> list[int]:
         if isinstance(value, ArrayLength) or len(value) < layers:
             length = value.length if isinstance(value, ArrayLength) else len(value)
-            raise self.error(f"the key {self._name(key)} has {count(length)} values for {count(layers)} layers")
+            raise self.error(f"the key {self.name(key)} has {count(length)} values for {count(layers)} layers")
         return [self._checked(key, item) for item in value[:layers]]
 
     def _checked(self, key: str, value: Any) -> int:
         if isinstance(value, bool):
             return int(value)
         if not isinstance(value, int) or not 0 <= value <= LARGEST:
-            raise self.error(f"the key {self._name(key)} is {truncate(value)}, and not a number from 0 on")
+            raise self.error(f"the key {self.name(key)} is {truncate(value)}, and not a number from 0 on")
         return value
 
     def vocabulary(self) -> int | None:

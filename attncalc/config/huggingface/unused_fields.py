@@ -43,6 +43,10 @@ READ_BY_ENGINES = frozenset(
 """Fields that transformers' cache or an engine reads whatever the class of the config is."""
 
 
+_SPANS = ("sliding_window", "attention_chunk_size")
+"""Those that transformers' cache switches off with null only: 0 makes windows of no tokens."""
+
+
 class UnusedFields(NamedTuple):
     """The names of fields that no rule uses.
 
@@ -67,12 +71,13 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
     rejected: list[str] = []
     ignored: list[str] = []
     for name, value in fields.given.items():
-        if name in used_by_layers or is_ignored(name) or fields.is_default(name):
+        is_default = fields.is_default(name) and not (name in _SPANS and value == 0)
+        if name in used_by_layers or is_ignored(name) or is_default:
             continue
         if fields.is_of_class(name):
             if name not in used_by_rules:
                 rejected.append(name)
-        elif _matters_elsewhere(name) and not _repeats_another(name, value, rules, fields):
+        elif matters_to_a_family(name) and not _repeats_another(name, value, rules, fields):
             is_read = not fields.is_known_class or _has_own_code(fields) or _engine_reads(name, value, fields)
             (rejected if is_read else ignored).append(name)
     for changes in (fields.given.get("per_layer_config") or {}).values():
@@ -88,7 +93,7 @@ def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]
     """
     used = _own_names(rules, fields)
     for name, value in fields.given.items():
-        is_word = isinstance(value, str) and not _matters_elsewhere(name)
+        is_word = isinstance(value, str) and not matters_to_a_family(name)
         if name not in used and value and not is_word and not is_ignored(name):
             yield name
 
@@ -109,14 +114,15 @@ def _own_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
 
 
 def _rules_of_present_kinds(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
-    """Return the rules without those of kinds that no layer has; all kinds if there is an encoder."""
+    """Return the rules without those of kinds that no layer has; an encoder may have all that a formula names."""
     present = {kind for i in range(n_layers) for kind in kinds_of_layer(rules, fields.of_layer(i), i)}
-    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or "encoder" in rules}
+    named = str(rules.get("kind", "")) if "encoder" in rules else ""
+    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or kind in named}
     return {**rules, "kinds": kinds}
 
 
-def _matters_elsewhere(name: str) -> bool:
-    """Return whether another family uses a field, or has a size of that name."""
+def matters_to_a_family(name: str) -> bool:
+    """Return whether some family uses a field, or has a size of that name."""
     return name in _names_in_all_families() or is_name_of_size(name)
 
 
@@ -151,7 +157,7 @@ def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
         return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
     # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
     is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
-    by_layer_types = name == "attention_chunk_size" and fields.is_of_class("layer_types")
+    by_layer_types = name == "attention_chunk_size" and value != 0 and fields.is_of_class("layer_types")
     longest = fields["max_position_embeddings"]
     is_window = name in ("sliding_window", "attention_chunk_size")
     is_long = is_window and type(value) is int and type(longest) is int and value >= longest
