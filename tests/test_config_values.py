@@ -197,9 +197,17 @@ def test_an_error_about_a_computed_size_names_all_that_it_was_computed_from() ->
 
 
 def test_an_error_has_the_names_of_a_params_json() -> None:
-    meta = {"dim": 64, "n_layers": 2, "n_heads": 8, "n_kv_heads": 2, "vocab_size": 100, "multiple_of": 32}
+    meta = {
+        "dim": 64,
+        "n_layers": 2,
+        "n_heads": 8,
+        "n_kv_heads": 2,
+        "vocab_size": 32_000,
+        "multiple_of": 32,
+        "norm_eps": 1e-5,
+    }
     assert "n_kv_heads: 3 does not divide n_heads 8" in error_of(meta, n_kv_heads=3).message
-    assert "n_kv_heads is 0" in error_of(meta, n_kv_heads=0).message
+    assert "n_kv_heads: 0 is not a whole number" in error_of(meta, n_kv_heads=0).message
     mistral = {"dim": 64, "n_layers": 2, "n_heads": 8, "hidden_dim": 128, "vocab_size": 100}
     assert "hidden_dim '8' is not a whole number" in error_of(mistral, hidden_dim="8").message
     error = error_of(mistral, moe={"num_experts": 4, "num_experts_per_tok": 5})

@@ -530,7 +530,7 @@ def test_an_eagle_3_draft_may_read_another_number_of_layers_than_three() -> None
     ids = {"eagle_aux_hidden_state_layer_ids": [1, 8, 15, 22, 29]}
     for change in ({"num_aux_hidden_states": 5}, ids, {"eagle_config": ids}):
         assert params(read({**DRAFT, **change})).total == expected, change
-    with pytest.raises(AttncalcError, match="cannot be computed from num_aux_hidden_states '5'"):
+    with pytest.raises(AttncalcError, match="num_aux_hidden_states '5' is not a value of a config"):
         read({**DRAFT, "num_aux_hidden_states": "5"})
 
 
