@@ -208,7 +208,15 @@ def test_an_error_has_the_names_of_a_params_json() -> None:
     }
     assert "n_kv_heads: 3 does not divide n_heads 8" in error_of(meta, n_kv_heads=3).message
     assert "n_kv_heads: 0 is not a whole number" in error_of(meta, n_kv_heads=0).message
-    mistral = {"dim": 64, "n_layers": 2, "n_heads": 8, "hidden_dim": 128, "vocab_size": 100}
+    mistral: dict[str, Any] = {
+        "dim": 64,
+        "n_layers": 2,
+        "n_heads": 8,
+        "head_dim": 8,
+        "n_kv_heads": 8,
+        "hidden_dim": 128,
+    }
+    mistral |= {"vocab_size": 100, "norm_eps": 1e-5}
     assert "hidden_dim '8' is not a whole number" in error_of(mistral, hidden_dim="8").message
     error = error_of(mistral, moe={"num_experts": 4, "num_experts_per_tok": 5})
     assert error.tip == "give at most moe.num_experts"
