@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from asking import Ask
@@ -107,8 +108,9 @@ def test_a_list_for_a_number_is_an_error_in_python_too() -> None:
     for name in {**DeploymentOptions.__annotations__, **EngineOptions.__annotations__}:
         kind = AXES.get(name)
         if kind and kind.is_number:
+            options: dict[str, Any] = {name: [2, 4]}
             with pytest.raises(AttncalcError, match=f"--{name.replace('_', '-')}: '2,4'"):
-                fit("gpt2", gpu="h100-80gb", engine="llamacpp", **{name: [2, 4]})
+                fit("gpt2", gpu="h100-80gb", engine="llamacpp", **options)
 
 
 @pytest.mark.parametrize("command", ["compare - -", "fit - --gpu l4 --speculative-model -"])
