@@ -91,7 +91,7 @@ def fit(
 
 
 def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOptions:
-    """Return the options, with --output 1K beside --prompt as --output-len 1K: it was so before 0.2.
+    """Return the options, with --output 1K beside --prompt as --output-len 1K, its old spelling.
 
     Raises AttncalcError for a number without --prompt: a file is hardly meant.
     """
