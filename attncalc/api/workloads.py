@@ -118,7 +118,6 @@ class DtypeOptions(TypedDict, total=False):
             metavar="DTYPE",
             parse=Parser(_compute_dtype),
             help="Dtype of weights and activations. Default: as released.",
-            common=True,
         ),
     ]
 
