@@ -58,7 +58,7 @@ class ScreenOptions(Options):
     ] = False
 
 
-EPILOG = "For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
+EPILOG = "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
 
 
 @app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
