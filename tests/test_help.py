@@ -31,7 +31,7 @@ def test_brief_help_lists_the_common_options_and_the_long_one_all(ask: Ask) -> N
 
 def test_a_line_of_brief_help_has_the_first_sentence_without_what_is_in_brackets(ask: Ask) -> None:
     lines = " ".join(ask("sweep", "-h").out.split())
-    assert "-c, --context N Tokens of context " in lines
+    assert "-c, --context N Tokens of context, as 4096, 128k or 128K " in lines
     assert "--phase PHASE prefill, decode or train " in lines
 
 
