@@ -314,6 +314,7 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: De
     from ..verify.progress import Progress
     from ..verify.request import resolve
     from ..verify.time_plan import share_time
+    from .verify_record import with_datasheet
 
     if chosen.simulate is None:
         device = find_device(chosen.device)
@@ -333,7 +334,7 @@ def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: De
                     raise
                 result = VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
             verified.append(VerifiedModel(spec, request.prefill(result.context), request.kernels, result))
-    return verified, device.facts()
+    return verified, with_datasheet(device.facts())
 
 
 def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | None) -> Verified:

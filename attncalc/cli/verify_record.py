@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import load
 from ..config.data_files import file_names, presets_folder
+from ..config.gpus import gpu_of_device
 from ..errors import AttncalcError, CannotCheckError
 from ..model import ModelSpec, plural
 from ..units import duration
@@ -60,6 +62,7 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: i
     try:
         with progress() as on_progress:
             for document in record(steps, models, device, minutes, command, on_progress):
+                document["device"] = with_datasheet(document["device"])
                 files.write(document)
                 written = document
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
@@ -74,6 +77,16 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: i
     if not agrees(written):
         return 1
     return CannotCheckError.code if is_empty(written) else 0
+
+
+def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a device with its datasheet's rates, if it is a GPU: null for one that is not known."""
+    named = re.fullmatch(r"(?:cuda|xpu):\d+ \((.+?)(?:, ROCm .*)?\)", str(device["name"]))
+    if named is None:
+        return dict(device)
+    known = gpu_of_device(named[1], device["memory"])
+    datasheet = {"gpu": known.name, "flop_per_s": dict(known.flops), "bytes_per_s": known.bandwidth} if known else None
+    return {**device, "datasheet": datasheet}
 
 
 def _saved(written: dict[str, Any] | None, files: RecordFiles) -> str:

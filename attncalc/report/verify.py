@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..check import VerifyResult
@@ -16,6 +16,7 @@ from .charts.scaling import DEFAULT, LEGEND, scaling_charts
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import Figure, Report, Table, heading, workload_facts
+from .utilization import time_facts, utilization_tables
 from .verify_tables import (
     check_tables,
     groups_of,
@@ -60,6 +61,7 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
     figures = _figures(verified)
     answer = verdict(result.checks, f"{compared_with(device, result)} in {verified.workload.dtype}", result.simulated)
     lists_checks = full or tp > 1 or _is_meta(device)
+    times = [time_facts(timing, device, str(verified.workload.dtype)) for timing in result.times]
     return Report(
         "verify",
         heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
@@ -67,9 +69,9 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
         tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
-        tuple(_tables(result, full=full, lists_checks=lists_checks)),
+        tuple(_tables(result, times, full=full, lists_checks=lists_checks)),
         (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device)),
-        extra=json_facts(result, device, answer, _json_notes(verified)),
+        extra={**json_facts(result, device, answer, _json_notes(verified)), "times": times},
         checks=result.checks,
         answer=answer,
         picture=_picture(verified, device),
@@ -101,7 +103,7 @@ def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: It
         "checks": [check.facts() for check in result.checks],
         "reported": [figure.facts() for figure in result.reported],
         "device": {name: fact for name, fact in device.items() if name != "notes"},
-        "times": [timing.facts() for timing in result.times],
+        "times": [],
         "scaling": [row.facts() for row in result.scaling],
     }
 
@@ -146,13 +148,16 @@ def _figures(verified: VerifiedModel) -> list[Figure]:
     ]
 
 
-def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator[Table]:
+def _tables(
+    result: VerifyResult, times: Sequence[Mapping[str, Any]], *, full: bool, lists_checks: bool
+) -> Iterator[Table]:
     yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok])
     if result.scaling:
         yield from scaling_tables(result.scaling)
     elif full:
         yield from peak_tables(result.checks)
         yield from time_tables(result.times)
+        yield from utilization_tables(times)
     elif not lists_checks:
         yield section_table(result.checks)
         yield from pass_tables(result)

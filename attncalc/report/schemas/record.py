@@ -16,8 +16,7 @@ from .parts import (
     texts,
     whole,
 )
-from .verify import DEVICE as VERIFY_DEVICE
-from .verify import GPU, MACHINE, SCALING, TIME, UNITS
+from .verify import DEVICE, GPU, MACHINE, SCALING, TIME, UNITS
 
 _OF, _NAME = text("the kind of layer; '' for the whole model"), text("its name")
 _UNIT = text("its unit")
@@ -71,7 +70,7 @@ _STEP = {
     "longer": flag("whether longer contexts of the same model did not run either"),
 }
 _DEVICE = {
-    **VERIFY_DEVICE,
+    **DEVICE,
     **MACHINE,
     "title": text("the kind of device"),
     "driver": or_null(text("the version of the GPU's driver"), "without a GPU"),
@@ -80,7 +79,16 @@ _DEVICE = {
     "processor": or_null(text("the processor"), "if it is unknown"),
     "processors": or_null(whole("processors of the machine"), "if they are unknown"),
 }
-DEVICE = fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")})
+_CLOCK = or_null(number("a clock in MHz, or a power in W"), "if it is not known")
+_CLOCKS = fields(
+    "the clocks and the power limit of the GPU when the record began",
+    dict.fromkeys(("sm_mhz", "sm_max_mhz", "memory_max_mhz", "power_limit_w"), _CLOCK),
+)
+_SOMETIMES = {
+    **GPU,
+    "clocks": or_null(_CLOCKS, "without an NVIDIA GPU, or if its driver does not tell"),
+    "notes": texts("what a reader should know about it"),
+}
 SCHEMA = schema_document(
     "record",
     "What attncalc verify --record measured on a device.",
@@ -90,7 +98,7 @@ SCHEMA = schema_document(
         "date": text("the day, such as 2026-11-22"),
         "command": text("the command that repeats the record"),
         "minutes": whole("the time that it was given", 1),
-        "device": DEVICE,
+        "device": fields("the device", _DEVICE, _SOMETIMES),
         "columns": fields(
             "the columns of the lists of each run",
             {name: {"const": list(columns)} for name, columns in _ROWS.items()},
