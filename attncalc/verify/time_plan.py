@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..attention import FULL
 from ..attention.recurrent import Recurrent
@@ -15,7 +15,7 @@ from .cases import Case, cases
 from .checks.counts import MAX_COUNTED_TOKENS, projection_flops
 from .devices import Device
 from .extra_kernels import EXTRA_KERNELS, cost_kernel, is_compiled
-from .options import Program, VerifyOptions
+from .options import Program
 from .plan import CasePhase, Plan, make_plan
 from .request import DECODE_STEPS, MIN_CONTEXT, VerifyRequest
 from .timing import MAX_RUNS, MAX_SECONDS, Ceiling, known_ceiling
@@ -93,24 +93,6 @@ def predicted_steps(
         one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
         return [START_SECONDS * ranks + one_rank * (1 if device.type == "cuda" else ranks)]
     return [estimate.of_layer(case) for case in layers]
-
-
-def share_time(
-    asked: Sequence[tuple[ModelSpec, VerifyRequest]], options: VerifyOptions, device: Device
-) -> tuple[list[VerifyRequest], list[list[float]]]:
-    """Return the requests of several models with their share of the minutes, and the expected seconds of their steps.
-
-    Each model's share is as large as its share of the expected time.
-    """
-    steps = []
-    with device.session(options.seed):
-        for model, request in asked:
-            ceiling = known_ceiling(device, request.torch_dtype)
-            steps.append(predicted_steps(model, request, device, ceiling, timed=options.timed, program=options.program))
-    limit, expected = 60 * options.minutes, sum(map(sum, steps))
-    factor = limit / expected if expected else 0.0
-    requests = [request._replace(seconds=factor * sum(own)) for (_, request), own in zip(asked, steps, strict=True)]
-    return requests, steps
 
 
 def doubling_contexts(longest: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
+from ..errors import NO_IMAGE, failure_tip, first_line
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -37,7 +38,7 @@ def find_device(name: str) -> Device:
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
             sees = f"torch {torch.__version__} sees {number} CUDA device" + ("" if number == 1 else "s")
-            reason = f" ({_first_line(problems[0].message)})" if problems and not number else ""
+            reason = f" ({first_line(problems[0].message)})" if problems and not number else ""
             raise CannotCheckError(f"--device {name} is not available: {sees}{reason}", WITHOUT_GPU)
         return _usable_gpu(int(name[5:])) if name != "cuda" else _freest_gpu(number)
     if name == "mps":
@@ -48,12 +49,17 @@ def find_device(name: str) -> Device:
 
 
 def _usable_gpu(index: int) -> Cuda:
-    """Return a GPU. Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or broken."""
+    """Return a GPU on which a kernel ran.
+
+    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no kernels for it.
+    """
     try:
         device = Cuda(index)
         device.free()
+        torch.ones(1, device=device.torch).add_(1).item()
     except RuntimeError as error:
-        raise CannotCheckError(f"cuda:{index} cannot be used: {_first_line(error)}", WITHOUT_GPU) from None
+        tip = failure_tip(error) if NO_IMAGE in str(error) else WITHOUT_GPU
+        raise CannotCheckError(f"cuda:{index} cannot be used: {first_line(error)}", tip) from None
     return device
 
 
@@ -75,10 +81,6 @@ def _freest_gpu(number: int) -> Cuda:
             f"{freest.torch} has the most free memory of {number} GPUs, {free}; --device chooses another.",
         )
     return freest
-
-
-def _first_line(problem: object) -> str:
-    return truncate((str(problem).strip() or type(problem).__name__).splitlines()[0], 120)
 
 
 def simulated_device(gpu: Gpu | None) -> Device:
