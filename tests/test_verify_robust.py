@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,7 @@ from attncalc.verify.devices.base import MEASURED_TORCH, version_notes  # noqa: 
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.programs.layers import verify_layers  # noqa: E402
-from attncalc.verify.progress import Progress  # noqa: E402
+from attncalc.verify.progress import Models, Progress  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
 from attncalc.verify.time_plan import plan_within_limit, predicted_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
@@ -173,7 +175,7 @@ def test_a_context_beyond_any_memory_is_planned_without_running_it(context: int,
     assert sum(steps) <= 60
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "ten", "600000"])
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "600000", "0.0", "1e3", "nan"])
 def test_invalid_minutes_are_an_error(ask: Ask, text: str) -> None:
     answer = ask("verify", "gpt2", "--minutes", text)
     assert (answer.code, answer.out) == (2, "")
@@ -238,18 +240,26 @@ class Clock:
         return self.now
 
 
-def test_progress_counts_the_steps_of_all_models() -> None:
+def test_progress_counts_the_models_if_there_are_several() -> None:
     shown: list[str] = []
     on_progress = Progress(shown.append, Clock())
-    on_progress.later = [[60.0, 60.0]]
+    on_progress.models = Models(1, 2, 120.0, deadline=600.0)
     on_progress.expect([60.0])
     on_progress("a, decoder")
-    on_progress.later = []
+    on_progress.models = Models(2, 2, 0.0, deadline=600.0)
     on_progress.expect([60.0, 60.0])
     on_progress("b, encoder")
-    on_progress("b, decoder")
-    assert [text.partition(":")[0].partition(",")[0] for text in shown] == ["1 of 3", "2 of 3", "3 of 3"]
-    assert shown[0] == "1 of 3, about 3 min left: a, decoder"
+    assert shown == ["1 of 2, about 3 min left: a, decoder", "2 of 2, about 2 min left: b, encoder"]
+
+
+def test_the_time_left_of_several_models_is_at_most_that_of_the_limit() -> None:
+    """The rest would take 15 min, and the limit ends in 5: the models that do not fit are not run."""
+    shown: list[str] = []
+    on_progress = Progress(shown.append, Clock())
+    on_progress.models = Models(3, 27, 840.0, deadline=300.0)
+    on_progress.expect([60.0])
+    on_progress("a, decoder")
+    assert shown == ["3 of 27, about 5 min left: a, decoder"]
 
 
 def test_finished_steps_correct_the_time_left() -> None:
@@ -270,13 +280,21 @@ def test_progress_without_predictions_names_the_step_only() -> None:
     assert shown == ["building"]
 
 
-def test_a_pipe_gets_at_most_one_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    with progress_lines.progress(clock) as show:
-        for second in range(0, 150, 10):
-            clock.now = float(second)
-            show(f"at {second}")
-    assert capsys.readouterr().err == "at 60\nat 120\n"
+def test_a_pipe_gets_a_line_now_and_then_however_long_a_step_takes(monkeypatch: Patch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(progress_lines, "LINE_SECONDS", 0.01)
+    with progress_lines.progress() as show:
+        show("one long step")
+        while stderr.getvalue().count("one long step\n") < 3:
+            time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if "print_steps" in thread.name]
+
+
+def test_a_short_run_prints_no_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_lines.progress() as show:
+        show("a step")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

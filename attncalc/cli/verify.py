@@ -154,7 +154,7 @@ class ProgramOptions(Options):
         o.option(
             "--minutes",
             metavar="N",
-            help="Time that it may take; contexts are shortened to fit. Default: 1; 10 without a model and for --record.",
+            help="Time that it may take: contexts are shortened. Default: 1; 10 without a model and for --record.",
         ),
     ] = None
 

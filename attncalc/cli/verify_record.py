@@ -64,7 +64,9 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
 
     try:
         with progress() as on_progress:
-            record(steps, models, device, minutes, command, on_progress, write)
+            record(
+                steps, models, device, int(minutes) if minutes == int(minutes) else minutes, command, on_progress, write
+            )
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted: {_saved(written, files)}\n")
         return 130

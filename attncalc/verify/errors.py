@@ -5,7 +5,12 @@ from __future__ import annotations
 from ..errors import CannotCheckError
 from ..units import truncate
 
-OUT_OF_MEMORY = ("can't allocate memory", "STATUS_ALLOC_FAILED", "CUDA error: out of memory", "HIP error: out of memory")
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "HIP error: out of memory",
+)
 """Parts of the messages of errors of memory that torch's allocator does not raise."""
 DEVICE_FAILED = ("CUDA error", "HIP error", "CUBLAS_STATUS", "CUDNN_STATUS", "NCCL error")
 """Parts of the messages of errors of CUDA and its libraries."""
@@ -33,7 +38,9 @@ def explained(error: Exception, device: str) -> CannotCheckError | None:
     """
     message = str(error)
     if type(error).__name__ == "OutOfMemoryError" or any(part in message for part in OUT_OF_MEMORY):
-        return MemoryRanOutError(f"{device} ran out of memory: {first_line(error)}", "a shorter --context, or another device")
+        return MemoryRanOutError(
+            f"{device} ran out of memory: {first_line(error)}", "a shorter --context, or another device"
+        )
     if any(part in message for part in DEVICE_FAILED):
         return DeviceFailedError(f"{device} failed: {first_line(error)}", failure_tip(error))
     return None
