@@ -387,7 +387,7 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
     assert document["command"] == "attncalc verify --record docs/measured --device cpu --seed 3 --minutes 10"
     assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
-    assert answer.out.splitlines()[-2:] == [str(folder / f"{stem}.md"), str(folder / f"{stem}.json")]
+    assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,12 +31,14 @@ from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
+from cuda_stand_in import H100, ROCM, Box, Gpus  # noqa: E402
 
 from attncalc.verify import timing  # noqa: E402
 from attncalc.verify.checks import memory  # noqa: E402
 from attncalc.verify.devices import find_device, host_memory, simulated_device  # noqa: E402
 from attncalc.verify.devices.base import MEASURED_TORCH, version_notes  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
+from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.programs.layers import verify_layers  # noqa: E402
 from attncalc.verify.progress import Models, Progress  # noqa: E402
@@ -45,6 +48,7 @@ from attncalc.verify.timing import Ceiling  # noqa: E402
 
 GIB = 2**30
 Patch = pytest.MonkeyPatch
+OnBox = Callable[[Box], Gpus]
 SLOW = Ceiling(1e10, 1e9)
 """A device with 10 GFLOP/s and 1 GB/s."""
 
@@ -242,10 +246,12 @@ class Clock:
 
 def test_progress_counts_the_models_if_there_are_several() -> None:
     shown: list[str] = []
-    on_progress = Progress(shown.append, Clock())
+    clock = Clock()
+    on_progress = Progress(shown.append, clock)
     on_progress.models = Models(1, 2, 120.0, deadline=600.0)
     on_progress.expect([60.0])
     on_progress("a, decoder")
+    clock.now = 60.0
     on_progress.models = Models(2, 2, 0.0, deadline=600.0)
     on_progress.expect([60.0, 60.0])
     on_progress("b, encoder")
@@ -363,52 +369,47 @@ def test_memory_that_keeps_running_out_is_one_error_line(ask: Ask, tmp_path: Pat
 # GPUs
 
 
-def fake_gpus(monkeypatch: Patch, free: list[int | None]) -> None:
-    """Let torch report GPUs with this much free memory; None is a GPU that cannot be used."""
-
-    def mem_get_info(device: torch.device) -> tuple[int, int]:
-        memory_free = free[device.index]
-        if memory_free is None:
-            raise RuntimeError(
-                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
-            )
-        return memory_free, 80 * GIB
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+def box(*free: int) -> Box:
+    """Return a box of H100s with this much free memory."""
+    return Box(tuple(replace(H100, used=H100.memory - n) for n in free))
 
 
 @pytest.mark.parametrize("name", ["auto", "cuda"])
-def test_the_gpu_with_the_most_free_memory_is_chosen(monkeypatch: Patch, name: str) -> None:
-    fake_gpus(monkeypatch, [2 * GIB, None, 70 * GIB, 60 * GIB])
+def test_the_gpu_with_the_most_free_memory_is_chosen(on_box: OnBox, name: str) -> None:
+    on_box(box(2 * GIB, 0, 70 * GIB, 60 * GIB))
     device = find_device(name)
-    assert device.name == "cuda:2 (NVIDIA H100)"
+    assert device.name == f"cuda:2 ({H100.name})"
     assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB") for note in device.notes)
 
 
-def test_a_gpu_that_is_named_is_used(monkeypatch: Patch) -> None:
-    fake_gpus(monkeypatch, [2 * GIB, 70 * GIB])
-    assert find_device("cuda:0").name == "cuda:0 (NVIDIA H100)"
+def test_a_gpu_that_is_named_is_used(on_box: OnBox) -> None:
+    on_box(box(2 * GIB, 70 * GIB))
+    assert find_device("cuda:0").name == f"cuda:0 ({H100.name})"
     assert not any("free memory" in note for note in find_device("cuda:0").notes)
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0"])
-def test_a_gpu_in_exclusive_use_is_one_error_line(monkeypatch: Patch, name: str) -> None:
-    fake_gpus(monkeypatch, [None])
+@pytest.mark.parametrize(
+    ("error", "tip"),
+    [
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "--device cpu runs everywhere"),
+        ("CUDA error: no kernel image is available for execution on the device", "install a wheel of torch"),
+        ("CUDA error: out of memory", "--device cpu runs everywhere"),
+    ],
+)
+def test_a_gpu_on_which_no_kernel_runs_is_one_error_line(on_box: OnBox, name: str, error: str, tip: str) -> None:
+    """The first launch shows it; torch's message goes on about how to debug it."""
+    on_box(Box(error=f"{error}\nCUDA kernel errors might be asynchronously reported at some other API call"))
     with pytest.raises(CannotCheckError) as caught:
         find_device(name)
-    assert caught.value.message == (
-        "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
-    )
+    assert caught.value.message == f"cuda:0 cannot be used: {error}"
+    assert caught.value.tip.startswith(tip)
 
 
-def test_rocm_is_named_and_has_no_cudnn(monkeypatch: Patch) -> None:
-    fake_gpus(monkeypatch, [70 * GIB])
-    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+def test_rocm_is_named_and_has_no_cudnn(on_box: OnBox) -> None:
+    on_box(ROCM)
     device = find_device("cuda")
-    assert device.name == "cuda:0 (NVIDIA H100, ROCm 6.4.1)"
+    assert device.name == "cuda:0 (AMD Instinct MI300X, ROCm 6.4.43482)"
     assert device.kernels == ("math", "flash", "efficient")
 
 
@@ -419,7 +420,7 @@ def test_a_version_of_torch_that_was_not_measured_is_noted(version: str, noted: 
     assert all(version in note and MEASURED_TORCH in note for note in notes)
 
 
-def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monkeypatch: Patch) -> None:
+def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_box: OnBox, monkeypatch: Patch) -> None:
     """An L2 cache of 50 MiB is evicted by writing twice as much."""
     log: list[str] = []
 
@@ -437,12 +438,11 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monke
             return 2.5
 
     evictor = SimpleNamespace(zero_=lambda: log.append("evict"))
-    fake_gpus(monkeypatch, [70 * GIB])
+    on_box(box(70 * GIB))
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("synchronize"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 * 2**20))
-    device = find_device("cuda:0")
+    device = Cuda(0)
     sizes: list[int] = []
 
     def empty(size: int, **_: Any) -> Any:

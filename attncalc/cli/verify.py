@@ -25,6 +25,7 @@ from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
+    from ..verify.devices import Device
     from ..verify.options import VerifyOptions
 
 
@@ -49,6 +50,8 @@ class Verified(NamedTuple):
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+SMOKE_MODEL, SMOKE_CONTEXT, SMOKE_MINUTES = "gpt2", 64, 0.5
+"""The preset that --smoke runs, its tokens, and its time."""
 MAX_MINUTES = 366 * 24 * 60
 """The largest --minutes."""
 
@@ -128,6 +131,12 @@ class LayerOptions(Options):
 class ProgramOptions(Options):
     """What is measured instead of single layers."""
 
+    smoke: Annotated[
+        bool,
+        typer.Option(
+            "--smoke", help="Instead: a check of 30 seconds on any device, with a line to paste into an issue."
+        ),
+    ] = False
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
     ] = False
@@ -213,6 +222,9 @@ def verify(
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
 
+    if program.smoke:
+        _smoke(model, device, size, layers, program, record, output)
+        return
     if record.record is not None:
         raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
@@ -248,12 +260,67 @@ def verify(
         plot.write(verify_report(verified.models[0], verified.device, ranks, full=output.full), output)
     else:
         output.show(catalogue_report(verified.models, verified.device, verified.unreached, full=output.full))
+    _end(verified)
+
+
+def _end(verified: Verified) -> None:
+    """End with the exit code of what was verified, or with the error that ended it."""
     if verified.ended is not None:
         raise typer.Exit(INTERRUPTED) if isinstance(verified.ended, KeyboardInterrupt) else verified.ended
     if not all(check.ok for v in verified.models for check in v.result.checks):
         raise typer.Exit(1)
     if verified.unreached or not all(v.result.checks for v in verified.models):
         raise typer.Exit(CannotCheckError.code)
+
+
+def _smoke(
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    record: RecordOptions,
+    output: VerifyOutputOptions,
+) -> None:
+    """Check a small model soon, with a line to paste. Raises AttncalcError for an option that --smoke does not take."""
+    used = {
+        "a model": model.is_given,
+        "--batch": size.batch is not None,
+        "--context": size.context is not None,
+        "--source-context": size.source_context is not None,
+        "--attention": layers.attention is not None,
+        "--scaling": program.scaling,
+        "--tp": program.ranks() > 1,
+        "--against": program.against is not None,
+        "--minutes": program.minutes is not None,
+        "--simulate": device.simulate is not None,
+        "--record": record.record is not None,
+    }
+    for option, is_used in used.items():
+        if is_used:
+            raise AttncalcError(
+                f"--smoke cannot be combined with {option}",
+                "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed",
+            )
+    from ..verify.options import VerifyOptions
+
+    options = VerifyOptions(
+        context=SMOKE_CONTEXT,
+        dtype=device.dtype,
+        kernel=layers.kernel,
+        seed=layers.seed_number(),
+        timed=False,
+        minutes=SMOKE_MINUTES,
+    )
+    found = _device(device)
+    from ..report.verify import verify_report
+    from ..report.verify_smoke import smoke_line
+    from ..verify.record.machine import machine_facts, main_dtype
+
+    verified = _run([load(SMOKE_MODEL)], options._replace(dtype=options.dtype or main_dtype(found)), found)
+    line = smoke_line(verified.models[0], machine_facts(found))
+    output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
+    _end(verified)
 
 
 def _write_record(
@@ -290,27 +357,36 @@ def _write_record(
     return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
 
 
+def _device(chosen: DeviceOptions) -> Device:
+    """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
+    from ..verify import need_torch
+
+    need_torch()
+    from ..verify.devices import find_device, simulated_device
+
+    if chosen.simulate is None:
+        return find_device(chosen.device)
+    return simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
+
+
 def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
-    """Verify each model on the chosen device, or on a simulated one.
+    """Verify each model on the chosen device."""
+    return _run(specs, options, _device(chosen))
+
+
+def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Verified:
+    """Verify each model on a device.
 
     Of several models, one that cannot be verified gets no checks and a note, and one that the time does not reach is
     left out. Raises CannotCheckError if a single model cannot be verified, or nothing was before the device failed.
     """
-    from ..verify import need_torch
-
-    need_torch()
     from ..report.progress import progress
     from ..report.verify import VerifiedModel
-    from ..verify.devices import find_device, simulated_device
     from ..verify.errors import DeviceFailedError
     from ..verify.programs.several import verify_several
     from ..verify.progress import Progress
     from ..verify.request import resolve
 
-    if chosen.simulate is None:
-        device = find_device(chosen.device)
-    else:
-        device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
     asked = [(spec, resolve(spec, options, device)) for spec in specs]
     results: dict[int, VerifyResult] = {}
     ended: KeyboardInterrupt | AttncalcError | None = None

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 MINUTES = 10
 """Minutes of a record, unless --minutes names another number."""
+SHARE = (
+    "To share them, attach both to an issue, or add them to docs/measured in a pull request. They name the device, its "
+    "driver,\nthe processor and versions, and nothing else about this machine.\n"
+)
 EXAMPLES = "presets/kinds"
 """The folder of small models whose kinds of attention no preset has."""
 
@@ -74,7 +78,8 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: f
     sys.stdout.write(f"{record_verdict(written)}\n")
     if late:
         sys.stdout.write(f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more time.\n")
-    sys.stdout.write(f"{files.page}\n{files.data}\n")
+    sys.stdout.write(f"Written: {files.page} and {files.data}\n")
+    sys.stdout.write(SHARE)
     if not agrees(written):
         return 1
     return CannotCheckError.code if is_empty(written) else 0

@@ -93,7 +93,7 @@ class Convolution(nn.Module):
 
 
 def per_token(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the parts (B, ...) of each token of every (B, S, ...): one operation per tensor, where indices take many."""
+    """Yield the parts (B, ...) of each token of every (B, S, ...): one operation per tensor; indices take many."""
     return zip(*(tensor.unbind(1) for tensor in tensors), strict=True)
 
 
