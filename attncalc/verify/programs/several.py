@@ -77,7 +77,9 @@ def _verified(
     """Yield the result; if it ends early, first what was measured until then."""
     on_progress.result = None
     try:
-        yield verify(model, options, request, device, on_progress)
+        result = verify(model, options, request, device, on_progress)
+        on_progress.finish()
+        yield result
     except (KeyboardInterrupt, DeviceFailedError) as error:
         found = on_progress.result
         if found:
