@@ -86,18 +86,22 @@ def test_the_cheapest_model_runs_first(monkeypatch: Patch) -> None:
 
 
 def test_a_busy_machine_checks_what_the_time_allows(monkeypatch: Patch) -> None:
-    """Half a minute is shared as 5, 10 and 15 s. Tenfold slowness makes 50 s of the first 5: nothing else starts."""
+    """Of 30 s the shortest contexts need 3 * 2, and the 24 that are left are 24/54 of what 60 s need beyond them.
+
+    So the first gets 2 + 8 * 24/54 = 5.6 s. It takes ten times as long, and nothing else starts.
+    """
     results = run_several(monkeypatch, 0.5, 10)
     assert list(results) == ["llama2-7b", "seconds"]
-    assert results["seconds"] == pytest.approx(50)
+    assert results["seconds"] == pytest.approx(10 * (2 + 8 * 24 / 54))
 
 
 def test_what_models_took_corrects_the_shares_of_later_ones(monkeypatch: Patch) -> None:
-    """Twice as slow: of 120 s the first takes 20 of its 10, so that 100 s are shared by 20 and 30, at 2 s each.
+    """Three times as slow: of 120 s the first takes 30, and 90 are left, in which 30 of the expected 50 s fit.
 
-    The second gets 100 * 20 / 50 = 40 s, which is all of it, and the third the 60 s that are left.
+    The shortest contexts need 4 of them, and the other 26 are 26/46 of 46. The second gets 2 + 18 * 26/46, and the
+    third what is left of the 30.
     """
-    results = run_several(monkeypatch, 2, 2)
+    results = run_several(monkeypatch, 2, 3)
     assert list(results) == ["llama2-7b", "bert-base", "gpt2", "seconds"]
     assert results["seconds"] == pytest.approx(120)
 
