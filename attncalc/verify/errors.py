@@ -15,7 +15,7 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED"
 
 
 class CannotRunError(Exception):
-    """A kernel does not run these shapes, this dtype, this mask, or on this device. The message begins with its name."""
+    """A kernel does not run a shape, a dtype, a mask, or on a device. The message begins with its name."""
 
 
 class MemoryRanOutError(CannotCheckError):
