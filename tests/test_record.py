@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -187,8 +188,10 @@ def recorded(
     """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
-    clock = getattr(verify, "clock", Clock())
-    return list(record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, now=clock))
+    clock, written = getattr(verify, "clock", Clock()), list[Document]()
+    with contextlib.suppress(KeyboardInterrupt):
+        record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, written.append, now=clock)
+    return written
 
 
 def taking(seconds: float, *errors: Exception | None) -> Verify:
@@ -289,7 +292,8 @@ def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "predicted_steps", lambda *_, **__: [50.0])
     clock: Any = verify.clock  # type: ignore[attr-defined]
-    list(record(contexts(8, 9, 10), tiny(tmp_path), find_device("cpu"), 2, "", shown.append, now=clock))
+    steps = contexts(8, 9, 10)
+    record(steps, tiny(tmp_path), find_device("cpu"), 2, "", shown.append, lambda _: None, now=clock)
     assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]
 
 
@@ -383,7 +387,7 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
     assert document["command"] == "attncalc verify --record docs/measured --device cpu --seed 3 --minutes 10"
     assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
-    assert answer.out.splitlines()[-2:] == [str(folder / f"{stem}.md"), str(folder / f"{stem}.json")]
+    assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 

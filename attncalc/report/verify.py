@@ -51,16 +51,19 @@ class VerifiedModel(NamedTuple):
     result: VerifyResult
 
 
-def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False) -> Report:
+def verify_report(
+    verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False, to_paste: str = ""
+) -> Report:
     """Return the report of one model: the verdict and a row per section of checks; with `full`, every check.
 
-    `--tp` and `--against` have few checks, which are always listed.
+    `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of `--smoke`.
     """
     model, result = verified.model, verified.result
     groups = groups_of(result.checks)
     figures = _figures(verified)
     answer = verdict(result.checks, f"{compared_with(device, result)} in {verified.workload.dtype}", result.simulated)
     lists_checks = full or tp > 1 or _is_meta(device)
+    pasted = [f"To paste into an issue: {to_paste}"] if to_paste else []
     return Report(
         "verify",
         heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
@@ -69,8 +72,8 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
         tuple(f for f in figures if not f.of),
         tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
         tuple(_tables(result, full=full, lists_checks=lists_checks)),
-        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device)),
-        extra=json_facts(result, device, answer, _json_notes(verified)),
+        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device), *pasted),
+        extra=json_facts(result, device, answer, (*_json_notes(verified), *pasted)),
         checks=result.checks,
         answer=answer,
         picture=_picture(verified, device),

@@ -98,7 +98,7 @@ SCHEMA = schema_document(
         "attncalc": text("the version of attncalc"),
         "date": text("the day, such as 2026-11-22"),
         "command": text("the command that repeats the record"),
-        "minutes": whole("the time that it was given", 1),
+        "minutes": number("the time that it was given"),
         "device": fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")}),
         "columns": fields(
             "the columns of the lists of each run",

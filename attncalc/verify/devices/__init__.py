@@ -10,7 +10,7 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
-from ..errors import first_line
+from ..errors import NO_IMAGE, failure_tip, first_line
 from . import nvml
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
@@ -50,12 +50,17 @@ def find_device(name: str) -> Device:
 
 
 def _usable_gpu(index: int) -> Cuda:
-    """Return a GPU. Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or broken."""
+    """Return a GPU on which a kernel ran.
+
+    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no kernels for it.
+    """
     try:
         device = Cuda(index)
         device.free()
+        torch.ones(1, device=device.torch).add_(1).item()
     except RuntimeError as error:
-        raise CannotCheckError(f"cuda:{index} cannot be used: {first_line(error)}", WITHOUT_GPU) from None
+        tip = failure_tip(error) if NO_IMAGE in str(error) else WITHOUT_GPU
+        raise CannotCheckError(f"cuda:{index} cannot be used: {first_line(error)}", tip) from None
     return device
 
 

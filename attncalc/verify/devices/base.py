@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
-from ...units import truncate
-from ..errors import MemoryRanOutError, is_out_of_memory
+from ..errors import explained
 from ..masks import KernelMask
 from ..torch_versions import version_notes
 
@@ -149,7 +148,7 @@ class Device:
     def session(self, seed: int) -> Iterator[torch.Generator | None]:
         """Run without gradients and with full-precision matmuls; yield `random(seed)`.
 
-        Raises MemoryRanOutError if the device runs out of memory.
+        Raises MemoryRanOutError if the device runs out of memory, DeviceFailedError if CUDA fails in another way.
         """
         precision = torch.get_float32_matmul_precision()
         with warnings.catch_warnings(), torch.no_grad():
@@ -158,19 +157,14 @@ class Device:
             try:
                 with self._mode():
                     yield self.random(seed)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
+            except RuntimeError as error:  # torch.OutOfMemoryError is one
+                known = explained(error, self.name)
+                if known is None:
                     raise
-                raise self._out_of_memory(error) from None
+                raise known from None
             finally:
                 torch.set_float32_matmul_precision(precision)
 
     def _mode(self) -> AbstractContextManager[object]:
         """Return the mode of torch that layers run in."""
         return nullcontext()
-
-    def _out_of_memory(self, error: Exception) -> MemoryRanOutError:
-        return MemoryRanOutError(
-            f"{self.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
-            "a shorter --context, or another device",
-        )

@@ -32,6 +32,18 @@ def verify_scaling(
     checks: list[Check] = []
     rows: list[ScalingRow] = []
     notes: list[str] = []
+    order = {kernel: i for i, kernel in enumerate(request.kernels)}
+
+    def so_far() -> VerifyResult:
+        return VerifyResult(
+            tuple(checks),
+            scaling=tuple(sorted(rows, key=lambda row: (row.of, order[row.kernel], row.context))),
+            skipped=(*longest.skipped, *notes),
+            context=longest.request.context,
+            limits=longest.shortened,
+            simulated=not device.has_values,
+        )
+
     with device.session(request.seed) as random:
         longest, steps = plan_within_limit(model, request, device, program="scaling")
         on_progress.expect(steps)
@@ -49,18 +61,10 @@ def verify_scaling(
                 for row, check in measured:
                     rows.append(row)
                     checks += [check] if check else []
+                    on_progress.keep(so_far())
                 notes += [f"{case.name}, {plan.request.context:,} tokens: {reason}." for reason in refused]
                 device.empty_cache()
-    order = {kernel: i for i, kernel in enumerate(request.kernels)}
-    rows.sort(key=lambda row: (row.of, order[row.kernel], row.context))
-    return VerifyResult(
-        tuple(checks),
-        scaling=tuple(rows),
-        skipped=(*longest.skipped, *notes),
-        context=longest.request.context,
-        limits=longest.shortened,
-        simulated=not device.has_values,
-    )
+    return so_far()
 
 
 def _measure(
