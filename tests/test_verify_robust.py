@@ -434,14 +434,19 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
         def synchronize(self) -> None:
             log.append("wait")
 
+        def query(self) -> bool:
+            return False
+
         def elapsed_time(self, end: Event) -> float:
             return 2.5
 
     evictor = SimpleNamespace(zero_=lambda: log.append("evict"))
     on_box(box(70 * GIB))
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: log.append("sleep"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 * 2**20))
+    facts = SimpleNamespace(L2_cache_size=50 * 2**20, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
     device = Cuda(0)
     sizes: list[int] = []
 
@@ -455,7 +460,7 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
         log.append("run")
 
     assert device.seconds(run) == 0.0025
-    assert log == ["synchronize", "evict", "record", "run", "record", "wait"]
+    assert log == ["synchronize", "evict", "sleep", "record", "run", "record", "wait"]
     assert sizes == [100 * 2**20]
 
 
