@@ -140,8 +140,13 @@ class Device:
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
-        facts = {"type": self.type, "name": self.name, "torch": str(torch.__version__)}
-        facts |= {"threads": self.machine.threads, "multiprocessors": self.machine.multiprocessors}
+        facts: dict[str, object] = {
+            "type": self.type,
+            "name": self.name,
+            "torch": str(torch.__version__),
+            "threads": self.machine.threads,
+            "multiprocessors": self.machine.multiprocessors,
+        }
         return {**facts, "notes": list(self.notes)} if self.notes else facts
 
     @contextmanager

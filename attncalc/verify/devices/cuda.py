@@ -148,9 +148,10 @@ class Cuda(Device):
 def _cudnn_version() -> int | None:
     """Return cuDNN's version as a number; None without cuDNN, or if another one is loaded than torch was built with."""
     try:
-        return torch.backends.cudnn.version()
+        version: int | None = torch.backends.cudnn.version()
     except RuntimeError:
         return None
+    return version
 
 
 def _increase(before: dict[str, int], after: dict[str, int], name: str) -> int:
