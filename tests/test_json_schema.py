@@ -266,7 +266,7 @@ def verify_reports() -> Iterator[Report]:
     )
     result = VerifyResult(
         checks,
-        (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0),),
+        (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0, 1.9, 2.2),),
         (ScalingRow("decoder", "math", 64, 1.5, 10**9, None, 10**6), ScalingRow("decoder", "math", 64, None, 1, 2, 3)),
         reported=(Reported("memory", "reserved", "reserved", 2**20, "B", predicted=None),),
         context=64,

@@ -36,7 +36,6 @@ from cuda_stand_in import H100, ROCM, Box, Gpus  # noqa: E402
 from attncalc.verify import timing  # noqa: E402
 from attncalc.verify.checks import memory  # noqa: E402
 from attncalc.verify.devices import find_device, host_memory, simulated_device  # noqa: E402
-from attncalc.verify.devices.base import MEASURED_TORCH, version_notes  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
@@ -45,6 +44,7 @@ from attncalc.verify.progress import Models, Progress  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
 from attncalc.verify.time_plan import plan_within_limit, predicted_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
+from attncalc.verify.torch_versions import MEASURED, version_notes  # noqa: E402
 
 GIB = 2**30
 Patch = pytest.MonkeyPatch
@@ -417,7 +417,7 @@ def test_rocm_is_named_and_has_no_cudnn(on_box: OnBox) -> None:
 def test_a_version_of_torch_that_was_not_measured_is_noted(version: str, noted: bool) -> None:
     notes = version_notes(version)
     assert bool(notes) == noted
-    assert all(version in note and MEASURED_TORCH in note for note in notes)
+    assert all(version in note and ".".join(map(str, MEASURED)) in note for note in notes)
 
 
 def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_box: OnBox, monkeypatch: Patch) -> None:
@@ -434,14 +434,19 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
         def synchronize(self) -> None:
             log.append("wait")
 
+        def query(self) -> bool:
+            return False
+
         def elapsed_time(self, end: Event) -> float:
             return 2.5
 
     evictor = SimpleNamespace(zero_=lambda: log.append("evict"))
     on_box(box(70 * GIB))
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: log.append("sleep"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 * 2**20))
+    facts = SimpleNamespace(L2_cache_size=50 * 2**20, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
     device = Cuda(0)
     sizes: list[int] = []
 
@@ -455,7 +460,7 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
         log.append("run")
 
     assert device.seconds(run) == 0.0025
-    assert log == ["synchronize", "evict", "record", "run", "record", "wait"]
+    assert log == ["synchronize", "evict", "sleep", "record", "run", "record", "wait"]
     assert sizes == [100 * 2**20]
 
 

@@ -17,6 +17,7 @@ from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import Figure, Report, Table, heading, workload_facts
 from .verify_tables import (
+    came_from,
     check_tables,
     groups_of,
     pass_tables,
@@ -84,7 +85,7 @@ def _picture(verified: VerifiedModel, device: DeviceFacts) -> Picture | None:
     result, dtype = verified.result, verified.workload.dtype
     return picture(
         verified.model.title,
-        f"measured {compared_with(device, result)}",
+        f"{came_from(result)} {compared_with(device, result)}",
         [LEGEND, ", ".join(fact for fact in _conditions(verified, device) if fact)],
         tuple(scaling_charts(result.scaling)),
         DEFAULT,
@@ -150,16 +151,17 @@ def _figures(verified: VerifiedModel) -> list[Figure]:
 
 
 def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator[Table]:
-    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok])
+    source = came_from(result)
+    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok], source)
     if result.scaling:
-        yield from scaling_tables(result.scaling)
+        yield from scaling_tables(result.scaling, source)
     elif full:
         yield from peak_tables(result.checks)
         yield from time_tables(result.times)
     elif not lists_checks:
         yield section_table(result.checks)
         yield from pass_tables(result)
-    yield from reported_tables(result.reported, full=full)
+    yield from reported_tables(result.reported, source, full=full)
 
 
 # Notes

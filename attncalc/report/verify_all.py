@@ -10,7 +10,7 @@ from ..units import count
 from .notes import WARNING
 from .report import LABEL, Column, Report, Table, workload_facts
 from .verify import DeviceFacts, VerifiedModel, compared_with, device_notes, json_facts, skipped_notes
-from .verify_tables import NOT_OK, OK, PEAKS, check_tables, reported_tables
+from .verify_tables import NOT_OK, OK, PEAKS, came_from, check_tables, reported_tables
 from .verify_verdict import failure_notes, failure_sentences, verdict
 
 
@@ -39,8 +39,8 @@ def catalogue_report(
         tuple((fact, ()) for fact in facts),
         (
             _model_table(verified),
-            *check_tables(result.checks if full else [c for c in result.checks if not c.ok]),
-            *reported_tables(result.reported, full=full),
+            *check_tables(result.checks if full else [c for c in result.checks if not c.ok], came_from(result)),
+            *reported_tables(result.reported, came_from(result), full=full),
         ),
         (
             *failure_notes(result.checks),

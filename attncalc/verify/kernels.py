@@ -25,8 +25,8 @@ BACKENDS = {
 }
 REFERENCE = "reference"
 """Name of `reference` among the kernels."""
-_chosen: str | None = None
-"""The backend that `only` lets torch's attention use at this moment."""
+_chosen: list[str] = []
+"""The backends that `only` lets torch's attention use, the one of this moment last."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -113,13 +113,12 @@ def only(kernel: str) -> Iterator[None]:
 
     torch needs some 20 us to enter it. Whoever times a kernel enters it before, and the kernel need not enter it again.
     """
-    global _chosen
-    if kernel == _chosen or kernel not in BACKENDS:
+    if _chosen[-1:] == [kernel] or kernel not in BACKENDS:
         yield
         return
-    before, _chosen = _chosen, kernel
+    _chosen.append(kernel)
     try:
         with sdpa_kernel(BACKENDS[kernel]):
             yield
     finally:
-        _chosen = before
+        _chosen.pop()

@@ -62,6 +62,10 @@ class Plan(NamedTuple):
         """Return the kernels that run in this phase; () if the case does not have the phase."""
         return self.kernels.get((case.name, phase), ())
 
+    def leanest_kernel(self, case: Case, phase: str) -> str:
+        """Return the kernel that needs the least memory."""
+        return self.leanest_kernels(case, phase)[0]
+
     def leanest_kernels(self, case: Case, phase: str) -> tuple[str, ...]:
         """Return kernels in the order in which to try them: those of the plan, the leanest first, then all others.
 
@@ -105,7 +109,8 @@ def make_plan(
         for kernel, needed in by_kernel.items()
     ]
     absent = [f"{kernel}: {missing(kernel)}." for kernel in EXTRA_KERNELS if missing(kernel)]
-    notes = (*too_large, *choice.unsupported, *(absent if device.runs_extra_kernels else ()))
+    refused = [f"{name}: {reason} ({' and '.join(phases)})." for (name, reason), phases in choice.refusals.items()]
+    notes = (*too_large, *refused, *(absent if device.runs_extra_kernels else ()))
     required = required_bytes(model, request, weight_copies)
     by_case: dict[str, int] = {}
     for key, kernels in choice.kernels.items():
@@ -125,11 +130,17 @@ def check_memory(plan: Plan, case: Case, device: Device) -> None:
 
 
 class _Choice(NamedTuple):
-    """The kernels that run and fit, those that do not fit, and notes on those that do not support a layer."""
+    """The kernels that run and fit, those that do not fit, and why others do not run.
+
+    Attributes:
+        kernels: the kernels that run, by case and phase.
+        too_large: the bytes that those need that do not fit.
+        refusals: the phases in which a kernel does not run, by the name of the case and the reason.
+    """
 
     kernels: dict[CasePhase, tuple[str, ...]]
     too_large: KernelBytes
-    unsupported: list[str]
+    refusals: dict[tuple[str, str], list[str]]
 
 
 def _choose_kernels(
@@ -138,7 +149,7 @@ def _choose_kernels(
     required = required_bytes(model, request, weight_copies)
     kernels: dict[CasePhase, tuple[str, ...]] = {}
     too_large: KernelBytes = {}
-    refusals: dict[str, list[str]] = {}
+    refusals: dict[tuple[str, str], list[str]] = {}
     for case in cases(model):
         for phase in ("prefill", "decode") if case.decodes else ("prefill",):
             key = (case.name, phase)
@@ -148,13 +159,12 @@ def _choose_kernels(
                 refused = {k: refused_because(k, case, phase, request, device) for k in request.kernels}
                 supported = tuple(kernel for kernel, reason in refused.items() if not reason)
                 for reason in filter(None, refused.values()):
-                    refusals.setdefault(f"{case.name}: {reason}", []).append(phase)
+                    refusals.setdefault((case.name, reason), []).append(phase)
             kernels[key] = tuple(k for k in supported if required[key][k] <= available)
             left_out = {k: required[key][k] for k in supported if required[key][k] > available}
             if left_out:
                 too_large[key] = left_out
-    notes = [f"{problem} ({' and '.join(phases)})." for problem, phases in refusals.items()]
-    return _Choice(kernels, too_large, notes)
+    return _Choice(kernels, too_large, refusals)
 
 
 def _cannot_check(
@@ -166,8 +176,8 @@ def _cannot_check(
             f"{model.name}, {key[0]}: one layer needs {least}, and {device.name} has {human(available, BYTES)} for it",
             "give a smaller --batch, --dtype bf16 or another --device",
         )
-    reasons = [note.removeprefix(f"{key[0]}: ") for note in choice.unsupported if UNSUPPORTED not in note]
-    reason = "; ".join(reasons).rstrip(".") or f"{' or '.join(request.kernels)} {UNSUPPORTED}"
+    reasons = [reason for name, reason in choice.refusals if name == key[0] and UNSUPPORTED not in reason]
+    reason = "; ".join(reasons) or f"{' or '.join(request.kernels)} {UNSUPPORTED}"
     return CannotCheckError(
         f"{model.name}, {key[0]}: {reason} on {device.name} in {request.dtype}",
         "leave out --kernel to use every kernel that runs",

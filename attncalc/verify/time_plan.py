@@ -32,8 +32,8 @@ of the matmul rate.
 """
 FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "mps": 2.0}
 """Seconds per layer for what does not depend on the context: the checks of kernels and of a small layer."""
-COMPILE_SECONDS = 30
-"""Seconds to compile a kernel for one shape."""
+COMPILE_SECONDS = 15
+"""Seconds to compile a kernel for one shape. Not measured."""
 START_SECONDS = 10
 """Seconds to start one process of --tp and to import torch in it."""
 RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "mps": 5e9}
@@ -190,6 +190,7 @@ class _Estimate:
     def of_layer(self, case: Case) -> float:
         """Return the seconds of every check of one layer."""
         seconds = FIXED_SECONDS[self.device.type] + self.of_setup(case)
+        seconds += COMPILE_SECONDS * sum(map(is_compiled, self.request.kernels))  # to compare them with the reference
         if case.decodes:  # the cache is filled by two prefills, and by one with DECODE_STEPS steps
             seconds += 2 * self.of_one_prefill(case)
             seconds += DECODE_STEPS * min(self._of_pass(case, "decode", k) for k in self._kernels(case, "decode"))

@@ -50,5 +50,6 @@ def version_notes(version: str) -> tuple[str, ...]:
     if version.split(".")[:2] == measured.split("."):
         return ()
     return (
-        f"The predictions were compared with torch {measured}; this is {version}, whose kernels may hold other tensors.",
+        f"The predictions were compared with torch {measured}; this is {version}, whose kernels may hold "
+        "other tensors.",
     )

@@ -11,6 +11,7 @@ from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
 from ..errors import NO_IMAGE, failure_tip, first_line
+from . import nvml
 from .base import DTYPES, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -65,22 +66,30 @@ def _usable_gpu(index: int) -> Cuda:
 
 def _freest_gpu(number: int) -> Cuda:
     """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if none can be used."""
-    usable: list[Cuda] = []
-    for index in range(number):
+    free = {index: _free_memory(index) for index in range(number)}
+    for index in sorted(free, key=lambda index: -free[index]):  # the first of several that are equal
         try:
-            usable.append(_usable_gpu(index))
+            freest = _usable_gpu(index)
         except CannotCheckError as error:
             failed = error
-    if not usable:
-        raise failed
-    freest = max(usable, key=lambda device: device.free())  # the first of several that are equal
-    if number > 1:
-        freest.is_chosen = True
-        free = human(freest.free(), BYTES)
-        freest.notes += (
-            f"{freest.torch} has the most free memory of {number} GPUs, {free}; --device chooses another.",
-        )
-    return freest
+            continue
+        if number > 1:
+            freest.is_chosen = True
+            most = human(freest.free(), BYTES)
+            freest.notes += (
+                f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device chooses another.",
+            )
+        return freest
+    raise failed
+
+
+def _free_memory(index: int) -> int:
+    """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it cannot be used."""
+    free = nvml.free_memory(index)
+    try:
+        return Cuda(index).free() if free is None else free
+    except RuntimeError:
+        return -1
 
 
 def simulated_device(gpu: Gpu | None) -> Device:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -96,10 +95,9 @@ def verify_layers(
             found.add(case, case_checks)
             on_progress.keep(found.result())
             for layer_pass in passes(layer, plan):
-                observe = partial(_observe, layer_pass, layer, symbolic, device, predicted, ceiling)
-                observed = _retried(observe, device)
+                observed = _retried(layer_pass, layer, symbolic, device, predicted, ceiling)
                 if isinstance(observed, str):
-                    found.skipped.append(f"{case.name}, {layer_pass.phase}: {layer_pass.kernel} {observed}.")
+                    found.skipped.append(f"{case.name}, {layer_pass.phase}: {observed}.")
                     continue
                 case_checks += observed.checks
                 found.add(case, observed.checks)
@@ -108,7 +106,7 @@ def verify_layers(
                 on_progress.keep(found.result())
             found.skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
             is_recurrent = layer.is_recurrent
-            del layer
+            del layer, layer_pass  # else the layer would exist until the next one does
             device.empty_cache()
             if device.has_values:
                 env = Environment(device, request.kernels, random)
@@ -157,17 +155,24 @@ def _observe(
     return _Observed(checks, reported, times)
 
 
-def _retried(observe: Callable[[], _Observed], device: Device) -> _Observed | str:
-    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
+def _retried(
+    layer_pass: Pass,
+    layer: RealLayer,
+    symbolic: Case,
+    device: Device,
+    predicted: memory.PredictedActivations,
+    ceiling: timing.Ceiling | None,
+) -> _Observed | str:
+    """Return what `_observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
     for _ in range(2):
         try:
-            return observe()
-        except CannotRunError:
-            return "does not support these sizes"
+            return _observe(layer_pass, layer, symbolic, device, predicted, ceiling)
+        except CannotRunError as error:
+            return str(error)
         except torch.OutOfMemoryError:
             pass  # the exception holds the tensors of its frames until this block ends
         device.empty_cache()
-    return "ran out of memory"
+    return f"{layer_pass.kernel} ran out of memory"
 
 
 def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:

@@ -82,7 +82,7 @@ def verify_tensor_parallel(
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
     on_progress.expect(steps)
     on_progress(f"{model.name} over {tp} processes")
-    kernels = {case.name: plan.leanest_kernels(case, "prefill")[0] for case in _split_cases(model)}
+    kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
     ranks = _spawn(model, tp, plan.request, device, kernels)
     checks: list[Check] = []
     for i, symbolic in enumerate(_split_cases(model.symbolic())):

@@ -30,7 +30,10 @@ SCHEMA = "attncalc.record/1"
 COLUMNS = {
     "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
     "reported": ("of", "name", "predicted", "measured", "unit"),
-    "times": ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+    "times": (
+        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+        *("ms_min", "ms_p90"),
+    ),
     "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
 }
 """The columns of the lists of each run, in order: a row per object would make the file three times as long."""
