@@ -18,7 +18,7 @@ from ..timing import known_ceiling
 from . import verify
 
 SLACK = 1.25
-"""A context is not shortened if it takes at most this many times as long as the shortest one: that would save little."""
+"""A context is not shortened if it takes at most this many times as long as the shortest one."""
 ROUNDING = 1 + 1e-9
 """The rounding of sums must not shorten a context that just fits."""
 
