@@ -88,7 +88,7 @@ def test_every_gpu_of_the_stand_in_is_tried() -> None:
 def test_memory_that_runs_out_at_any_allocation_is_survived(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
     """The first allocations are those of the device's choice, the rates and the plan; then those of the layer."""
     gpus = on_box(Box())
-    for number in (1, 2, 3, 5, 8, 20, 60, 100, 150, 200, 300):
+    for number in (1, 2, 3, 5, 8, 20, 60, 100, 130, 160, 190, 205):
         gpus.box = Box(out_of_memory_at=gpus.allocations + number)
         assert run(ask, tmp_path, "--kernel", "flash").code in (0, 3), number
         assert gpus.allocations >= gpus.box.out_of_memory_at, number
@@ -155,7 +155,7 @@ def test_a_record_is_written_on_every_box(
     failed = [step for step in document["skipped"] if step["failed"]]
     assert (answer.code, len(failed)) == ((1, 1) if box.error else (0, 0))
     assert any("no longer answers" in step["reason"] for step in document["skipped"]) == bool(box.error)
-    assert len(document["runs"]) >= (1 if box.error else 6)
+    assert len(document["runs"]) >= (1 if box.error else 5)
 
 
 def test_a_record_splits_layers_over_the_gpus_whichever_is_the_freest(on_box: OnBox, tmp_path: Path) -> None:

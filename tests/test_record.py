@@ -32,6 +32,7 @@ from attncalc.model import ModelSpec  # noqa: E402
 from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
 from attncalc.report.record_files import to_json  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
+from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import LAYERS  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
@@ -285,6 +286,41 @@ def test_the_record_after_each_step_names_what_has_not_run(tmp_path: Path, monke
     assert last["skipped"] == []
 
 
+def measuring(clock: Clock, *seconds: float, end: BaseException) -> Verify:
+    """Return a measurement with a result after each of these seconds, which then ends early."""
+
+    def verify(model: ModelSpec, options: VerifyOptions, request: Any, device: Device, on: Any) -> VerifyResult:
+        for i, elapsed in enumerate(seconds, 1):
+            clock.seconds += elapsed
+            on.keep(VerifyResult((AGREES,) * i, context=request.context))
+        raise end
+
+    verify.clock = clock  # type: ignore[attr-defined]
+    return verify
+
+
+def test_results_of_a_long_step_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results after 3, 6 and 9 s: the second is written, as 5 s are over, and the third when the step ends."""
+    verify = measuring(Clock(), 3, 3, 3, end=KeyboardInterrupt())
+    written = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
+    assert [len(document["runs"][0]["checks"]) for document in written] == [2, 3]
+    for document in written:
+        assert document["runs"][0]["notes"] == [recorder.UNFINISHED]
+        assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
+        assert recorder.UNFINISHED in record_page(document)
+
+
+def test_an_interrupt_before_the_first_result_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded(tiny(tmp_path), contexts(8), monkeypatch, measuring(Clock(), end=KeyboardInterrupt())) == []
+
+
+def test_a_step_that_ends_in_an_error_keeps_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = measuring(Clock(), 1, end=DeviceFailedError("cuda:0 failed: CUDA error: an illegal memory access"))
+    *_, last = recorded(tiny(tmp_path), contexts(8), monkeypatch, verify)
+    assert [run["notes"] for run in last["runs"]] == [[recorder.UNFINISHED]]
+    assert [(step["arguments"], step["failed"]) for step in last["skipped"]] == [("tiny --context 8", True)]
+
+
 def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three steps takes as long as the first, 50 s, and a third such would not fit in 120 s."""
     shown: list[str] = []
@@ -463,6 +499,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
         "--full",
         "--attention mha",
         "--minutes 0",
+        "--smoke",
         "--minutes -1",
         "--minutes soon",
         "--minutes 1000000",
