@@ -62,9 +62,14 @@ class Progress:
 
     def expect(self, steps: Sequence[float]) -> None:
         """Set the expected seconds of each step of the program that begins now."""
-        self._finish()
+        self.finish()
         self._ahead = list(steps)
         self.result = None
+
+    def finish(self) -> None:
+        """Count the step that runs as finished."""
+        self._finished += self._running
+        self._running = []
 
     def keep(self, result: VerifyResult) -> None:
         """Keep what the program has measured so far."""
@@ -73,7 +78,7 @@ class Progress:
 
     def __call__(self, step: str) -> None:
         """Describe the step that begins; without its number if the program has not told how many there are."""
-        self._finish()
+        self.finish()
         if not self._ahead:
             self._show(step)
             return
@@ -92,7 +97,3 @@ class Progress:
         """Return how much longer the finished steps took than expected; 1 before there is much to go by."""
         expected = math.fsum(self._finished)
         return (self.clock() - self._started) / expected if expected >= MEASURED_SECONDS else 1.0
-
-    def _finish(self) -> None:
-        self._finished += self._running
-        self._running = []

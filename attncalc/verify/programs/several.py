@@ -17,8 +17,10 @@ from ..time_plan import predicted_steps
 from ..timing import known_ceiling
 from . import verify
 
-ROUNDING = 1.001
-"""A model's least time times this fits in it whatever the rounding of sums."""
+SLACK = 1.25
+"""A context is not shortened if it takes at most this many times as long as the shortest one: that would save little."""
+ROUNDING = 1 + 1e-9
+"""The rounding of sums must not shorten a context that just fits."""
 
 
 def verify_several(
@@ -26,8 +28,8 @@ def verify_several(
 ) -> Iterator[tuple[int, VerifyResult]]:
     """Yield the number of each model and its result as they come. Models that the time does not reach are left out.
 
-    Each gets a share of the time that is left, which is as large as its share of the expected seconds, and at least
-    what its shortest context needs. What earlier models took corrects what later ones are expected to take.
+    Each gets what its shortest context needs, and the same share of what longer contexts take beyond that as all others
+    that are left. What earlier models took corrects what later ones are expected to take.
 
     A model that cannot be verified has no checks, and a note that says why. Of one that is interrupted, or ended by an
     error of the device, what it has measured comes before the error. A single model has all the time, and its own
@@ -41,27 +43,27 @@ def verify_several(
     started = on_progress.clock()
     with device.session(options.seed):
         expected = [_expected(model, request, device, options) for model, request in asked]
-        least = [
-            _expected(model, request._replace(context=MIN_CONTEXT), device, options) * ROUNDING
-            for model, request in asked
-        ]
+        least = [_expected(model, request._replace(context=MIN_CONTEXT), device, options) for model, request in asked]
     order = sorted(range(len(asked)), key=expected.__getitem__)
-    seconds = 60 * options.minutes
-    deadline = started + seconds
-    if min(least) > seconds:
+    limit = 60 * options.minutes
+    deadline = started + limit
+    if min(least) > limit:
         raise CannotCheckError(
-            f"no model can be checked in {duration(seconds)}: the quickest needs about {duration(min(least))}",
+            f"no model can be checked in {duration(limit)}: the quickest needs about {duration(min(least))}",
             "give more --minutes",
         )
     for number, i in enumerate(order, 1):
         pace, left = on_progress.correction(), deadline - on_progress.clock()
-        later = sum(expected[j] for j in order[number:])
         if least[i] * pace > left:
             continue
-        share = left * expected[i] / (expected[i] + later) if expected[i] else left
+        ahead = order[number - 1 :]
+        beyond = sum(expected[j] - least[j] for j in ahead)
+        share = min(1.0, max(0.0, left / pace - sum(least[j] for j in ahead)) / beyond) if beyond else 1.0
+        seconds = max(SLACK * least[i], least[i] + share * (expected[i] - least[i]))
+        later = sum(least[j] + share * (expected[j] - least[j]) for j in order[number:])
         on_progress.models = Models(number, len(asked), later, deadline)
         model, request = asked[i]
-        request = request._replace(seconds=max(share / pace, least[i]))
+        request = request._replace(seconds=seconds * ROUNDING)
         try:
             for result in _verified(model, options, request, device, on_progress):
                 yield i, result
@@ -77,7 +79,9 @@ def _verified(
     """Yield the result; if it ends early, first what was measured until then."""
     on_progress.result = None
     try:
-        yield verify(model, options, request, device, on_progress)
+        result = verify(model, options, request, device, on_progress)
+        on_progress.finish()
+        yield result
     except (KeyboardInterrupt, DeviceFailedError) as error:
         found = on_progress.result
         if found:
