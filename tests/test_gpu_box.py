@@ -147,8 +147,10 @@ def test_the_reason_is_given_if_no_kernel_runs(ask: Ask, on_box: OnBox, tmp_path
 
 def test_torchs_own_layer_does_not_depend_on_the_kernel_that_torch_would_choose(on_box: OnBox) -> None:
     on_box(Box(most_queries={"efficient": 16}))
-    env = Environment(find_device("cuda"), ("math",), torch.Generator().manual_seed(0))
-    assert equals_torch_mha(cases(load("gpt2").plain())[0], env).ok
+    device = find_device("cuda")
+    with device.session(0) as random:
+        env = Environment(device, ("math",), random)
+        assert equals_torch_mha(cases(load("gpt2").plain())[0], env).ok
 
 
 # flex_attention
