@@ -17,6 +17,7 @@ from asking import Ask
 from layers import GROUPED, saved
 
 from attncalc import Workload, load
+from attncalc.config.gpus import gpu
 from attncalc.cost.activations import activations
 from attncalc.cost.kernels import KERNELS, Machine
 from attncalc.verify import need_torch
@@ -26,14 +27,17 @@ import torch  # noqa: E402
 from cuda_stand_in import B200, H100, MI300X, T4, V100, Box, Gpu, Gpus  # noqa: E402
 
 from attncalc.verify import extra_kernels, timing  # noqa: E402
+from attncalc.verify.cases import cases  # noqa: E402
+from attncalc.verify.checks.behaviour import equals_torch_mha  # noqa: E402
 from attncalc.verify.checks.memory import peak_checks  # noqa: E402
 from attncalc.verify.checks.numerics import numerics  # noqa: E402
-from attncalc.verify.devices import PeakMemory, find_device, nvml  # noqa: E402
+from attncalc.verify.devices import PeakMemory, find_device, nvml, simulated_device  # noqa: E402
 from attncalc.verify.devices.cuda import LONGEST_SLEEP, SHORTEST_SLEEP  # noqa: E402
 from attncalc.verify.environment import Environment  # noqa: E402
 from attncalc.verify.errors import CannotRunError, refusal  # noqa: E402
 from attncalc.verify.kernels import BACKENDS, efficient_shares_kv_heads, only, sdpa  # noqa: E402
 from attncalc.verify.masks import NO_MASK, KernelMask  # noqa: E402
+from attncalc.verify.real_layer import RealLayer  # noqa: E402
 from attncalc.verify.record.machine import main_dtype  # noqa: E402
 from attncalc.verify.request import default_dtype  # noqa: E402
 from attncalc.verify.simulate.support import supports  # noqa: E402
@@ -141,6 +145,14 @@ def test_the_reason_is_given_if_no_kernel_runs(ask: Ask, on_box: OnBox, tmp_path
     assert "tip: leave out --kernel" in answer.err
 
 
+def test_torchs_own_layer_does_not_depend_on_the_kernel_that_torch_would_choose(on_box: OnBox) -> None:
+    on_box(Box(most_queries={"efficient": 16}))
+    device = find_device("cuda")
+    with device.session(0) as random:
+        env = Environment(device, ("math",), random)
+        assert equals_torch_mha(cases(load("gpt2").plain())[0], env).ok
+
+
 # flex_attention
 
 
@@ -232,7 +244,7 @@ def test_a_layer_is_gone_before_the_next_one_is_built(
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     earlier = []
 
-    class Watched(layers.RealLayer):
+    class Watched(RealLayer):
         def __init__(self, *arguments: Any) -> None:
             earlier.append(len(alive))
             super().__init__(*arguments)
@@ -285,7 +297,13 @@ def test_the_freest_gpu_is_found_without_a_context_on_each(on_box: OnBox, monkey
     on_box(Box((T4, H100, T4)))
     asked: list[int] = []
     info = torch.cuda.mem_get_info
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (asked.append(device.index), info(device))[1])
+
+    def mem_get_info(device: torch.device) -> tuple[int, int]:
+        asked.append(int(device.index))
+        free: tuple[int, int] = info(device)
+        return free
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
     monkeypatch.setattr(nvml, "free_memory", lambda index: [5, 70, 6][index])
     assert find_device("cuda").torch.index == 1
     assert set(asked) == {1}
@@ -305,7 +323,7 @@ def test_the_driver_is_asked_by_the_gpus_uuid(monkeypatch: pytest.MonkeyPatch) -
                 arguments[1]._obj[:] = [100, 70, 30]  # total, free, used
             return 0
 
-    monkeypatch.setattr(nvml.ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Library())
     for uuid, free in (("1234", 70), ("5678", None)):
         properties = SimpleNamespace(uuid=uuid)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index, facts=properties: facts)
@@ -321,6 +339,16 @@ def test_gpus_without_bf16_run_in_fp16(on_box: OnBox, gpu: Gpu, rocm: str | None
     assert default_dtype(load("llama3-8b"), device) == main_dtype(device) == dtype
     assert default_dtype(load("gpt2"), device) == "fp32"
     assert any("no bf16 arithmetic" in note for note in device.notes) == (dtype == "fp16")
+
+
+def test_a_cpu_runs_in_fp32() -> None:
+    assert main_dtype(find_device("cpu")) == default_dtype(load("llama3-8b"), find_device("cpu")) == "fp32"
+
+
+def test_a_simulated_gpu_without_bf16_runs_in_fp16() -> None:
+    device = simulated_device(gpu("t4"))
+    assert default_dtype(load("llama3-8b"), device) == "fp16"
+    assert any("no bf16 arithmetic" in note for note in device.notes)
 
 
 def test_a_mismatched_cudnn_is_no_version(ask: Ask, on_box: OnBox, tmp_path: Path) -> None:
@@ -412,7 +440,7 @@ def test_the_gpu_sleeps_until_the_cpu_has_queued_the_run(
 
 def test_the_context_of_a_kernel_is_entered_once_for_all_timed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[object] = []
-    original = sys.modules["attncalc.verify.kernels"].sdpa_kernel  # type: ignore[attr-defined]
+    original = sys.modules["attncalc.verify.kernels"].sdpa_kernel
 
     def counted(backend: object) -> Any:
         entered.append(backend)

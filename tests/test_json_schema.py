@@ -122,7 +122,7 @@ def test_every_name_is_documented() -> None:
     """The keys of attention are those of a model file, and the schema explains them."""
     pages = ("docs/json.md", "docs/measured/README.md")
     text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
-    documented = set(re.findall(r"`([A-Za-z_]+)`", text))
+    documented = set(re.findall(r"`([A-Za-z_0-9]+)`", text))
     lines = {line for name in SCHEMAS for line in names(name)}
     figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
     keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}

@@ -36,7 +36,7 @@ from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import LAYERS  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
-from attncalc.verify.record.machine import device_title, file_stem, main_dtype  # noqa: E402
+from attncalc.verify.record.machine import device_title, file_stem  # noqa: E402
 from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
 from attncalc.verify.record.steps import Step, Target, kinds_of, record_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
@@ -116,23 +116,6 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
 def test_the_examples_have_a_layer_of_every_recurrence() -> None:
     kinds: set[type] = {type(group.attention) for _, group in record_models()["presets/kinds/recurrent.yaml"].groups()}
     assert kinds == {kind for kind in LAYERS if issubclass(kind, Recurrent)} - {NoAttention}
-
-
-def test_a_gpu_without_bf16_runs_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute capability 7.5 is Turing, 8.0 Ampere; ROCm numbers its GPUs in another way."""
-
-    class Gpu(Device):
-        def __init__(self, **facts: object) -> None:
-            self._facts, self.name = facts, "cuda:0 (NVIDIA T4)"
-
-        def facts(self) -> dict[str, object]:
-            return self._facts
-
-    assert main_dtype(Gpu(compute_capability="7.5", rocm=None)) == "fp16"
-    assert main_dtype(Gpu(compute_capability="8.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="12.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="7.5", rocm="6.2")) == "bf16"
-    assert main_dtype(find_device("cpu")) == "fp32"
 
 
 @pytest.mark.parametrize(

@@ -236,9 +236,9 @@ class _Recorder:
         try:
             result = verify(self.models[step.model], step.options, request, self.device, Progress(on_result=keep))
         except Exception as error:  # whatever happens on this machine, what was measured is kept
-            is_known = isinstance(error, AttncalcError)
-            reason = error.message if is_known else f"{type(error).__name__}: {truncate(error, 200)}"
-            failed = not is_known or isinstance(error, DeviceFailedError)
+            known = error if isinstance(error, AttncalcError) else None
+            reason = known.message if known else f"{type(error).__name__}: {truncate(error, 200)}"
+            failed = not known or isinstance(error, DeviceFailedError)
             self.runs += [self.running] if self.running else []
             self.running = None
             self._leave_out(step, Left(step.arguments, reason, failed=failed))
