@@ -45,13 +45,8 @@ def file_stem(title: str) -> str:
 
 
 def main_dtype(device: Device) -> str:
-    """Return the dtype that most models run in on this device: the device's own default, or bf16.
-
-    NVIDIA GPUs before compute capability 8.0 have no bf16 arithmetic, so fp16 is used there.
-    """
-    capability = re.match(r"\d+", str(device.facts().get("compute_capability") or ""))
-    before_ampere = capability and int(capability[0]) < 8 and not device.facts().get("rocm")
-    return device.default_dtype or ("fp16" if before_ampere else "bf16")
+    """Return the dtype that most models run in on this device: bf16, or what the device runs in its place."""
+    return device.dtype_for("bf16")
 
 
 def _driver(facts: dict[str, object]) -> str | None:
