@@ -19,7 +19,7 @@ from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
 from attncalc.cost.params import params
 from attncalc.cost.windows import without_windows
-from attncalc.report.fit import fit_figures
+from attncalc.report.fit_figures import fit_figures
 from attncalc.report.flops import flops_figures
 from attncalc.report.kv import kv_figures
 from attncalc.report.memory import largest_layer, memory_figures

@@ -17,17 +17,15 @@ from ..units import BYTES
 from .charts.picture import bars, picture, title_of
 from .charts.roofline import roofline_chart
 from .fit import (
-    detail_figures,
     engine_facts,
     fit_facts,
-    fit_figures,
     fit_notes,
     hardware,
     limit,
     request_facts,
     shown_notes,
-    term_figures,
 )
+from .fit_figures import detail_figures, fit_figures, term_figures
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, table_lines

@@ -10,6 +10,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
+from .figures import FigureRow, FigureRows, Given
 from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
@@ -29,7 +30,82 @@ from .report import (
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
-CROSSOVER = "smallest context at which scores cost more than projections"
+_CONTEXT = "at twice the context, relative to this context"
+FIGURES = FigureRows(
+    FigureRow("flops_total", "total", FLOP, "the whole step, with exact scores"),
+    FigureRow("flops_total_dense", "total with dense scores", FLOP, "the whole step, with dense scores"),
+    FigureRow("flops_attention_projections", "attention projections", FLOP, "projections of q, k, v and the output"),
+    FigureRow(
+        "flops_attention_scores",
+        "attention scores, exact for the mask",
+        FLOP,
+        "QK and PV for the pairs that the mask allows",
+    ),
+    FigureRow("flops_attention_scores_dense", "attention scores, dense", FLOP, "QK and PV for all pairs"),
+    FigureRow("flops_attention_qk_dense", "of which QK, dense", FLOP, "QK alone, for all pairs"),
+    FigureRow("flops_mlp", "MLP", FLOP, "the MLPs"),
+    FigureRow("flops_head", "head", FLOP, "the lm head"),
+)
+GROWTH = FigureRows(
+    FigureRow(
+        "growth_total",
+        "twice the context: total FLOP",
+        NO_UNIT,
+        f"flops_total {_CONTEXT}",
+        source=QUOTIENT,
+        ratio=True,
+    ),
+    FigureRow(
+        "growth_attention_scores",
+        "twice the context: attention scores",
+        NO_UNIT,
+        f"flops_attention_scores {_CONTEXT}",
+        source=QUOTIENT,
+        ratio=True,
+    ),
+    FigureRow(
+        "scores_overtake_context",
+        "smallest context at which scores cost more than projections",
+        TOKENS,
+        "the shortest context at which scores cost more than projections",
+        "if there is none",
+        source="the smallest context for which the condition holds",
+    ),
+)
+COMPLEXITY = FigureRows(
+    FigureRow("attention_flops_per_layer", "one attention layer", FLOP, "one attention layer"),
+    FigureRow(
+        "attention_sequential_steps",
+        "its sequential operations",
+        NO_UNIT,
+        "sequential operations of one attention layer",
+    ),
+    FigureRow(
+        "attention_longest_path",
+        "its maximum path length",
+        NO_UNIT,
+        "maximum path length of one attention layer",
+        "if information never arrives",
+    ),
+    FigureRow(
+        "recurrent_flops_per_layer",
+        "one recurrent layer of the same width",
+        FLOP,
+        "a recurrent layer of the same width",
+    ),
+    FigureRow(
+        "recurrent_sequential_steps", "its sequential operations", NO_UNIT, "sequential operations of that layer"
+    ),
+    FigureRow("recurrent_longest_path", "its maximum path length", NO_UNIT, "maximum path length of that layer"),
+)
+"""Table 1 of Vaswani et al. 2017."""
+OF_LAYERS = FigureRows(
+    FigureRow("flops_total", "all", FLOP, "all layers of this kind, with exact scores", source=SUM),
+    FIGURES["flops_attention_projections"]._replace(meaning="their projections of q, k, v and the output"),
+    FIGURES["flops_attention_scores"]._replace(meaning="their QK and PV for the pairs that the mask allows"),
+    FIGURES["flops_attention_scores_dense"]._replace(meaning="their QK and PV for all pairs"),
+    FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
+)
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
@@ -45,13 +121,16 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
+    growth_figures = GROWTH.filled(
+        growth_total=grown.total, growth_attention_scores=grown.scores, scores_overtake_context=overtake
+    )
     tables += [_layer_table(model, *layers), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*flops_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(*layers)),
+        (*flops_figures(model, counted), *growth_figures, *_layer_figures(*layers)),
         groups,
         tuple(tables),
         _notes(model, workload, counted, overtake),
@@ -71,62 +150,43 @@ def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
 
 def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
     """Return the FLOPs by part, whose names scripts rely on."""
-    source = attention_source(model)
     rule = f"; {counted.rule}" if counted.rule else ""
-    return (
-        Figure("flops_total", "total", counted.total, FLOP, SUM),
-        Figure("flops_total_dense", "total with dense scores", counted.total_dense, FLOP, SUM),
-        Figure("flops_attention_projections", "attention projections", counted.projections, FLOP, MATMUL + rule),
-        Figure(
-            "flops_attention_scores",
-            "attention scores, exact for the mask",
-            counted.scores,
-            FLOP,
-            source + rule,
-        ),
-        Figure("flops_attention_scores_dense", "attention scores, dense", counted.scores_dense, FLOP, source + rule),
-        Figure("flops_attention_qk_dense", "of which QK, dense", counted.qk_dense, FLOP, source + rule),
-        Figure("flops_mlp", "MLP", counted.mlp, FLOP, MATMUL + rule),
-        Figure("flops_head", "head", counted.head, FLOP, MATMUL + rule),
-    )
-
-
-def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
-    return (
-        Figure("growth_total", "twice the context: total FLOP", grown.total, NO_UNIT, QUOTIENT),
-        Figure("growth_attention_scores", "twice the context: attention scores", grown.scores, NO_UNIT, QUOTIENT),
-        Figure(
-            "scores_overtake_context",
-            CROSSOVER,
-            overtake,
-            TOKENS,
-            "the smallest context for which the condition holds",
-        ),
+    matmul = MATMUL + rule
+    return FIGURES.filled(
+        attention_source(model) + rule,
+        flops_total=Given(counted.total, source=SUM),
+        flops_total_dense=Given(counted.total_dense, source=SUM),
+        flops_attention_projections=Given(counted.projections, source=matmul),
+        flops_attention_scores=counted.scores,
+        flops_attention_scores_dense=counted.scores_dense,
+        flops_attention_qk_dense=counted.qk_dense,
+        flops_mlp=Given(counted.mlp, source=matmul),
+        flops_head=Given(counted.head, source=matmul),
     )
 
 
 def _layer_figures(attention: LayerComplexity, recurrent: LayerComplexity) -> tuple[Figure, ...]:
-    recurrent_label = "one recurrent layer of the same width"
-    return (
-        Figure("attention_flops_per_layer", "one attention layer", attention.flops, FLOP, VASWANI),
-        Figure("attention_sequential_steps", "its sequential operations", attention.sequential_steps, NO_UNIT, VASWANI),
-        Figure("attention_longest_path", "its maximum path length", attention.longest_path, NO_UNIT, VASWANI),
-        Figure("recurrent_flops_per_layer", recurrent_label, recurrent.flops, FLOP, VASWANI),
-        Figure("recurrent_sequential_steps", "its sequential operations", recurrent.sequential_steps, NO_UNIT, VASWANI),
-        Figure("recurrent_longest_path", "its maximum path length", recurrent.longest_path, NO_UNIT, VASWANI),
+    return COMPLEXITY.filled(
+        VASWANI,
+        attention_flops_per_layer=attention.flops,
+        attention_sequential_steps=attention.sequential_steps,
+        attention_longest_path=attention.longest_path,
+        recurrent_flops_per_layer=recurrent.flops,
+        recurrent_sequential_steps=recurrent.sequential_steps,
+        recurrent_longest_path=recurrent.longest_path,
     )
 
 
 def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
-    source = group.layers.attention.source
-    named_figures = (
-        ("flops_total", "all", group.total, SUM),
-        ("flops_attention_projections", "attention projections", group.projections, MATMUL),
-        ("flops_attention_scores", "attention scores, exact for the mask", group.scores, source),
-        ("flops_attention_scores_dense", "attention scores, dense", group.scores_dense, source),
-        ("flops_mlp", "MLP", group.mlp, MATMUL),
+    return OF_LAYERS.filled(
+        group.layers.attention.source,
+        group.group,
+        flops_total=group.total,
+        flops_attention_projections=Given(group.projections, source=MATMUL),
+        flops_attention_scores=group.scores,
+        flops_attention_scores_dense=group.scores_dense,
+        flops_mlp=Given(group.mlp, source=MATMUL),
     )
-    return tuple(Figure(name, label, value, FLOP, source, group.group) for name, label, value, source in named_figures)
 
 
 def _main_table(counted: Flops) -> Table:
@@ -177,9 +237,9 @@ def _layer_table(model: ModelSpec, attention: LayerComplexity, recurrent: LayerC
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:
     rows = (
-        (CROSSOVER, "none" if overtake is None else count(overtake)),
-        ("twice the context: total FLOP", times(grown.total, 2)),
-        ("twice the context: attention scores", times(grown.scores, 2)),
+        (GROWTH["scores_overtake_context"].label, "none" if overtake is None else count(overtake)),
+        (GROWTH["growth_total"].label, times(grown.total, 2)),
+        (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)
 

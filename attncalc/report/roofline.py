@@ -12,7 +12,6 @@ from ..attention.picked import Pools
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural
-from ..quantity import Quantity, Ratio
 from ..serving.config import ONE_DEVICE, ServingConfig
 from ..serving.request import ResolvedRequest
 from ..serving.roofline import Roofline, Step, roofline
@@ -20,6 +19,7 @@ from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .compare import variants
+from .figures import FigureRow, FigureRows
 from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
@@ -27,6 +27,67 @@ DEEPSEEK = 4
 """Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks"
 """Why there is no roofline if ranks divide the experts."""
+
+FIGURES = FigureRows(
+    FigureRow(
+        "prefill_time_bound",
+        "prefill takes at least",
+        SECONDS,
+        "the shortest possible time of a prefill",
+        ratio=True,
+    ),
+    FigureRow(
+        "decode_time_bound",
+        "a decode step takes at least",
+        SECONDS,
+        "the shortest possible time of a decode step",
+        ratio=True,
+    ),
+    FigureRow(
+        "decode_tokens_per_second_bound",
+        "at most, of the batch",
+        PER_SECOND,
+        "the highest possible rate of the batch",
+        "with drafted tokens",
+        ratio=True,
+    ),
+    FigureRow(
+        "decode_compute_bound_batch",
+        "compute-bound from batch",
+        NO_UNIT,
+        "the batch from which decode is compute-bound",
+        "if it never is",
+    ),
+    FigureRow(
+        "ridge_flop_per_byte",
+        "FLOP per byte of the GPU (its ridge)",
+        NO_UNIT,
+        "the FLOP per byte from which a step is compute-bound on this GPU",
+        ratio=True,
+    ),
+    FigureRow(
+        "prefill_flop_per_byte",
+        "FLOP per byte of the prefill",
+        NO_UNIT,
+        "FLOP per byte of the prefill",
+        ratio=True,
+    ),
+    FigureRow(
+        "decode_flop_per_byte",
+        "FLOP per byte of a decode step",
+        NO_UNIT,
+        "FLOP per byte of a decode step",
+        ratio=True,
+    ),
+    FigureRow(
+        "decode_flop_per_byte_limit",
+        "upper bound of FLOP per byte, of any batch",
+        NO_UNIT,
+        "what decode_flop_per_byte approaches in growing batches",
+        ratio=True,
+    ),
+)
+"""The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
 
 
 class RooflineSection(NamedTuple):
@@ -105,22 +166,18 @@ def roofline_report(model: ModelSpec, workload: Workload, bounds: Roofline) -> R
 def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...]:
     """Return the bounds, whose names scripts rely on. A figure that does not apply has no number."""
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
-    rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("prefill_time_bound", "prefill takes at least", prefill and prefill.seconds, SECONDS),
-        ("decode_time_bound", "a decode step takes at least", decode and decode.seconds, SECONDS),
-        (
-            "decode_tokens_per_second_bound",
-            "at most, of the batch",
-            bounds and bounds.tokens_per_second,
-            PER_SECOND,
-        ),
-        ("decode_compute_bound_batch", "compute-bound from batch", bounds and bounds.compute_bound_batch, NO_UNIT),
-        ("ridge_flop_per_byte", "FLOP per byte of the GPU (its ridge)", bounds and bounds.ridge, NO_UNIT),
-        ("prefill_flop_per_byte", "FLOP per byte of the prefill", prefill and prefill.intensity, NO_UNIT),
-        ("decode_flop_per_byte", "FLOP per byte of a decode step", decode and decode.intensity, NO_UNIT),
-        ("decode_flop_per_byte_limit", "upper bound of FLOP per byte, of any batch", bounds and bounds.limit, NO_UNIT),
-    ]
-    return tuple(Figure(key, label, value, unit, WILLIAMS if bounds else "", of) for key, label, value, unit in rows)
+    return FIGURES.filled(
+        WILLIAMS if bounds else "",
+        of,
+        prefill_time_bound=prefill and prefill.seconds,
+        decode_time_bound=decode and decode.seconds,
+        decode_tokens_per_second_bound=bounds and bounds.tokens_per_second,
+        decode_compute_bound_batch=bounds and bounds.compute_bound_batch,
+        ridge_flop_per_byte=bounds and bounds.ridge,
+        prefill_flop_per_byte=prefill and prefill.intensity,
+        decode_flop_per_byte=decode and decode.intensity,
+        decode_flop_per_byte_limit=bounds and bounds.limit,
+    )
 
 
 def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
