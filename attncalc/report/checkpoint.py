@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
 from ..units import BYTES, count, exact, human
-from .figures import FigureRow, Given
+from .figures import FigureRow, FigureRows, Given
 from .report import SUM, Column, Figure, Table
 
 if TYPE_CHECKING:
@@ -18,20 +18,22 @@ _HEADERS = "the headers of its safetensors or GGUF files"
 _INDEX = "the total_size of its model.safetensors.index.json"
 
 
-WEIGHTS_STORED = FigureRow(
-    "weights_stored", "weights as stored", BYTES, "the weights in the safetensors or GGUF files", "without files"
+STORED = FigureRows(
+    weights_stored=FigureRow(
+        "weights as stored", BYTES, "the weights in the safetensors or GGUF files", "without files"
+    )
 )
 STORED_DTYPE = FigureRow(
-    "^weights_stored_[a-z0-9_]+$",
     "",
     BYTES,
     "the tensors of the files that have this dtype, such as weights_stored_bf16",
+    name="^weights_stored_[a-z0-9_]+$",
 )
 
 
 def stored_weights(model: ModelSpec) -> Given:
     """Return the bytes of all tensors in the files; no number if no files were read."""
-    label = f"{WEIGHTS_STORED.label}, all devices" if model.tp > 1 else ""
+    label = f"{STORED['weights_stored'].label}, all devices" if model.tp > 1 else ""
     checkpoint = model.stored
     if checkpoint is None:
         return Given(None, label, _HEADERS)

@@ -13,7 +13,7 @@ from .charts.compare import compare_picture
 from .compare_contexts import context_tables
 from .compare_rows import Row, attention_of, ratio_cells, rows_at, split_table
 from .fail_if import Condition, checks_of
-from .kv import AT_CONTEXT, NO_WINDOW_FULL
+from .figures import PER_TOKEN
 from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
 from .report import Column, Report, Table, heading, unit_column, workload_facts
 
@@ -158,7 +158,7 @@ def _longest(workloads: Sequence[Workload]) -> Workload:
     return max(workloads, key=lambda workload: int(workload.context))
 
 
-_PER_TOKEN = NO_WINDOW_FULL.name
+_PER_TOKEN = "kv_cache_per_token_max"
 _COLUMNS = (
     ("params_attention", "attn."),
     (_PER_TOKEN, "KV per\ntoken"),
@@ -195,7 +195,7 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
 
 def _per_token_differ(rows: Sequence[Row]) -> bool:
     """Return whether the two figures per token differ in a row: at this context, a window is full."""
-    return any(row.figures[AT_CONTEXT.name].value != row.figures[_PER_TOKEN].value for row in rows)
+    return any(row.figures["kv_cache_per_token"].value != row.figures[_PER_TOKEN].value for row in rows)
 
 
 def _short(name: str) -> str:
@@ -210,9 +210,9 @@ def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         ("attention", *(attention_of(row.model) for row in rows)),
         ("layers", *(count(row.model.main.n_layers) for row in rows)),
     ]
-    per_token = {AT_CONTEXT.name: "  per token"}
+    per_token = {"kv_cache_per_token": "  per token"}
     if _per_token_differ(rows):
-        per_token = {row.name: f"  {row.label}" for row in (AT_CONTEXT, NO_WINDOW_FULL)}
+        per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
     for key, first in rows[0].figures.items():
         if key == _PER_TOKEN and key not in per_token:
             continue

@@ -15,50 +15,39 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import FLOP, NO_UNIT
 from ..workload import Workload
-from .figures import FigureRow, FigureRows
-from .kv import AT_CONTEXT, NO_WINDOW_FULL
-from .kv import FIGURES as KV
+from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows
 from .layers import attention_source, kv_heads
-from .params import FIGURES as PARAMETERS
 from .report import Column, Figure, Table
 from .text import WIDTH
 
 _NO_DECODE = "for an encoder, which has no decode step"
 STEPS = FigureRows(
-    FigureRow("flops_prefill", "prefill", FLOP, "a prefill of the whole context"),
-    FigureRow("flops_decode", "one decode step", FLOP, "one decode step", _NO_DECODE),
+    flops_prefill=FigureRow("prefill", FLOP, "a prefill of the whole context"),
+    flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE),
 )
 FIGURES = FigureRows(
-    FigureRow("n_kv_heads", "KV heads", NO_UNIT, "KV heads"),
-    PARAMETERS["params_total"]._replace(label="parameters"),
-    PARAMETERS["params_attention"]._replace(label="attention parameters"),
-    KV["kv_cache"],
-    AT_CONTEXT,
-    NO_WINDOW_FULL,
-    FigureRow(
-        "kv_cache_ratio",
+    n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
+    params_total=PARAMS_TOTAL,
+    params_attention=PARAMS_ATTENTION._replace(label="attention parameters"),
+    kv_cache=KV_CACHE,
+    **PER_TOKEN,
+    kv_cache_ratio=FigureRow(
         "KV cache / the first's",
         NO_UNIT,
         "kv_cache / kv_cache of the first row: of MHA, or of the first model",
         "without a cache",
         ratio=True,
     ),
-    *STEPS.values(),
-    FigureRow(
-        "decode_flop_per_byte",
+    **STEPS,
+    decode_flop_per_byte=FigureRow(
         "decode FLOP per byte read",
         NO_UNIT,
         "a decode step's FLOPs per byte of weights and cache",
         _NO_DECODE,
         ratio=True,
     ),
-    FigureRow(
-        "decode_flop_per_cache_byte",
-        "score FLOP per cache byte",
-        NO_UNIT,
-        "the scores' FLOPs per byte of cache",
-        _NO_DECODE,
-        ratio=True,
+    decode_flop_per_cache_byte=FigureRow(
+        "score FLOP per cache byte", NO_UNIT, "the scores' FLOPs per byte of cache", _NO_DECODE, ratio=True
     ),
 )
 

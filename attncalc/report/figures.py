@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from ..quantity import Quantity, Ratio
-from .report import Figure
+from ..units import BYTES, PARAMS
+from .report import SUM, Figure
 
 Number: TypeAlias = "Quantity | Ratio | None"
 """A value; None if the figure does not apply."""
@@ -18,22 +19,22 @@ class FigureRow(NamedTuple):
     """What is known of a figure before it is computed.
 
     Attributes:
-        name: Its name in JSON, CSV and sweeps. In a schema also a pattern, which starts with '^'.
         label: Its name on screens; a report may give another for one answer.
         unit: Its base unit; NO_UNIT for a ratio or a count.
         meaning: What it is, in a schema and in the docs; what is to be typed is in 'single quotes'.
         null_if: When it has no value; "" if it always has one.
         source: The paper or the code that its formula is from, if it is the same for every model.
         ratio: Whether it is a quotient, and not a whole number.
+        name: Its name in JSON, CSV and sweeps, which FigureRows gives it; or a pattern of names, which starts with '^'.
     """
 
-    name: str
     label: str
     unit: str
     meaning: str
     null_if: str = ""
     source: str = ""
     ratio: bool = False
+    name: str = ""
 
     @property
     def description(self) -> str:
@@ -60,8 +61,8 @@ class Given(NamedTuple):
 class FigureRows(dict[str, FigureRow]):
     """The rows of a list of figures, by name and in order."""
 
-    def __init__(self, *rows: FigureRow) -> None:
-        super().__init__((row.name, row) for row in rows)
+    def __init__(self, **rows: FigureRow) -> None:
+        super().__init__({name: row._replace(name=name) for name, row in rows.items()})
 
     def filled(self, source: str = "", of: str = "", /, **values: Number | Given) -> tuple[Figure, ...]:
         """Return the figures in the order of the rows, each with its value.
@@ -80,3 +81,19 @@ class FigureRows(dict[str, FigureRow]):
             row.figure(value, label, own_source or row.source or source, of)
             for row, (value, label, own_source) in zip(self.values(), given, strict=True)
         )
+
+
+# Figures of several commands
+
+PARAMS_TOTAL = FigureRow("parameters", PARAMS, "all parameters", source=SUM)
+PARAMS_ATTENTION = FigureRow("attention", PARAMS, "attention, with biases and norms of its own")
+KV_CACHE = FigureRow("KV cache", BYTES, "the whole cache on one device")
+PER_TOKEN = FigureRows(
+    kv_cache_per_token=FigureRow(
+        "per token, at this context", BYTES, "what the next token of one sequence adds at this context"
+    ),
+    kv_cache_per_token_max=FigureRow("per token, no window full", BYTES, "what it adds while no window is full"),
+)
+"""The two differ in models with windows. Mistral 7B v0.1 has a window of 4,096 tokens in all 32 layers: each of the
+first 4,096 tokens adds 128 KiB. At a context of 32,768 all windows are full: the next token replaces the oldest, and
+adds 0 B."""

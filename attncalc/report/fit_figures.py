@@ -24,8 +24,8 @@ _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
 WEIGHT_PARTS = FigureRows(
-    *(
-        FigureRow(name, label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
+    **{
+        name: FigureRow(label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
         for name, label, meaning in (
             ("weights_model", "language model", "those of the language model, as the checkpoint stores them"),
             ("weights_vision_tower", "vision tower", "the vision tower with its projector"),
@@ -44,96 +44,80 @@ WEIGHT_PARTS = FigureRows(
             ("weights_vocab_padding", "padding of the vocabulary", "padding of the vocabulary"),
             ("weights_allocator", "rounding of PyTorch's allocator", "what PyTorch's allocator adds to large tensors"),
         )
-    )
+    }
 )
 """What the weights consist of."""
 FIGURES = FigureRows(
-    FigureRow("gpu_memory", "one GPU", BYTES, "memory of one GPU as software sees it", _NO_GPU),
-    FigureRow("usable_memory", "usable", BYTES, "the share of it that the engine uses", _NO_GPU),
-    FigureRow("weights", "weights", BYTES, "the weights on one GPU", _NO_GPU, source="its parameters"),
-    FigureRow("reserve", "runtime", BYTES, "the runtime memory", _NO_GPU),
-    FigureRow("kv_memory", "KV memory", BYTES, "what is left for the cache"),
-    FigureRow(
-        "kv_memory_low",
+    gpu_memory=FigureRow("one GPU", BYTES, "memory of one GPU as software sees it", _NO_GPU),
+    usable_memory=FigureRow("usable", BYTES, "the share of it that the engine uses", _NO_GPU),
+    weights=FigureRow("weights", BYTES, "the weights on one GPU", _NO_GPU, source="its parameters"),
+    reserve=FigureRow("runtime", BYTES, "the runtime memory", _NO_GPU),
+    kv_memory=FigureRow("KV memory", BYTES, "what is left for the cache"),
+    kv_memory_low=FigureRow(
         "KV memory at least",
         BYTES,
         "kv_memory if the runtime memory is largest; equal to it with --reserve or --kv-memory",
         source="if runtime is largest",
     ),
-    FigureRow(
-        "kv_memory_high",
+    kv_memory_high=FigureRow(
         "KV memory at most",
         BYTES,
         "kv_memory if the runtime memory is smallest; equal to it with --reserve or --kv-memory",
         source="if runtime is smallest",
     ),
-    FigureRow("kv_bytes_per_sequence", "one request", BYTES, "the cache of one sequence"),
-    FigureRow("kv_needed", "the batch", BYTES, "the cache of the whole batch"),
-    FigureRow("kv_bytes_per_block", "one block", BYTES, "one block", _NO_BLOCKS),
-    FigureRow("kv_blocks", "blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
-    FigureRow(
-        "kv_tokens", "tokens", TOKENS, "tokens that fit, as the engine counts them", "if the cache is in host memory"
+    kv_bytes_per_sequence=FigureRow("one request", BYTES, "the cache of one sequence"),
+    kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),
+    kv_bytes_per_block=FigureRow("one block", BYTES, "one block", _NO_BLOCKS),
+    kv_blocks=FigureRow("blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
+    kv_tokens=FigureRow(
+        "tokens", TOKENS, "tokens that fit, as the engine counts them", "if the cache is in host memory"
     ),
-    FigureRow(
-        "concurrency",
-        "concurrent requests",
-        NO_UNIT,
-        "concurrent requests of this context, as the engine prints it",
-        ratio=True,
+    concurrency=FigureRow(
+        "concurrent requests", NO_UNIT, "concurrent requests of this context, as the engine prints it", ratio=True
     ),
-    FigureRow("max_context", "longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT),
-    FigureRow("max_batch", "maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT),
-    FigureRow(
-        "min_gpus",
-        "fewest GPUs of this kind",
-        NO_UNIT,
-        "the fewest GPUs of this kind that are enough",
-        "if no number is",
+    max_context=FigureRow("longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT),
+    max_batch=FigureRow("maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT),
+    min_gpus=FigureRow(
+        "fewest GPUs of this kind", NO_UNIT, "the fewest GPUs of this kind that are enough", "if no number is"
     ),
-    FigureRow("compute_buffer", "compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
-    FigureRow(
-        "host_compute_buffer",
-        "compute buffer in host memory",
-        BYTES,
-        "llama.cpp's compute buffer in host memory",
-        _LLAMACPP,
+    compute_buffer=FigureRow("compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
+    host_compute_buffer=FigureRow(
+        "compute buffer in host memory", BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP
     ),
-    FigureRow("model_buffer", "model buffer", BYTES, "llama.cpp's model buffer", _LLAMACPP),
-    FigureRow(
-        "max_n_gpu_layers",
+    model_buffer=FigureRow("model buffer", BYTES, "llama.cpp's model buffer", _LLAMACPP),
+    max_n_gpu_layers=FigureRow(
         "most layers on GPUs (-ngl)",
         NO_UNIT,
         "llama.cpp's largest -ngl with which it fits",
         f"{_LLAMACPP}, and if nothing fits",
     ),
-    FigureRow(
-        "min_n_cpu_moe",
+    min_n_cpu_moe=FigureRow(
         "fewest layers with experts on the host",
         NO_UNIT,
         "llama.cpp's smallest --n-cpu-moe with which it fits",
         f"{_LLAMACPP}, if nothing fits, and for models without experts",
     ),
-    *WEIGHT_PARTS.values(),
+    **WEIGHT_PARTS,
 )
 DETAILS = FigureRows(
-    FigureRow("kv_block_size", "", TOKENS, "tokens per block"),
-    FigureRow("kv_groups", "", NO_UNIT, "groups of layers that share blocks"),
-    FigureRow("kv_blocks_per_request", "", NO_UNIT, "blocks of one request of this context"),
-    FigureRow("kv_bytes_per_token", "", BYTES, "one token in all layers"),
-    FigureRow("kv_bytes_per_token_per_layer", "", BYTES, "one token in one layer"),
-    FigureRow("cpu_blocks", "", NO_UNIT, "blocks in host memory"),
-    FigureRow("state_bytes_per_layer", "", BYTES, "one layer's state"),
-    FigureRow("state_bytes_per_slot", "", BYTES, "one slot of recurrent states"),
-    FigureRow("state_slots", "", NO_UNIT, "slots of recurrent states"),
-    FigureRow("state_bytes_per_sequence", "", BYTES, "one sequence's recurrent states"),
-    FigureRow("kv_cells", "", NO_UNIT, "llama.cpp's cells of one sequence"),
-    FigureRow("swa_cells", "", NO_UNIT, "llama.cpp's cells of its sliding windows"),
-    FigureRow("kv_bytes_per_cell", "", BYTES, "one cell"),
-    FigureRow("swa_bytes_per_cell", "", BYTES, "one cell of sliding windows"),
-    FigureRow("indexer_bytes_per_cell", "", BYTES, "one cell of an indexer's keys"),
-    FigureRow("full_bytes_per_token", "", BYTES, "one token in the layers with full attention"),
-    FigureRow("swa_bytes_per_token", "", BYTES, "one token in the layers with sliding windows"),
-    FigureRow("swa_tokens", "", TOKENS, "tokens that fit in the pool of sliding windows"),
+    kv_block_size=FigureRow("", TOKENS, "tokens per block"),
+    kv_groups=FigureRow("", NO_UNIT, "groups of layers that share blocks"),
+    kv_blocks_per_request=FigureRow("", NO_UNIT, "blocks of one request of this context"),
+    kv_bytes_per_token=FigureRow("", BYTES, "one token in all layers"),
+    kv_bytes_per_token_per_layer=FigureRow("", BYTES, "one token in one layer"),
+    cpu_blocks=FigureRow("", NO_UNIT, "blocks in host memory"),
+    state_bytes_per_layer=FigureRow("", BYTES, "one layer's state"),
+    state_bytes_per_slot=FigureRow("", BYTES, "one slot of recurrent states"),
+    state_slots=FigureRow("", NO_UNIT, "slots of recurrent states"),
+    state_bytes_per_sequence=FigureRow("", BYTES, "one sequence's recurrent states"),
+    kv_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of one sequence"),
+    swa_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of its sliding windows"),
+    kv_bytes_per_cell=FigureRow("", BYTES, "one cell"),
+    swa_bytes_per_cell=FigureRow("", BYTES, "one cell of sliding windows"),
+    indexer_bytes_per_cell=FigureRow("", BYTES, "one cell of an indexer's keys"),
+    full_bytes_per_token=FigureRow("", BYTES, "one token in the layers with full attention"),
+    swa_bytes_per_token=FigureRow("", BYTES, "one token in the layers with sliding windows"),
+    swa_tokens=FigureRow("", TOKENS, "tokens that fit in the pool of sliding windows"),
 )
 """Further figures that only some engines have; an engine names them in words of its own."""
 

@@ -32,39 +32,29 @@ VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
 _CONTEXT = "at twice the context, relative to this context"
 FIGURES = FigureRows(
-    FigureRow("flops_total", "total", FLOP, "the whole step, with exact scores"),
-    FigureRow("flops_total_dense", "total with dense scores", FLOP, "the whole step, with dense scores"),
-    FigureRow("flops_attention_projections", "attention projections", FLOP, "projections of q, k, v and the output"),
-    FigureRow(
-        "flops_attention_scores",
-        "attention scores, exact for the mask",
-        FLOP,
-        "QK and PV for the pairs that the mask allows",
+    flops_total=FigureRow("total", FLOP, "the whole step, with exact scores"),
+    flops_total_dense=FigureRow("total with dense scores", FLOP, "the whole step, with dense scores"),
+    flops_attention_projections=FigureRow("attention projections", FLOP, "projections of q, k, v and the output"),
+    flops_attention_scores=FigureRow(
+        "attention scores, exact for the mask", FLOP, "QK and PV for the pairs that the mask allows"
     ),
-    FigureRow("flops_attention_scores_dense", "attention scores, dense", FLOP, "QK and PV for all pairs"),
-    FigureRow("flops_attention_qk_dense", "of which QK, dense", FLOP, "QK alone, for all pairs"),
-    FigureRow("flops_mlp", "MLP", FLOP, "the MLPs"),
-    FigureRow("flops_head", "head", FLOP, "the lm head"),
+    flops_attention_scores_dense=FigureRow("attention scores, dense", FLOP, "QK and PV for all pairs"),
+    flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
+    flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
+    flops_head=FigureRow("head", FLOP, "the lm head"),
 )
 GROWTH = FigureRows(
-    FigureRow(
-        "growth_total",
-        "twice the context: total FLOP",
-        NO_UNIT,
-        f"flops_total {_CONTEXT}",
-        source=QUOTIENT,
-        ratio=True,
+    growth_total=FigureRow(
+        "twice the context: total FLOP", NO_UNIT, f"flops_total {_CONTEXT}", source=QUOTIENT, ratio=True
     ),
-    FigureRow(
-        "growth_attention_scores",
+    growth_attention_scores=FigureRow(
         "twice the context: attention scores",
         NO_UNIT,
         f"flops_attention_scores {_CONTEXT}",
         source=QUOTIENT,
         ratio=True,
     ),
-    FigureRow(
-        "scores_overtake_context",
+    scores_overtake_context=FigureRow(
         "smallest context at which scores cost more than projections",
         TOKENS,
         "the shortest context at which scores cost more than projections",
@@ -73,38 +63,32 @@ GROWTH = FigureRows(
     ),
 )
 COMPLEXITY = FigureRows(
-    FigureRow("attention_flops_per_layer", "one attention layer", FLOP, "one attention layer"),
-    FigureRow(
-        "attention_sequential_steps",
-        "its sequential operations",
-        NO_UNIT,
-        "sequential operations of one attention layer",
+    attention_flops_per_layer=FigureRow("one attention layer", FLOP, "one attention layer"),
+    attention_sequential_steps=FigureRow(
+        "its sequential operations", NO_UNIT, "sequential operations of one attention layer"
     ),
-    FigureRow(
-        "attention_longest_path",
-        "its maximum path length",
-        NO_UNIT,
-        "maximum path length of one attention layer",
-        "if information never arrives",
+    attention_longest_path=FigureRow(
+        "its maximum path length", NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
     ),
-    FigureRow(
-        "recurrent_flops_per_layer",
-        "one recurrent layer of the same width",
-        FLOP,
-        "a recurrent layer of the same width",
+    recurrent_flops_per_layer=FigureRow(
+        "one recurrent layer of the same width", FLOP, "a recurrent layer of the same width"
     ),
-    FigureRow(
-        "recurrent_sequential_steps", "its sequential operations", NO_UNIT, "sequential operations of that layer"
-    ),
-    FigureRow("recurrent_longest_path", "its maximum path length", NO_UNIT, "maximum path length of that layer"),
+    recurrent_sequential_steps=FigureRow("its sequential operations", NO_UNIT, "sequential operations of that layer"),
+    recurrent_longest_path=FigureRow("its maximum path length", NO_UNIT, "maximum path length of that layer"),
 )
 """Table 1 of Vaswani et al. 2017."""
 OF_LAYERS = FigureRows(
-    FigureRow("flops_total", "all", FLOP, "all layers of this kind, with exact scores", source=SUM),
-    FIGURES["flops_attention_projections"]._replace(meaning="their projections of q, k, v and the output"),
-    FIGURES["flops_attention_scores"]._replace(meaning="their QK and PV for the pairs that the mask allows"),
-    FIGURES["flops_attention_scores_dense"]._replace(meaning="their QK and PV for all pairs"),
-    FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
+    flops_total=FigureRow("all", FLOP, "all layers of this kind, with exact scores", source=SUM),
+    flops_attention_projections=FIGURES["flops_attention_projections"]._replace(
+        meaning="their projections of q, k, v and the output"
+    ),
+    flops_attention_scores=FIGURES["flops_attention_scores"]._replace(
+        meaning="their QK and PV for the pairs that the mask allows"
+    ),
+    flops_attention_scores_dense=FIGURES["flops_attention_scores_dense"]._replace(
+        meaning="their QK and PV for all pairs"
+    ),
+    flops_mlp=FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
 )
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 

@@ -11,19 +11,19 @@ from ..units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, count
 from .figures import FigureRow, FigureRows
 from .report import Column, Figure, Report, Table, figure_rows, number, unit_column
 
-FIGURES = FigureRows(FigureRow("gpus", "GPUs", NO_UNIT, "GPUs"))
+FIGURES = FigureRows(gpus=FigureRow("GPUs", NO_UNIT, "GPUs"))
 OF_GPU = FigureRows(
-    FigureRow("memory", "memory that software reports", BYTES, "memory that software reports"),
-    FigureRow("bandwidth", "bandwidth", BYTES_PER_SECOND, "memory bandwidth"),
+    memory=FigureRow("memory that software reports", BYTES, "memory that software reports"),
+    bandwidth=FigureRow("bandwidth", BYTES_PER_SECOND, "memory bandwidth"),
 )
-PEAK = FigureRow("^peak_[a-z0-9]+$", "", FLOP_PER_SECOND, "dense peak in this dtype, such as peak_bf16")
+PEAK = FigureRow("", FLOP_PER_SECOND, "dense peak in this dtype, such as peak_bf16", name="^peak_[a-z0-9]+$")
 RIDGE = FigureRow(
-    "^ridge_[a-z0-9]+$",
     "",
     NO_UNIT,
     "FLOP per byte from which a step in this dtype is compute-bound",
     source="Williams et al. 2009, doi:10.1145/1498765.1498785: peak FLOP/s divided by bytes/s",
     ratio=True,
+    name="^ridge_[a-z0-9]+$",
 )
 
 

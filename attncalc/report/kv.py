@@ -12,8 +12,8 @@ from ..quantity import named, quantity, ratio, symbol
 from ..serving.weights import AS_STORED, released_dtype, weights
 from ..units import BYTES, NO_UNIT, count, human
 from ..workload import Workload
-from .checkpoint import WEIGHTS_STORED, stored_notes, stored_weights
-from .figures import FigureRow, FigureRows, Given
+from .checkpoint import STORED, stored_notes, stored_weights
+from .figures import KV_CACHE, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, model_notes, shape_notes
 from .report import (
@@ -32,46 +32,24 @@ from .report import (
     workload_facts,
 )
 
-AT_CONTEXT = FigureRow(
-    "kv_cache_per_token",
-    "per token, at this context",
-    BYTES,
-    "what the next token of one sequence adds at this context",
-)
-NO_WINDOW_FULL = FigureRow(
-    "kv_cache_per_token_max", "per token, no window full", BYTES, "what it adds while no window is full"
-)
-"""The two differ in models with windows. Mistral 7B v0.1 has a window of 4,096 tokens in all 32 layers: each of the
-first 4,096 tokens adds 128 KiB. At a context of 32,768 all windows are full: the next token replaces the oldest, and
-adds 0 B."""
 FIGURES = FigureRows(
-    FigureRow("kv_cache", "KV cache", BYTES, "the whole cache on one device"),
-    FigureRow("kv_cache_per_sequence", "per sequence", BYTES, "one sequence; with --lengths, the longest"),
-    AT_CONTEXT,
-    NO_WINDOW_FULL,
-    FigureRow(
-        "kv_cache_if_mha",
-        "if MHA",
-        BYTES,
-        "the cache if every query head had its own K and V",
-        "if no layer has K and V heads",
+    kv_cache=KV_CACHE,
+    kv_cache_per_sequence=FigureRow("per sequence", BYTES, "one sequence; with --lengths, the longest"),
+    **PER_TOKEN,
+    kv_cache_if_mha=FigureRow(
+        "if MHA", BYTES, "the cache if every query head had its own K and V", "if no layer has K and V heads"
     ),
-    FigureRow("recurrent_state", "recurrent state", BYTES, "states that do not grow, contained in kv_cache"),
-    FigureRow(
-        "cross_attention_cache",
-        "cross-attention cache",
-        BYTES,
-        "keys and values of the source, contained in kv_cache",
+    recurrent_state=FigureRow("recurrent state", BYTES, "states that do not grow, contained in kv_cache"),
+    cross_attention_cache=FigureRow(
+        "cross-attention cache", BYTES, "keys and values of the source, contained in kv_cache"
     ),
-    FigureRow(
-        "kv_cache_all_devices",
+    kv_cache_all_devices=FigureRow(
         "on all devices",
         BYTES,
         "the sum over the --tp devices",
         source="what tensor parallelism replicates counts once per device",
     ),
-    FigureRow(
-        "kv_cache_ratio_if_mha",
+    kv_cache_ratio_if_mha=FigureRow(
         "KV cache if MHA / KV cache",
         NO_UNIT,
         "kv_cache_if_mha / kv_cache",
@@ -79,8 +57,7 @@ FIGURES = FigureRows(
         source=QUOTIENT,
         ratio=True,
     ),
-    FigureRow(
-        "weights",
+    weights=FigureRow(
         "weights",
         BYTES,
         "the weights that 'fit --engine ideal' counts: the safetensors or GGUF files if they were read, else as "
@@ -88,16 +65,13 @@ FIGURES = FigureRows(
         "if their quantization is not read",
         source=SUM,
     ),
-    WEIGHTS_STORED,
+    **STORED,
 )
 OF_LAYERS = FigureRows(
-    FigureRow("kv_cache", "KV cache", BYTES, "the cache of all layers of this kind"),
-    FigureRow("kv_cache_per_layer", "KV cache per layer", BYTES, "the cache of one of them"),
-    FigureRow(
-        "kv_cache_per_token_per_layer",
-        "per token and layer, at this context",
-        BYTES,
-        "what the next token of one sequence adds to one of them",
+    kv_cache=FigureRow("KV cache", BYTES, "the cache of all layers of this kind"),
+    kv_cache_per_layer=FigureRow("KV cache per layer", BYTES, "the cache of one of them"),
+    kv_cache_per_token_per_layer=FigureRow(
+        "per token and layer, at this context", BYTES, "what the next token of one sequence adds to one of them"
     ),
 )
 

@@ -35,13 +35,13 @@ _SOURCES = {
     "cudnn": "as flash, without the logsumexp; its workspace is not counted",
 }
 FIGURES = FigureRows(
-    FigureRow("score_matrix", "score matrix per layer", BYTES, "the score matrix of one layer"),
-    FigureRow("score_matrix_per_head", "score matrix per head", BYTES, "the score matrix of one head"),
-    FigureRow("score_elements", "scores per layer", NO_UNIT, "elements of the score matrix of one layer"),
-    *(
-        FigureRow(f"peak_{kernel}", f"peak with {kernel}", BYTES, f"the peak with the kernel '{kernel}'", source=source)
+    score_matrix=FigureRow("score matrix per layer", BYTES, "the score matrix of one layer"),
+    score_matrix_per_head=FigureRow("score matrix per head", BYTES, "the score matrix of one head"),
+    score_elements=FigureRow("scores per layer", NO_UNIT, "elements of the score matrix of one layer"),
+    **{
+        f"peak_{kernel}": FigureRow(f"peak with {kernel}", BYTES, f"the peak with the kernel '{kernel}'", source=source)
         for kernel, source in _SOURCES.items()
-    ),
+    },
 )
 
 

@@ -10,70 +10,54 @@ from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
 from ..units import NO_UNIT, PARAMS, count, human
 from ..workload import Workload
-from .checkpoint import WEIGHTS_STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
-from .figures import FigureRow, FigureRows
+from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
+from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, FigureRow, FigureRows
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import device_notes, model_notes, shape_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
 
 _PARTS = ("mlp", "embedding", "head", "norm", "other")
 FIGURES = FigureRows(
-    FigureRow("params_total", "total", PARAMS, "all parameters", source=SUM),
-    FigureRow("params_attention", "attention", PARAMS, "attention, with biases and norms of its own"),
-    FigureRow(
-        "params_mlp",
+    params_total=PARAMS_TOTAL._replace(label="total"),
+    params_attention=PARAMS_ATTENTION,
+    params_mlp=FigureRow(
         "MLP",
         PARAMS,
         "MLPs",
         source="arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: arXiv:2401.04088, "
         "arXiv:2401.06066",
     ),
-    FigureRow(
-        "params_embedding",
+    params_embedding=FigureRow(
         "embedding",
         PARAMS,
         "embeddings",
         source="arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: arXiv:1910.10683, 2.1",
     ),
-    FigureRow(
-        "params_head",
-        "head",
-        PARAMS,
-        "the lm head or pooler",
-        source="arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805",
+    params_head=FigureRow(
+        "head", PARAMS, "the lm head or pooler", source="arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805"
     ),
-    FigureRow("params_norm", "norms", PARAMS, "norms", source="LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467"),
-    FigureRow("params_other", "other", PARAMS, "other parts", source="the model file's extra_params"),
-    FigureRow(
-        "params_active",
-        "active per token",
-        PARAMS,
-        "used by one token; fewer than all in a mixture of experts",
-        source=SUM,
+    params_norm=FigureRow("norms", PARAMS, "norms", source="LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467"),
+    params_other=FigureRow("other", PARAMS, "other parts", source="the model file's extra_params"),
+    params_active=FigureRow(
+        "active per token", PARAMS, "used by one token; fewer than all in a mixture of experts", source=SUM
     ),
-    FigureRow("params_attention_weights", "attention without biases and norms", PARAMS, "attention's matrices alone"),
-    FigureRow(
-        "params_attention_share",
-        "attention parameters / all parameters",
-        NO_UNIT,
-        "params_attention / params_total",
-        source=QUOTIENT,
-        ratio=True,
+    params_attention_weights=FigureRow("attention without biases and norms", PARAMS, "attention's matrices alone"),
+    params_attention_share=FigureRow(
+        "attention parameters / all parameters", NO_UNIT, "params_attention / params_total", source=QUOTIENT, ratio=True
     ),
 )
-MATRIX = FigureRow("^params_[A-Za-z0-9_.]+$", "", PARAMS, "a tensor of attention in all layers, such as params_W_q")
+MATRIX = FigureRow(
+    "", PARAMS, "a tensor of attention in all layers, such as params_W_q", name="^params_[A-Za-z0-9_.]+$"
+)
 OF_LAYERS = FigureRows(
-    FigureRow("params_total", "parameters", PARAMS, "all parameters of the layers", source=SUM),
-    FigureRow("params_attention", "attention", PARAMS, "their attention"),
-    FigureRow("params_attention_per_layer", "attention per layer", PARAMS, "the attention of one of them"),
-    FigureRow(
-        "params_attention_weights_per_layer",
-        "attention per layer, without biases and norms",
-        PARAMS,
-        "the matrices of the attention of one of them",
+    params_total=PARAMS_TOTAL._replace(meaning="all parameters of the layers"),
+    params_attention=PARAMS_ATTENTION._replace(meaning="their attention"),
+    params_attention_per_layer=FigureRow("attention per layer", PARAMS, "the attention of one of them"),
+    params_attention_weights_per_layer=FigureRow(
+        "attention per layer, without biases and norms", PARAMS, "the matrices of the attention of one of them"
     ),
-    FIGURES["params_mlp"]._replace(meaning="their MLPs"),
-    FIGURES["params_norm"]._replace(meaning="their norms"),
+    params_mlp=FIGURES["params_mlp"]._replace(meaning="their MLPs"),
+    params_norm=FIGURES["params_norm"]._replace(meaning="their norms"),
 )
 """The figures of a kind of layer; those of its matrices are after the fourth."""
 
@@ -139,8 +123,8 @@ def params_figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
         params_attention_weights=counted.attention_weights,
         params_attention_share=share,
     )
-    stored = WEIGHTS_STORED.figure(*stored_weights(model))
-    return (*figures, *_matrices(by_matrix(counted), source), stored, *stored_by_dtype(model))
+    stored = STORED.filled(weights_stored=stored_weights(model))
+    return (*figures, *_matrices(by_matrix(counted), source), *stored, *stored_by_dtype(model))
 
 
 def _matrices(by_name: Mapping[str, Quantity], source: str, of: str = "") -> Iterator[Figure]:

@@ -14,10 +14,8 @@ from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
-from .figures import FigureRow, FigureRows, Given
-from .kv import NO_WINDOW_FULL
+from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source
-from .params import FIGURES as PARAMETERS
 from .report import Column, Report, Table, unit_column
 from .text import WIDTH
 
@@ -27,15 +25,17 @@ _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
 _SIZED = re.compile(r"(.+-)(\d[\d.x]*b.*)")
 """A name that has the model's size: 'qwen3-' and '30b-a3b'."""
 
-FIGURES = FigureRows(FigureRow("presets", "presets", NO_UNIT, "presets"))
+FIGURES = FigureRows(presets=FigureRow("presets", NO_UNIT, "presets"))
 OF_PRESETS = FigureRows(
-    PARAMETERS["params_total"]._replace(label="parameters"),
-    NO_WINDOW_FULL._replace(meaning="what a token adds to the cache until a window is full"),
-    FigureRow("max_context", "maximum context", TOKENS, "the model's own maximum context", "if it has none"),
+    params_total=PARAMS_TOTAL,
+    kv_cache_per_token_max=PER_TOKEN["kv_cache_per_token_max"]._replace(
+        meaning="what a token adds to the cache until a window is full"
+    ),
+    max_context=FigureRow("maximum context", TOKENS, "the model's own maximum context", "if it has none"),
 )
 OF_FAMILIES = FigureRows(
-    FigureRow("families_read", "supported", NO_UNIT, "supported model_types"),
-    FigureRow("families_refused", "not supported", NO_UNIT, "model_types that are not supported"),
+    families_read=FigureRow("supported", NO_UNIT, "supported model_types"),
+    families_refused=FigureRow("not supported", NO_UNIT, "model_types that are not supported"),
 )
 
 

@@ -29,58 +29,31 @@ NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the
 """Why there is no roofline if ranks divide the experts."""
 
 FIGURES = FigureRows(
-    FigureRow(
-        "prefill_time_bound",
-        "prefill takes at least",
-        SECONDS,
-        "the shortest possible time of a prefill",
-        ratio=True,
+    prefill_time_bound=FigureRow(
+        "prefill takes at least", SECONDS, "the shortest possible time of a prefill", ratio=True
     ),
-    FigureRow(
-        "decode_time_bound",
-        "a decode step takes at least",
-        SECONDS,
-        "the shortest possible time of a decode step",
-        ratio=True,
+    decode_time_bound=FigureRow(
+        "a decode step takes at least", SECONDS, "the shortest possible time of a decode step", ratio=True
     ),
-    FigureRow(
-        "decode_tokens_per_second_bound",
-        "at most, of the batch",
-        PER_SECOND,
-        "the highest possible rate of the batch",
-        "with drafted tokens",
-        ratio=True,
+    decode_tokens_per_second_bound=FigureRow(
+        "at most, of the batch", PER_SECOND, "the highest possible rate of the batch", "with drafted tokens", ratio=True
     ),
-    FigureRow(
-        "decode_compute_bound_batch",
-        "compute-bound from batch",
-        NO_UNIT,
-        "the batch from which decode is compute-bound",
-        "if it never is",
+    decode_compute_bound_batch=FigureRow(
+        "compute-bound from batch", NO_UNIT, "the batch from which decode is compute-bound", "if it never is"
     ),
-    FigureRow(
-        "ridge_flop_per_byte",
+    ridge_flop_per_byte=FigureRow(
         "FLOP per byte of the GPU (its ridge)",
         NO_UNIT,
         "the FLOP per byte from which a step is compute-bound on this GPU",
         ratio=True,
     ),
-    FigureRow(
-        "prefill_flop_per_byte",
-        "FLOP per byte of the prefill",
-        NO_UNIT,
-        "FLOP per byte of the prefill",
-        ratio=True,
+    prefill_flop_per_byte=FigureRow(
+        "FLOP per byte of the prefill", NO_UNIT, "FLOP per byte of the prefill", ratio=True
     ),
-    FigureRow(
-        "decode_flop_per_byte",
-        "FLOP per byte of a decode step",
-        NO_UNIT,
-        "FLOP per byte of a decode step",
-        ratio=True,
+    decode_flop_per_byte=FigureRow(
+        "FLOP per byte of a decode step", NO_UNIT, "FLOP per byte of a decode step", ratio=True
     ),
-    FigureRow(
-        "decode_flop_per_byte_limit",
+    decode_flop_per_byte_limit=FigureRow(
         "upper bound of FLOP per byte, of any batch",
         NO_UNIT,
         "what decode_flop_per_byte approaches in growing batches",

@@ -18,15 +18,11 @@ _AVERAGE = "prompt + output / 2 tokens, in the engine's blocks"
 _WORST = "prompt + output tokens, in the engine's blocks"
 
 FIGURES = FigureRows(
-    FigureRow(
-        "concurrent_average",
-        "concurrent users on average",
-        NO_UNIT,
-        "concurrent users of one replica, on average",
-        _NO_USERS,
+    concurrent_average=FigureRow(
+        "concurrent users on average", NO_UNIT, "concurrent users of one replica, on average", _NO_USERS
     ),
-    FigureRow(
-        "concurrent_worst", "concurrent users at worst", NO_UNIT, "concurrent users of one replica, at worst", _NO_USERS
+    concurrent_worst=FigureRow(
+        "concurrent users at worst", NO_UNIT, "concurrent users of one replica, at worst", _NO_USERS
     ),
 )
 

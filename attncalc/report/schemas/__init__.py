@@ -24,21 +24,8 @@ SCHEMAS = {
 }
 """{name of a schema: what it describes}. The file of the same name defines it."""
 
-VERSIONS = {
-    "kv": 1,
-    "params": 1,
-    "flops": 1,
-    "memory": 1,
-    "compare": 1,
-    "fit": 1,
-    "sweep": 1,
-    "verify": 1,
-    "record": 1,
-    "gpus": 1,
-    "presets": 1,
-    "families": 1,
-}
-"""The version of each schema. It grows if a script could break, see docs/json.md."""
+VERSIONS = dict.fromkeys(SCHEMAS, 1)
+"""The version of each schema. It grows if a script could break (docs/json.md): `| {"fit": 2}`."""
 
 
 def schema_name(name: str) -> str:

@@ -24,19 +24,21 @@ from .parts import (
 
 UNITS = (PARAMS, BYTES, FLOP, NO_UNIT)
 _MODEL_FIGURES = (
-    FigureRow("^params_[A-Za-z0-9_.]+$", "", PARAMS, "parameters of a matrix, of a layer, of a rank or of the model"),
     FigureRow(
-        "^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$",
+        "", PARAMS, "parameters of a matrix, of a layer, of a rank or of the model", name="^params_[A-Za-z0-9_.]+$"
+    ),
+    FigureRow(
         "",
         BYTES,
         "the cache of a layer, of a rank or of the model",
+        name="^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$",
     ),
 )
 _LAYER_FIGURES = (
     *_MODEL_FIGURES,
-    FigureRow("^flops_[a-z0-9_]+$", "", FLOP, "FLOP of a pass"),
-    FigureRow("^peak_[a-z0-9_]+$", "", BYTES, "peak memory of a pass"),
-    FigureRow("^pairs$", "", NO_UNIT, "pairs of a query and a key"),
+    FigureRow("", FLOP, "FLOP of a pass", name="^flops_[a-z0-9_]+$"),
+    FigureRow("", BYTES, "peak memory of a pass", name="^peak_[a-z0-9_]+$"),
+    FigureRow("", NO_UNIT, "pairs of a query and a key", name="^pairs$"),
 )
 _CATALOGUE = fields(
     "the models, without MODEL",
