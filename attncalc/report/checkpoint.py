@@ -19,9 +19,7 @@ _INDEX = "the total_size of its model.safetensors.index.json"
 
 
 STORED = FigureRows(
-    weights_stored=FigureRow(
-        "weights as stored", BYTES, "the weights in the safetensors or GGUF files", "without files"
-    )
+    weights_stored=FigureRow("weights as stored", BYTES, "the weights in safetensors or GGUF files", "without files")
 )
 STORED_DTYPE = FigureRow(
     "",

@@ -15,7 +15,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import FLOP, NO_UNIT
 from ..workload import Workload
-from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows
+from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, kv_heads
 from .report import Column, Figure, Table
 from .text import WIDTH
@@ -31,23 +31,17 @@ FIGURES = FigureRows(
     params_attention=PARAMS_ATTENTION._replace(label="attention parameters"),
     kv_cache=KV_CACHE,
     **PER_TOKEN,
-    kv_cache_ratio=FigureRow(
+    kv_cache_ratio=ratio_row(
         "KV cache / the first's",
-        NO_UNIT,
         "kv_cache / kv_cache of the first row: of MHA, or of the first model",
         "without a cache",
-        ratio=True,
     ),
     **STEPS,
-    decode_flop_per_byte=FigureRow(
-        "decode FLOP per byte read",
-        NO_UNIT,
-        "a decode step's FLOPs per byte of weights and cache",
-        _NO_DECODE,
-        ratio=True,
+    decode_flop_per_byte=ratio_row(
+        "decode FLOP per byte read", "a decode step's FLOPs per byte of weights and cache", _NO_DECODE
     ),
-    decode_flop_per_cache_byte=FigureRow(
-        "score FLOP per cache byte", NO_UNIT, "the scores' FLOPs per byte of cache", _NO_DECODE, ratio=True
+    decode_flop_per_cache_byte=ratio_row(
+        "score FLOP per cache byte", "the scores' FLOPs per byte of cache", _NO_DECODE
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from ..quantity import Quantity, Ratio
-from ..units import BYTES, PARAMS
+from ..units import BYTES, NO_UNIT, PARAMS
 from .report import SUM, Figure
 
 Number: TypeAlias = "Quantity | Ratio | None"
@@ -48,6 +48,11 @@ class FigureRow(NamedTuple):
     def figure(self, value: Number, label: str = "", source: str = "", of: str = "") -> Figure:
         """Return the figure with its value; a label or a source replaces the row's own."""
         return Figure(self.name, label or self.label, value, self.unit, source or self.source, of)
+
+
+def ratio_row(label: str, meaning: str, null_if: str = "", source: str = "", unit: str = NO_UNIT) -> FigureRow:
+    """Return the row of a quotient."""
+    return FigureRow(label, unit, meaning, null_if, source, ratio=True)
 
 
 class Given(NamedTuple):

@@ -11,7 +11,7 @@ from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
 from ..serving.request import ResolvedRequest
 from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
-from .figures import FigureRow, FigureRows, Given
+from .figures import FigureRow, FigureRows, Given, ratio_row
 from .report import Figure
 
 GIVEN = "as given"
@@ -69,17 +69,11 @@ FIGURES = FigureRows(
     kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),
     kv_bytes_per_block=FigureRow("one block", BYTES, "one block", _NO_BLOCKS),
     kv_blocks=FigureRow("blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
-    kv_tokens=FigureRow(
-        "tokens", TOKENS, "tokens that fit, as the engine counts them", "if the cache is in host memory"
-    ),
-    concurrency=FigureRow(
-        "concurrent requests", NO_UNIT, "concurrent requests of this context, as the engine prints it", ratio=True
-    ),
+    kv_tokens=FigureRow("tokens", TOKENS, "tokens that fit, as the engine counts them", "with a cache in host memory"),
+    concurrency=ratio_row("concurrent requests", "concurrent requests of this context, as the engine prints it"),
     max_context=FigureRow("longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT),
     max_batch=FigureRow("maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT),
-    min_gpus=FigureRow(
-        "fewest GPUs of this kind", NO_UNIT, "the fewest GPUs of this kind that are enough", "if no number is"
-    ),
+    min_gpus=FigureRow("fewest GPUs of this kind", NO_UNIT, "the fewest GPUs that are enough", "if no number is"),
     compute_buffer=FigureRow("compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
     host_compute_buffer=FigureRow(
         "compute buffer in host memory", BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP

@@ -10,7 +10,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
-from .figures import FigureRow, FigureRows, Given
+from .figures import FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
@@ -44,15 +44,9 @@ FIGURES = FigureRows(
     flops_head=FigureRow("head", FLOP, "the lm head"),
 )
 GROWTH = FigureRows(
-    growth_total=FigureRow(
-        "twice the context: total FLOP", NO_UNIT, f"flops_total {_CONTEXT}", source=QUOTIENT, ratio=True
-    ),
-    growth_attention_scores=FigureRow(
-        "twice the context: attention scores",
-        NO_UNIT,
-        f"flops_attention_scores {_CONTEXT}",
-        source=QUOTIENT,
-        ratio=True,
+    growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
+    growth_attention_scores=ratio_row(
+        "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
     ),
     scores_overtake_context=FigureRow(
         "smallest context at which scores cost more than projections",
@@ -64,11 +58,9 @@ GROWTH = FigureRows(
 )
 COMPLEXITY = FigureRows(
     attention_flops_per_layer=FigureRow("one attention layer", FLOP, "one attention layer"),
-    attention_sequential_steps=FigureRow(
-        "its sequential operations", NO_UNIT, "sequential operations of one attention layer"
-    ),
+    attention_sequential_steps=FigureRow("its sequential operations", NO_UNIT, "sequential operations of that layer"),
     attention_longest_path=FigureRow(
-        "its maximum path length", NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
+        "its maximum path length", NO_UNIT, "maximum path length of that layer", "if information never arrives"
     ),
     recurrent_flops_per_layer=FigureRow(
         "one recurrent layer of the same width", FLOP, "a recurrent layer of the same width"

@@ -10,10 +10,10 @@ from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
 from ..serving.weights import AS_STORED, released_dtype, weights
-from ..units import BYTES, NO_UNIT, count, human
+from ..units import BYTES, count, human
 from ..workload import Workload
 from .checkpoint import STORED, stored_notes, stored_weights
-from .figures import KV_CACHE, PER_TOKEN, FigureRow, FigureRows, Given
+from .figures import KV_CACHE, PER_TOKEN, FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, model_notes, shape_notes
 from .report import (
@@ -39,23 +39,16 @@ FIGURES = FigureRows(
     kv_cache_if_mha=FigureRow(
         "if MHA", BYTES, "the cache if every query head had its own K and V", "if no layer has K and V heads"
     ),
-    recurrent_state=FigureRow("recurrent state", BYTES, "states that do not grow, contained in kv_cache"),
-    cross_attention_cache=FigureRow(
-        "cross-attention cache", BYTES, "keys and values of the source, contained in kv_cache"
-    ),
+    recurrent_state=FigureRow("recurrent state", BYTES, "states that do not grow, part of kv_cache"),
+    cross_attention_cache=FigureRow("cross-attention cache", BYTES, "keys and values of the source, part of kv_cache"),
     kv_cache_all_devices=FigureRow(
         "on all devices",
         BYTES,
         "the sum over the --tp devices",
         source="what tensor parallelism replicates counts once per device",
     ),
-    kv_cache_ratio_if_mha=FigureRow(
-        "KV cache if MHA / KV cache",
-        NO_UNIT,
-        "kv_cache_if_mha / kv_cache",
-        "if there is no cache to divide by",
-        source=QUOTIENT,
-        ratio=True,
+    kv_cache_ratio_if_mha=ratio_row(
+        "KV cache if MHA / KV cache", "kv_cache_if_mha / kv_cache", "if there is no cache to divide by", source=QUOTIENT
     ),
     weights=FigureRow(
         "weights",

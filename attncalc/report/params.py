@@ -8,10 +8,10 @@ from ..cost.common import Part, sum_over_groups
 from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
-from ..units import NO_UNIT, PARAMS, count, human
+from ..units import PARAMS, count, human
 from ..workload import Workload
 from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
-from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, FigureRow, FigureRows
+from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import device_notes, model_notes, shape_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
@@ -42,8 +42,8 @@ FIGURES = FigureRows(
         "active per token", PARAMS, "used by one token; fewer than all in a mixture of experts", source=SUM
     ),
     params_attention_weights=FigureRow("attention without biases and norms", PARAMS, "attention's matrices alone"),
-    params_attention_share=FigureRow(
-        "attention parameters / all parameters", NO_UNIT, "params_attention / params_total", source=QUOTIENT, ratio=True
+    params_attention_share=ratio_row(
+        "attention parameters / all parameters", "params_attention / params_total", source=QUOTIENT
     ),
 )
 MATRIX = FigureRow(

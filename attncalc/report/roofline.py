@@ -19,7 +19,7 @@ from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .compare import variants
-from .figures import FigureRow, FigureRows
+from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
@@ -29,35 +29,23 @@ NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the
 """Why there is no roofline if ranks divide the experts."""
 
 FIGURES = FigureRows(
-    prefill_time_bound=FigureRow(
-        "prefill takes at least", SECONDS, "the shortest possible time of a prefill", ratio=True
+    prefill_time_bound=ratio_row("prefill takes at least", "the shortest possible time of a prefill", unit=SECONDS),
+    decode_time_bound=ratio_row(
+        "a decode step takes at least", "the shortest possible time of a decode step", unit=SECONDS
     ),
-    decode_time_bound=FigureRow(
-        "a decode step takes at least", SECONDS, "the shortest possible time of a decode step", ratio=True
-    ),
-    decode_tokens_per_second_bound=FigureRow(
-        "at most, of the batch", PER_SECOND, "the highest possible rate of the batch", "with drafted tokens", ratio=True
+    decode_tokens_per_second_bound=ratio_row(
+        "at most, of the batch", "the highest possible rate of the batch", "with drafted tokens", unit=PER_SECOND
     ),
     decode_compute_bound_batch=FigureRow(
         "compute-bound from batch", NO_UNIT, "the batch from which decode is compute-bound", "if it never is"
     ),
-    ridge_flop_per_byte=FigureRow(
-        "FLOP per byte of the GPU (its ridge)",
-        NO_UNIT,
-        "the FLOP per byte from which a step is compute-bound on this GPU",
-        ratio=True,
+    ridge_flop_per_byte=ratio_row(
+        "FLOP per byte of the GPU (its ridge)", "the FLOP per byte from which a step is compute-bound on this GPU"
     ),
-    prefill_flop_per_byte=FigureRow(
-        "FLOP per byte of the prefill", NO_UNIT, "FLOP per byte of the prefill", ratio=True
-    ),
-    decode_flop_per_byte=FigureRow(
-        "FLOP per byte of a decode step", NO_UNIT, "FLOP per byte of a decode step", ratio=True
-    ),
-    decode_flop_per_byte_limit=FigureRow(
-        "upper bound of FLOP per byte, of any batch",
-        NO_UNIT,
-        "what decode_flop_per_byte approaches in growing batches",
-        ratio=True,
+    prefill_flop_per_byte=ratio_row("FLOP per byte of the prefill", "FLOP per byte of the prefill"),
+    decode_flop_per_byte=ratio_row("FLOP per byte of a decode step", "FLOP per byte of a decode step"),
+    decode_flop_per_byte_limit=ratio_row(
+        "upper bound of FLOP per byte, of any batch", "what decode_flop_per_byte approaches in growing batches"
     ),
 )
 """The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
