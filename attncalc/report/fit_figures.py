@@ -33,11 +33,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_draft", "draft model", "the draft model"),
             ("weights_rope_tables", "rope tables", "tables of rotary positions"),
             ("weights_absorbed_kv_b", "absorbed kv_b", "copies of MLA's kv_b_proj"),
-            (
-                "weights_absorbed_products",
-                "products of MLA's matrices",
-                "products of MLA's matrices that vLLM 0.7 keeps",
-            ),
+            ("weights_absorbed_products", "products of MLA's matrices", "MLA's matrix products that vLLM 0.7 keeps"),
             ("weights_mla_workspace", "FlashInfer's MLA workspace", "a buffer of FlashInfer for MLA"),
             ("weights_expert_padding", "padding of MXFP4 experts", "padding of MXFP4 experts"),
             ("weights_layer_inputs", "buffer of per-layer inputs", "a buffer of Gemma 3n's and 4's inputs per layer"),
@@ -54,16 +50,10 @@ FIGURES = FigureRows(
     reserve=FigureRow("runtime", BYTES, "the runtime memory", _NO_GPU),
     kv_memory=FigureRow("KV memory", BYTES, "what is left for the cache"),
     kv_memory_low=FigureRow(
-        "KV memory at least",
-        BYTES,
-        "kv_memory if the runtime memory is largest; equal to it with --reserve or --kv-memory",
-        source="if runtime is largest",
+        "KV memory at least", BYTES, "kv_memory if the runtime memory is largest", source="if runtime is largest"
     ),
     kv_memory_high=FigureRow(
-        "KV memory at most",
-        BYTES,
-        "kv_memory if the runtime memory is smallest; equal to it with --reserve or --kv-memory",
-        source="if runtime is smallest",
+        "KV memory at most", BYTES, "kv_memory if the runtime memory is smallest", source="if runtime is smallest"
     ),
     kv_bytes_per_sequence=FigureRow("one request", BYTES, "the cache of one sequence"),
     kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),

@@ -170,8 +170,7 @@ class Fits:
                 )
             except AttncalcError:
                 bounds = None
-        figures = {figure.name: figure.quantity for figure in roofline_figures(bounds)}
-        return [figures[name] for name in BOUNDS]
+        return [figure.quantity for figure in roofline_figures(bounds)]
 
 
 def _as_fit_options(options: Mapping[str, Any]) -> FitOptions:
