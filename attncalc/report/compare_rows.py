@@ -27,7 +27,7 @@ STEPS = FigureRows(
 )
 FIGURES = FigureRows(
     n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
-    params_total=PARAMS_TOTAL,
+    params_total=PARAMS_TOTAL._replace(source=""),
     params_attention=PARAMS_ATTENTION._replace(label="attention parameters"),
     kv_cache=KV_CACHE,
     **PER_TOKEN,
