@@ -421,7 +421,8 @@ def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
 
 
 if __name__ == "__main__":
-    COPIES.mkdir(exist_ok=True)
+    for file in COPIES.glob("*"):  # those of older versions too
+        file.unlink()
     for schema_name in SCHEMAS:
         copy_of(schema_name).write_text(as_text(schema_name), encoding="utf-8")
     lines = frozen(set(NAMES.read_text(encoding="utf-8").splitlines()))
