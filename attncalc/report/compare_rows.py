@@ -15,15 +15,25 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
 from ..units import FLOP, NO_UNIT
 from ..workload import Workload
-from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row
+from .figures import (
+    AT_CONTEXT,
+    KV_CACHE,
+    NO_WINDOW_FULL,
+    PARAMS_ATTENTION,
+    PARAMS_TOTAL,
+    PER_TOKEN,
+    FigureRow,
+    FigureRows,
+    ratio_row,
+)
 from .layers import attention_source, kv_heads
 from .report import Column, Figure, Table
 from .text import WIDTH
 
 _NO_DECODE = "for an encoder, which has no decode step"
 STEPS = FigureRows(
-    flops_prefill=FigureRow("prefill", FLOP, "a prefill of the whole context"),
-    flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE),
+    flops_prefill=FigureRow("prefill", FLOP, "a prefill of the whole context", title="FLOPs of a prefill"),
+    flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE, title="FLOPs of a decode step"),
 )
 FIGURES = FigureRows(
     n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
@@ -44,6 +54,28 @@ FIGURES = FigureRows(
         "score FLOP per cache byte", "the scores' FLOPs per byte of cache", _NO_DECODE
     ),
 )
+
+VARIANT_COLUMNS = {
+    "params_attention": "attn.",
+    NO_WINDOW_FULL: "KV per\ntoken",
+    "kv_cache": "KV cache",
+    "kv_cache_ratio": "of\nMHA",
+    "flops_prefill": "prefill",
+    "flops_decode": "decode",
+    "decode_flop_per_byte": "FLOP\n/byte",
+}
+"""Headers of the figures of variants."""
+ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
+"""The figures that depend on the context: one table each, if there are several contexts."""
+CONSTANT = {
+    "n_kv_heads": "KV\nheads",
+    "params_total": "parameters",
+    "params_attention": "attn.",
+    AT_CONTEXT: "KV per\ntoken",
+}
+"""Headers of the figures that do not, or only in models with windows."""
+CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
+"""The figures that are drawn without --show."""
 
 
 class Row(NamedTuple):

@@ -25,6 +25,7 @@ class FigureRow(NamedTuple):
         null_if: When it has no value; "" if it always has one.
         source: The paper or the code that its formula is from, if it is the same for every model.
         ratio: Whether it is a quotient, and not a whole number.
+        title: The title of its chart, if that is not its name in words.
         name: Its name in JSON, CSV and sweeps, which FigureRows gives it; or a pattern of names, which starts with '^'.
     """
 
@@ -34,12 +35,22 @@ class FigureRow(NamedTuple):
     null_if: str = ""
     source: str = ""
     ratio: bool = False
+    title: str = ""
     name: str = ""
 
     @property
     def description(self) -> str:
         """Its meaning, and when it is null."""
         return f"{self.meaning}; null {self.null_if}" if self.null_if else self.meaning
+
+    @property
+    def chart_title(self) -> str:
+        """The title of its chart: 'FLOPs of a prefill', or its name in words: 'KV memory low'."""
+        words = self.name.replace("_", " ")
+        for prefix, text in (("kv ", "KV "), ("flops ", "FLOPs: "), ("params ", "Parameters: ")):
+            if words.startswith(prefix):
+                words = text + words.removeprefix(prefix)
+        return self.title or words[:1].upper() + words[1:]
 
     def one(self, part: str, label: str) -> FigureRow:
         """Return the row of one of a pattern's figures: part 'bf16' of '^peak_[a-z0-9]+$' is 'peak_bf16'."""
@@ -50,9 +61,11 @@ class FigureRow(NamedTuple):
         return Figure(self.name, label or self.label, value, self.unit, source or self.source, of)
 
 
-def ratio_row(label: str, meaning: str, null_if: str = "", source: str = "", unit: str = NO_UNIT) -> FigureRow:
+def ratio_row(
+    label: str, meaning: str, null_if: str = "", source: str = "", unit: str = NO_UNIT, title: str = ""
+) -> FigureRow:
     """Return the row of a quotient."""
-    return FigureRow(label, unit, meaning, null_if, source, ratio=True)
+    return FigureRow(label, unit, meaning, null_if, source, True, title)
 
 
 class Given(NamedTuple):
@@ -90,9 +103,11 @@ class FigureRows(dict[str, FigureRow]):
 
 # Figures of several commands
 
-PARAMS_TOTAL = FigureRow("parameters", PARAMS, "all parameters", source=SUM)
-PARAMS_ATTENTION = FigureRow("attention", PARAMS, "attention, with biases and norms of its own")
-KV_CACHE = FigureRow("KV cache", BYTES, "the whole cache on one device")
+PARAMS_TOTAL = FigureRow("parameters", PARAMS, "all parameters", source=SUM, title="Parameters")
+PARAMS_ATTENTION = FigureRow(
+    "attention", PARAMS, "attention, with biases and norms of its own", title="Parameters of attention"
+)
+KV_CACHE = FigureRow("KV cache", BYTES, "the whole cache on one device", title="KV cache")
 PER_TOKEN = FigureRows(
     kv_cache_per_token=FigureRow(
         "per token, at this context", BYTES, "what the next token of one sequence adds at this context"
@@ -102,3 +117,4 @@ PER_TOKEN = FigureRows(
 """The two differ in models with windows. Mistral 7B v0.1 has a window of 4,096 tokens in all 32 layers: each of the
 first 4,096 tokens adds 128 KiB. At a context of 32,768 all windows are full: the next token replaces the oldest, and
 adds 0 B."""
+AT_CONTEXT, NO_WINDOW_FULL = PER_TOKEN

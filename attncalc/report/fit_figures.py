@@ -55,14 +55,28 @@ FIGURES = FigureRows(
     kv_memory_high=FigureRow(
         "KV memory at most", BYTES, "kv_memory if the runtime memory is smallest", source="if runtime is smallest"
     ),
-    kv_bytes_per_sequence=FigureRow("one request", BYTES, "the cache of one sequence"),
+    kv_bytes_per_sequence=FigureRow("one request", BYTES, "the cache of one sequence", title="KV cache of one request"),
     kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),
     kv_bytes_per_block=FigureRow("one block", BYTES, "one block", _NO_BLOCKS),
     kv_blocks=FigureRow("blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
-    kv_tokens=FigureRow("tokens", TOKENS, "tokens that fit, as the engine counts them", "with a cache in host memory"),
-    concurrency=ratio_row("concurrent requests", "concurrent requests of this context, as the engine prints it"),
-    max_context=FigureRow("longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT),
-    max_batch=FigureRow("maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT),
+    kv_tokens=FigureRow(
+        "tokens",
+        TOKENS,
+        "tokens that fit, as the engine counts them",
+        "with a cache in host memory",
+        title="Tokens in the cache",
+    ),
+    concurrency=ratio_row(
+        "concurrent requests",
+        "concurrent requests of this context, as the engine prints it",
+        title="Concurrent requests",
+    ),
+    max_context=FigureRow(
+        "longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT, title="Longest context"
+    ),
+    max_batch=FigureRow(
+        "maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT, title="Largest batch"
+    ),
     min_gpus=FigureRow("fewest GPUs of this kind", NO_UNIT, "the fewest GPUs that are enough", "if no number is"),
     compute_buffer=FigureRow("compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
     host_compute_buffer=FigureRow(

@@ -32,7 +32,7 @@ VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
 _CONTEXT = "at twice the context, relative to this context"
 FIGURES = FigureRows(
-    flops_total=FigureRow("total", FLOP, "the whole step, with exact scores"),
+    flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
     flops_total_dense=FigureRow("total with dense scores", FLOP, "the whole step, with dense scores"),
     flops_attention_projections=FigureRow("attention projections", FLOP, "projections of q, k, v and the output"),
     flops_attention_scores=FigureRow(

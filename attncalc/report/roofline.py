@@ -29,12 +29,24 @@ NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the
 """Why there is no roofline if ranks divide the experts."""
 
 FIGURES = FigureRows(
-    prefill_time_bound=ratio_row("prefill takes at least", "the shortest possible time of a prefill", unit=SECONDS),
+    prefill_time_bound=ratio_row(
+        "prefill takes at least",
+        "the shortest possible time of a prefill",
+        unit=SECONDS,
+        title="Lower bound of the time of a prefill",
+    ),
     decode_time_bound=ratio_row(
-        "a decode step takes at least", "the shortest possible time of a decode step", unit=SECONDS
+        "a decode step takes at least",
+        "the shortest possible time of a decode step",
+        unit=SECONDS,
+        title="Lower bound of the time of a decode step",
     ),
     decode_tokens_per_second_bound=ratio_row(
-        "at most, of the batch", "the highest possible rate of the batch", "with drafted tokens", unit=PER_SECOND
+        "at most, of the batch",
+        "the highest possible rate of the batch",
+        "with drafted tokens",
+        unit=PER_SECOND,
+        title="Upper bound of the speed of the batch",
     ),
     decode_compute_bound_batch=FigureRow(
         "compute-bound from batch", NO_UNIT, "the batch from which decode is compute-bound", "if it never is"

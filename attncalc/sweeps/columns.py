@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import AttncalcError, did_you_mean
 from ..report import compare_rows, fit_figures, flops, kv, memory, params, roofline, users
-from ..report.figures import FigureRows
+from ..report.figures import FigureRow, FigureRows
 from ..units import NO_UNIT, PARAMS, truncate
 from .axes import AXES, is_number
 
@@ -93,6 +93,13 @@ def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[
             )
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
+
+
+def title_of(name: str) -> str:
+    """Return the title of a column's chart."""
+    figures = (kv, params, compare_rows, flops, memory, fit_figures, roofline, users)
+    rows = [module.FIGURES[name] for module in figures if name in module.FIGURES]
+    return (rows or [FigureRow("", NO_UNIT, "", name=name)])[0].chart_title
 
 
 def unit_of(name: str) -> str | None:
