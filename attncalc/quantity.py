@@ -279,26 +279,29 @@ def summed(parts: Iterable[int]) -> int:
 
 def exact_div(a: int, b: int) -> int:
     """Return a / b. Raises ValueError if b does not divide a."""
-    return _derived(_exact_div, lambda: _operation("/", a, b), a, b)
+    return derived(_exact_div, lambda: _operation("/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
     """Return a / b rounded up."""
-    return _derived(_ceil_div, lambda: _call("ceil", a, b, joined_by="/"), a, b)
+    return derived(_ceil_div, lambda: _call("ceil", a, b, joined_by="/"), a, b)
 
 
 def minimum(a: int, b: int) -> int:
     """Return min(a, b), with both in the formula."""
-    return _derived(_smaller, lambda: _call("min", a, b), a, b)
+    return derived(_smaller, lambda: _call("min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
     """Return max(a, b), with both in the formula."""
-    return _derived(_larger, lambda: _call("max", a, b), a, b)
+    return derived(_larger, lambda: _call("max", a, b), a, b)
 
 
-def _derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
-    """Return function(a, b), with that formula if a or b has one, and as a plain int if none has."""
+def derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
+    """Return function(a, b), with that formula if a or b has one, and as a plain int if none has.
+
+    A `Traced` operand keeps the function, which must be the same object in each call and above 0 for ints above 0.
+    """
     if not isinstance(a, Quantity) and not isinstance(b, Quantity):
         return function(a, b)
     for operand in (a, b):
@@ -372,6 +375,10 @@ class Ratio(NamedTuple):
     def __float__(self) -> float:
         """Return the float nearest to the quotient, however large the two are."""
         return self.numerator / self.denominator
+
+    def __int__(self) -> int:
+        """Return the quotient, rounded down."""
+        return self.numerator // self.denominator
 
     @property
     def value(self) -> int | float:

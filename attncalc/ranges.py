@@ -25,8 +25,8 @@ def parse_counts(
     Raises AttncalcError for a part that is no number or range, and for more than `limit` numbers.
     """
     numbers: dict[int, None] = {}
-    for part in text.split(","):
-        numbers |= dict.fromkeys(islice(_part(part.strip(), text, option, parse), limit + 1))
+    for part in split_list(text, option):
+        numbers |= dict.fromkeys(islice(_part(part, option, parse), limit + 1))
         if len(numbers) > limit:
             raise AttncalcError(
                 f"{option}: '{truncate(text)}' is more than {count(limit)} numbers", "give fewer, or larger steps"
@@ -34,12 +34,21 @@ def parse_counts(
     return list(numbers)
 
 
-def _part(part: str, text: str, option: str, parse: Callable[[str, str], int]) -> Iterator[int]:
-    """Yield the numbers of one part of a list. A long range is not computed before it is asked for."""
-    if re.match(r"0\d", part):
+def split_list(text: str, option: str) -> list[str]:
+    """Return the parts of a list: '512' and '300' of '512,300'.
+
+    Raises AttncalcError, which names `option`, for a comma within a number: '4,096' would be 4 and 96.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if any(re.match(r"0\d", part) for part in parts[1:]):
         raise AttncalcError(
             f"{option}: '{truncate(text)}' has a comma within a number", "write 4096 or 4_096 in a list"
         )
+    return parts
+
+
+def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[int]:
+    """Yield the numbers of one part of a list. A long range is not computed before it is asked for."""
     if ":" not in part:
         yield parse(part, option)
         return

@@ -11,8 +11,12 @@ For other numbers it asks the same questions. If they lead to a figure, that one
 that has not come up yet, the function is run again. So it returns what the function returns, and no formula is copied.
 
 A use that cannot be recorded, such as printing a number, is a question too: "which number is it?". What follows then
-holds for that number only, which is right but slow. `range(n)` and `items[n]` read a number without a question: a
-function that does so must call int(n) first.
+holds for that number only, which is right but slow.
+
+Some uses read an int without calling it, so that no question is noted: `range(n)`, `items[n]`, `1.5 * n`,
+`math.gcd(n, 8)`, `"%d" % n`, `Fraction(n)`. A function that has one must call int(n) first. With `CHECKED`, as in the
+tests, `Compiled` runs each function again with other ints in the place of the numbers. What reads one without a
+question differs then, and UnaskedNumberError is raised.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ Monomial = tuple[int, ...]
 """A product of atoms, by their indices, in order; () is 1."""
 Terms = Mapping[Monomial, int]
 """A sum of products with their factors: {(0, 1): 80, (): 2} is 80 * B * T + 2."""
+CHECKED = False
+"""Whether each run of a `Compiled` is repeated to find numbers that are read without a question."""
+_DECOY = 10**9 + 7
+"""What is added to the ints of the second run. Only reading an int without calling it shows the difference."""
 MAX_TERMS = 64
 """Terms that a product may be expanded to."""
 
@@ -65,6 +73,10 @@ class LateQuestionError(RuntimeError):
     """Something that a function returned asked for a number after the function had ended."""
 
 
+class UnaskedNumberError(RuntimeError):
+    """A function read a number without a question: call int(n) first."""
+
+
 class Recording:
     """The operations and the questions of one run of a function.
 
@@ -72,9 +84,11 @@ class Recording:
         atoms: Each atom after those in its operands, with whether it is above 0 for all variables above 0.
         questions: The questions in order, each once.
         is_over: Whether the run has ended.
+        decoy: What is added to the int of each recorded number; its `number` stays right.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoy: int = 0) -> None:
+        self.decoy = decoy
         self.atoms: list[tuple[Atom, bool]] = []
         self.questions: list[Question] = []
         self.is_over = False
@@ -140,11 +154,13 @@ class Recorded:
     Copying one asks nothing, so an object that only holds it does not depend on it.
 
     Attributes:
+        number: The number, which the int itself is too unless the recording has a decoy.
         terms: How the number was computed.
         recording: Where its questions go.
     """
 
     __slots__ = ()
+    number: int
     terms: Terms
     recording: Recording
 
@@ -175,24 +191,24 @@ class Traced(Recorded, Quantity):
 
 
 def _recorded(kind: type[Any], value: int, terms: Terms, recording: Recording) -> Any:
-    number = int.__new__(kind, value)
-    number.terms = terms
-    number.recording = recording
-    return number
+    recorded = int.__new__(kind, value + recording.decoy)
+    recorded.number = value
+    recorded.terms = terms
+    recorded.recording = recording
+    return recorded
 
 
 def _plain(number: int) -> int:
     """Return the number as a plain int, without a question."""
-    return int.__index__(number)
+    return number.number if isinstance(number, Recorded) else int.__index__(number)
 
 
 def _asked(number: Any) -> Any:
     """Return a recorded int as a plain int, which is a question; anything else unchanged."""
     if not isinstance(number, Recorded):
         return number
-    value = int.__index__(number)  # type: ignore[arg-type]
-    number.recording.ask("", number.terms, value)
-    return value
+    number.recording.ask("", number.terms, number.number)
+    return number.number
 
 
 def _terms(number: int) -> Terms:
@@ -474,11 +490,8 @@ class _Tree(Generic[Answer]):
             self._root, self._leaves = None, 0
         self._leaves += 1
         recording = Recording()
-        numbers = [
-            self._kind.variable(name, value, recording) for name, value in zip(self._variables, values, strict=True)
-        ]
         try:
-            leaf = self._leaf(self._function(*numbers), recording)
+            leaf = self._leaf(self._run(values, recording), recording)
         except AttncalcError as error:
             leaf = _Leaf(lambda *_: None, error)
         recording.is_over = True
@@ -492,6 +505,11 @@ class _Tree(Generic[Answer]):
             place, add = branch.by_answer.get(answer), _adder(branch, answer)
         add(leaf)
         return leaf
+
+    def _run(self, values: Sequence[int], recording: Recording) -> Any:
+        """Return what the function returns for recorded numbers."""
+        variables = zip(self._variables, values, strict=True)
+        return self._function(*[self._kind.variable(name, value, recording) for name, value in variables])
 
     def _set_root(self, place: Any) -> None:
         self._root = place
@@ -517,6 +535,21 @@ class Compiled(_Tree[tuple[Any, ...]]):
 
     def _leaf(self, result: Any, recording: Recording) -> _Leaf:
         return _Leaf(to_function(self._variables, recording, result))
+
+    def _run(self, values: Sequence[int], recording: Recording) -> Any:
+        result = super()._run(values, recording)
+        if CHECKED:
+            again = Recording(_DECOY)
+            if _traces(super()._run(values, again), again) != _traces(result, recording):
+                raise UnaskedNumberError
+        return result
+
+
+def _traces(result: Sequence[Any], recording: Recording) -> tuple[Any, ...]:
+    """Return what a run has noted, and its results: a recorded number by its terms, anything else as it is."""
+    numbers = [(r.numerator, r.denominator) if isinstance(r, Ratio) else (r,) for r in result]
+    parts = [[_key(part.terms) if isinstance(part, Recorded) else part for part in parts] for parts in numbers]
+    return recording.atoms, recording.questions, parts
 
 
 class Remembered(_Tree[Answer]):

@@ -239,6 +239,10 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
 
 MAX_COUNT = 10**30
 """The largest count and size that options accept."""
+# Commas separate groups of three digits only: '1,8' is a list that someone meant for a sweep, not 18.
+_GROUPS = r"[1-9]\d{0,2}(?:,\d{3}){1,12}"
+_WHOLE = rf"\d{{1,40}}|\d{{1,3}}(?:_\d{{3}}){{1,12}}|{_GROUPS}"
+_COUNT = re.compile(rf"(?P<whole>\d+(?:_\d+)*|{_GROUPS}) ?(?P<suffix>[kmgtKMGT]?)", re.ASCII)
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -249,20 +253,22 @@ def parse_count(text: str, option: str) -> int:
 
     Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
-    digits, factor = text.strip(), 1
-    if digits[-1:] in _SUFFIXES:
-        digits, factor = digits[:-1], _SUFFIXES[digits[-1]]
-    digits = digits.replace(",", "_") if digits[:1].isdigit() else ""  # int() takes 1_000, not 1__0 or _1
+    match = _COUNT.fullmatch(text.strip())
     try:
-        number = int(digits) * factor
-    except ValueError:
+        number = int(match["whole"].replace(",", "")) * _SUFFIXES.get(match["suffix"], 1) if match else 0
+    except ValueError:  # more digits than int() takes
         number = 0
     if not 1 <= number <= MAX_COUNT:
         raise AttncalcError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            "write 4096, 4_096, 4k (4,000) or 4K (4,096)",
+            f"write 4096, 4_096, 4k (4,000) or 4K (4,096){list_tip(text)}",
         )
     return number
+
+
+def list_tip(text: str) -> str:
+    """Return where lists belong, for the tip of an error about a number with a comma; '' without one."""
+    return "; lists of values belong to sweep, or to compare -c" if "," in text else ""
 
 
 _DECIMAL_NUMBER = re.compile(r"(\d{0,9})(?:\.(\d{0,12}))?", re.ASCII)
@@ -278,7 +284,9 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
-        raise AttncalcError(f"{option}: '{truncate(text)}' is not a number above 0{limit}", "write a decimal: 0.8")
+        raise AttncalcError(
+            f"{option}: '{truncate(text)}' is not a number above 0{limit}", f"write a decimal: 0.8{list_tip(text)}"
+        )
     return numerator, denominator
 
 
@@ -294,9 +302,7 @@ _SIZES = {
     "b": 1,
     "": 1,
 }
-_SIZE = re.compile(
-    r"(?P<whole>\d{1,40}|\d{1,3}(?:[,_]\d{3}){1,12})(?:\.(?P<fraction>\d{1,40}))? ?(?P<unit>[A-Za-z]*)", re.ASCII
-)
+_SIZE = re.compile(rf"(?P<whole>{_WHOLE})(?:\.(?P<fraction>\d{{1,40}}))? ?(?P<unit>[A-Za-z]*)", re.ASCII)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -315,7 +321,7 @@ def parse_bytes(text: str, option: str) -> int:
     if not 1 <= size <= MAX_COUNT:
         raise AttncalcError(
             f"{option}: '{truncate(text)}' is not a size of at least one byte",
-            "write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes",
+            f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
         )
     return size
 
@@ -335,7 +341,7 @@ class Amount(NamedTuple):
 
 
 _AMOUNT = re.compile(
-    r"(?P<whole>\d{1,40}|\d{1,3}(?:[,_]\d{3}){1,12})?(?:\.(?P<fraction>\d{1,40}))?(?:[eE](?P<power>[+-]?\d{1,2}))?"
+    rf"(?P<whole>{_WHOLE})?(?:\.(?P<fraction>\d{{1,40}}))?(?:[eE](?P<power>[+-]?\d{{1,2}}))?"
     r" ?(?P<unit>[A-Za-z]*)",
     re.ASCII,
 )

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -41,6 +42,23 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         check=False,
     )
+
+
+@contextmanager
+def started(*command: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start Python with these arguments, for the attncalc of this checkout; it is killed when the block ends."""
+    with subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        **settings,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def results(answer: Answer) -> dict[str, int]:

@@ -39,7 +39,8 @@ def reports_of(model: ModelSpec) -> Iterator[Report]:
     makers = [Workload.prefill, Workload.train] if encoder_only else [Workload.prefill, Workload.decode, Workload.train]
     for make in makers:
         yield flops_report(model, workload(make, model))
-        yield memory_report(model, workload(make, model))
+        if make != Workload.train:
+            yield memory_report(model, workload(make, model))
     if not encoder_only:
         yield flops_report(model, workload(Workload.prefill, model, 300, past=100))
         yield flops_report(model, Workload.prefill(lengths=(9, 9, 4), source=7 if model.encoder else None))

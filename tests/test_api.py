@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import json
-from typing import Any
+from typing import Annotated, Any, Union
 
 import pytest
 from asking import Ask, results
@@ -13,6 +13,7 @@ from asking import Ask, results
 import attncalc
 import attncalc.quantity
 from attncalc import AttncalcError, FitRequest, Workload, fit, gpu, kv_cache, load
+from attncalc.api.arguments import without_metadata
 
 
 def test_a_model_and_a_workload_give_a_figure() -> None:
@@ -20,6 +21,21 @@ def test_a_model_and_a_workload_give_a_figure() -> None:
     assert cache.total == 10_737_418_240
     assert cache.total.formula.text == "L * B * T * 2 * n_kv_heads * d_head * bytes"
     assert cache.total.formula.substituted == "80 * 8 * 4096 * 2 * 8 * 128 * 2"
+
+
+class LikeUnionOf314:
+    """Since Python 3.14 `int | str` has an `__origin__` itself, typing.Union, and no metadata."""
+
+    __origin__ = Union
+    __args__ = (int, str)
+
+
+def test_only_annotated_options_are_unwrapped() -> None:
+    union = LikeUnionOf314()
+    assert without_metadata(union) is union
+    assert without_metadata(int | str) == int | str
+    assert without_metadata(Annotated[int | str, "a parser"]) == int | str
+    assert without_metadata(bool) is bool
 
 
 def test_a_workload_needs_a_context() -> None:

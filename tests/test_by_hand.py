@@ -6,6 +6,7 @@ No two sizes are equal, so a figure that takes the wrong one differs.
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -153,24 +154,43 @@ def test_the_cache_of_the_decoder() -> None:
 
 
 def test_what_a_decode_step_reads() -> None:
-    """2 sequences use at most 6 of 8 routed experts, and both shared ones."""
-    mixture = ATTENTION + ROUTER + 8 + SHARED + (6 + 2) * EXPERT + MIXER.params + 11 + 3 * NORM
+    """2 sequences use at least 3 of 8 routed experts, and both shared ones; 8 * (1 - (5 / 8)^2) = 4.875 on average."""
+    mixture = ATTENTION + ROUTER + 8 + SHARED + (3 + 2) * EXPERT + MIXER.params + 11 + 3 * NORM
     dense = ATTENTION + DENSE_WEIGHTS + 70 + D + 2 * NORM
     outside = 30 * D + 13 * 5 + 2  # `unused` multiplies nothing
     workload = Workload.decode(2, 20)
     read = weights_read(DECODER, workload)
     assert read == 4 * mixture + 3 * dense + 2 * NORM + outside + (30 + 1) * 200
     intensity, cost, cache = decode_intensity(DECODER, workload), flops(DECODER, workload), kv_cache(DECODER, workload)
-    assert intensity.weights == 2 * read
-    assert float(intensity.per_byte) == cost.total / (2 * read + cache.total)
+    expected = read + 4 * int(1.875 * EXPERT)
+    assert weights_read(DECODER, workload, "expected") == expected
+    assert weights_read(DECODER, workload, "all") == read + 4 * 5 * EXPERT
+    assert intensity.weights == 2 * expected
+    assert float(intensity.per_byte) == cost.total / (2 * expected + cache.total)
     assert float(intensity.per_cache_byte) == cost.scores / cache.total
 
 
-@pytest.mark.parametrize(("tokens", "routed"), [(1, 3), (2, 6), (3, 8), (100, 8)])
-def test_experts_that_tokens_read(tokens: int, routed: int) -> None:
-    assert routed_read(EXPERTS, tokens) == routed
-    assert experts_read(EXPERTS, tokens) == routed + 2
-    assert (routed_read(DENSE, tokens), experts_read(DENSE, tokens)) == (0, 1)
+def test_experts_that_tokens_read() -> None:
+    """Each token picks 3 of 8 experts; there are 2 shared ones. Here an expert has 1,000 weights.
+
+    8 * (1 - (5 / 8)^n) experts are expected: 3, 4.875, 6.046875, ... 8.
+    """
+    for tokens, expected in ((1, 3000), (2, 4875), (3, 6046), (100, 8000), (10**15, 8000)):
+        assert routed_read(1000, EXPERTS, tokens, "fewest") == 3000
+        assert routed_read(1000, EXPERTS, tokens, "expected") == expected
+        assert experts_read(1000, EXPERTS, tokens, "expected") == expected + 2000
+        assert routed_read(1000, EXPERTS, tokens, "all") == 8000
+        assert experts_read(1000, DENSE, tokens, "expected") == 1000
+        assert routed_read(1000, DENSE, tokens, "expected") == 0
+
+
+def test_the_expected_experts_are_the_average_of_random_picks() -> None:
+    random = Random(0)
+    for n, k, tokens in ((8, 3, 2), (64, 6, 10), (256, 8, 32)):
+        rounds = 1000
+        picks = sum(len({e for _ in range(tokens) for e in random.sample(range(n), k)}) for _ in range(rounds))
+        expected = routed_read(10**6, Mlp(1, n_experts=n, n_experts_per_token=k), tokens, "expected") / 10**6
+        assert picks / rounds == pytest.approx(expected, rel=0.02)
 
 
 SOURCE_HEADS, CROSS_HEADS = Grouped(5, 5, 8), Grouped(4, 2, 12, bias=("k",))
@@ -224,6 +244,14 @@ def test_flops_of_the_encoder_decoders_prefill() -> None:
     assert cost.scores_dense == 2 * (of_the_encoder + of_the_cross + 2 * 2 * 6 * 20 * 20 * 20)
     assert cost.qk_dense == cost.scores_dense // 2  # values are as wide as keys
     assert cost.head == 2 * 2 * 20 * D * 200
+
+
+def test_dense_scores_of_the_encoder_decoder_with_tokens_in_the_cache() -> None:
+    """The encoder has run. Each new token sees 20 keys of its own, d_qk + d_v = 20, and 31 of the source, 12 + 12."""
+    for new, workload in ((1, Workload.decode(2, 20, source=31)), (13, Workload.prefill(2, 20, past=7, source=31))):
+        cost = flops(TRANSLATOR, workload)
+        assert cost.scores_dense == 2 * 2 * (2 * 6 * new * 20 * 20 + 2 * 4 * new * 31 * 24)
+        assert cost.qk_dense == cost.scores_dense // 2
 
 
 def test_an_encoder_projects_summaries_of_the_source() -> None:

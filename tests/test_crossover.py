@@ -24,7 +24,7 @@ from attncalc import (
     load,
 )
 from attncalc.attention import KINDS, Span
-from attncalc.cost.complexity import attention_layer_complexity, recurrent_layer_complexity
+from attncalc.cost.complexity import attention_layer_complexity, layer_types
 
 
 @st.composite
@@ -91,24 +91,55 @@ def test_doubling_a_padded_batch_doubles_each_length() -> None:
     assert float(doubled.scores) == after / before
 
 
+def test_the_layer_types_are_those_of_the_paper() -> None:
+    """Vaswani et al. 2017, Table 1: n^2 d, n d^2, k n d^2 and r n d; attention is cheaper than recurrence if n < d."""
+    model, d = load("transformer-base"), 512
+    for n in (50, 512, 2000):
+        types = layer_types(model, Workload.prefill(3, n, source=20))
+        k, r = 3, min(n, 128)
+        assert (types.kernel, types.neighborhood) == (k, r)
+        # 3 sequences; 2 FLOP per multiply-add; QK and PV, and two matrices of a recurrent layer
+        assert types.self_attention.flops == 3 * 4 * n**2 * d
+        assert types.recurrent.flops == 3 * 4 * n * d**2
+        assert types.convolutional.flops == 3 * 2 * k * n * d**2
+        assert types.restricted.flops == 3 * 4 * r * n * d
+        assert (types.self_attention.flops < types.recurrent.flops) == (n < d)
+    # O(1), O(n), O(log_k(n)) and O(n / r): 3^6 = 729 < 2,000 < 3^7; 15 * 128 < 2,000 < 16 * 128
+    rows = (types.self_attention, types.recurrent, types.convolutional, types.restricted)
+    assert [row.longest_path for row in rows] == [1, 2000, 7, 16]
+    assert [row.sequential_steps for row in rows] == [1, 2000, 1, 1]
+    step = layer_types(model, Workload.decode(1, 27, source=20))  # one token takes the place of n
+    assert (step.self_attention.flops, step.recurrent.flops) == (4 * 27 * d, 4 * d**2)
+    assert (step.recurrent.sequential_steps, step.convolutional.longest_path) == (1, 3)
+    assert layer_types(windows(Sliding(40), Chunked(60), Full()), Workload.prefill(1, 100)).neighborhood == 40
+
+
+def test_a_models_layer_has_its_scores_and_its_projections_apart() -> None:
+    layer = attention_layer_complexity(load("llama2-7b"), Workload.train(1, 100))
+    # 3 passes; 4 matrices of 4,096 x 4,096; 100 * 101 / 2 pairs of 32 heads * 128, QK and PV
+    assert layer.projections == 3 * 2 * 100 * 4 * 4096**2
+    assert layer.scores.flops == 3 * 4 * 4096 * (100 * 101 // 2)
+    assert layer.flops == layer.projections + layer.scores.flops
+
+
 def test_a_recurrent_layer_is_split_over_devices() -> None:
     # two 8,192 x 8,192 matrices, 2 FLOP per weight and token, over 8 devices
-    layer = recurrent_layer_complexity(load("llama2-70b").shard(8), Workload.prefill(1, 100))
+    layer = layer_types(load("llama2-70b").shard(8), Workload.prefill(1, 100)).recurrent
     assert layer.flops == 2 * 100 * 2 * 8192**2 // 8
 
 
 def test_the_longest_path_through_windows() -> None:
     # Mistral's window reaches 4,095 tokens back: 3 layers for the 8,191 steps between the ends of 8,192
     model, workload = load("mistral-7b"), Workload.prefill(1, 8192)
-    assert attention_layer_complexity(model, workload).longest_path == 3
+    assert attention_layer_complexity(model, workload).scores.longest_path == 3
     full = load("llama2-7b")
-    assert attention_layer_complexity(full, workload).longest_path == 1
+    assert attention_layer_complexity(full, workload).scores.longest_path == 1
 
 
 def test_one_device_of_a_recurrent_layer_has_all_its_weights_and_no_division_in_the_formula() -> None:
     """Two matrices of 8,192 x 8,192, 2 FLOP per weight and token."""
-    one = recurrent_layer_complexity(load("llama2-70b"), Workload.prefill(1, 100))
-    two = recurrent_layer_complexity(load("llama2-70b").shard(2), Workload.prefill(1, 100))
+    one = layer_types(load("llama2-70b"), Workload.prefill(1, 100)).recurrent
+    two = layer_types(load("llama2-70b").shard(2), Workload.prefill(1, 100)).recurrent
     assert one.flops == 2 * 100 * 2 * 8192**2 == 2 * two.flops
     assert ("tp" in one.flops.formula.text, "tp" in two.flops.formula.text) == (False, True)
     assert (one.sequential_steps, one.longest_path) == (100, 100)
@@ -134,7 +165,7 @@ def windows(*spans: Span) -> ModelSpec:
     ],
 )
 def test_layers_between_the_tokens_farthest_apart(spans: list[Span], tokens: int, layers: int | None) -> None:
-    assert attention_layer_complexity(windows(*spans), Workload.prefill(1, tokens)).longest_path == layers
+    assert attention_layer_complexity(windows(*spans), Workload.prefill(1, tokens)).scores.longest_path == layers
 
 
 def test_complexity_of_a_model_without_attention_is_that_of_its_recurrent_layer() -> None:
@@ -142,7 +173,7 @@ def test_complexity_of_a_model_without_attention_is_that_of_its_recurrent_layer(
     layers = Layers("layers", 3, attention=KINDS["lightning"].from_keys(keys, 40, Full()))
     model = ModelSpec("m", "m", (Stack("decoder", (layers,), 40),))
     complexity = attention_layer_complexity(model, Workload.prefill(1, 100))
-    assert (complexity.sequential_steps, complexity.longest_path) == (100, 100)
+    assert (complexity.scores.sequential_steps, complexity.scores.longest_path) == (100, 100)
     (group,) = flops(model, Workload.prefill(1, 100)).groups
     assert complexity.flops * group.layers.count == group.projections + group.scores
 

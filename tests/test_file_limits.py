@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -156,33 +157,33 @@ ONE = {"a": ("F16", [2, 3], [0, 12])}
 
 @pytest.mark.parametrize("length", [100, 101])
 def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    monkeypatch.setattr(safetensors, "LIMIT", 100)
+    monkeypatch.setattr(safetensors, "MAX_HEADER", 100)
     folder = Folder({"model.safetensors": file_of(ONE, 12, header=length)})
     if length == 100:
         stored = stored_weights(folder)
         assert stored
         assert (stored.size, stored.tensors, stored.files) == (12, 1, 1)
     else:
-        with pytest.raises(AttncalcError, match="a header of 101 bytes, more than the format allows"):
+        with pytest.raises(AttncalcError, match="a header of 101 bytes, more than 100"):
             stored_weights(folder)
 
 
 @pytest.mark.parametrize(
     ("length", "message"),
     [
-        (100_000_000, "shorter than its header, or not a safetensors file"),
-        (100_000_001, "a header of 100,000,001 bytes, more than the format allows"),
+        (16 << 20, "shorter than its header, or not a safetensors file"),
+        ((16 << 20) + 1, "a header of 16,777,217 bytes, more than 16,777,216"),
     ],
 )
-def test_a_header_may_have_100_million_bytes(length: int, message: str) -> None:
-    """MAX_HEADER_SIZE in safetensors/src/tensor.rs. The file's size is unknown, and its header is missing."""
+def test_a_header_may_have_16_mib(length: int, message: str) -> None:
+    """Thirty times the longest known. The file's size is unknown, and its header is missing."""
     with pytest.raises(AttncalcError, match=message):
         stored_weights(Folder({"model.safetensors": struct.pack("<Q", length)}, size=False))
 
 
 @pytest.mark.parametrize("length", [100, 101])
 def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    monkeypatch.setattr(safetensors, "LIMIT", 100)
+    monkeypatch.setattr(safetensors, "MAX_INDEX", 100)
     index = padded(b'{"weight_map": {}, "metadata": {"total_size": 7}}', length)
     if length == 100:
         stored = stored_weights(Folder({INDEX: index}))
@@ -290,7 +291,7 @@ def test_an_index_has_a_total_of_up_to_63_bits(total: float) -> None:
     assert type(stored.size) is int
 
 
-@pytest.mark.parametrize(("files", "missing"), [(2, 1), (100_000, 99_999), (100_001, 0)])
+@pytest.mark.parametrize(("files", "missing"), [(2, 1), (100_001, 100_000), (999_999_999, 999_999_998), (10**9, 0)])
 def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
     width = max(5, len(str(files)))
     folder = Folder({f"m-{1:0{width}}-of-{files:0{width}}.safetensors": file_of(ONE, 12)})
@@ -299,6 +300,49 @@ def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
             stored_weights(folder)
     else:
         assert stored_weights(folder) is not None
+
+
+def test_missing_files_are_counted_without_their_names() -> None:
+    """30 empty files of 99,999 each: their 2,999,970 missing names would take 300 MB."""
+    folder = Folder({f"x{i:02}-00001-of-99999.safetensors": b"" for i in range(30)})
+    tracemalloc.start()
+    try:
+        with pytest.raises(AttncalcError, match=r"2,999,940 of the 2,999,970 files .*, such as x00-00002-of-99999\.s"):
+            stored_weights(folder)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["m-1-of-10", "m-10-of-10"], "m-2-of-10"),
+        (["m-01-of-02", "m-02-of-02", "m-02-of-03"], "m-01-of-03"),
+        (["m-00000-of-00002", "m-00001-of-00002"], "m-00002-of-00002"),
+        (["m-00003-of-00002"], "m-00001-of-00002"),
+    ],
+)
+def test_a_gap_in_the_numbers_is_an_error_however_they_are_written(names: list[str], missing: str) -> None:
+    with pytest.raises(AttncalcError, match=rf"missing, such as {missing}\.safetensors"):
+        stored_weights(Folder({f"{name}.safetensors": file_of({}, 0) for name in names}))
+
+
+def test_numbers_without_zeros_are_complete() -> None:
+    stored = stored_weights(Folder({f"m-{i}-of-10.safetensors": file_of({}, 0) for i in range(1, 11)}))
+    assert stored
+    assert stored.files == 10
+
+
+def test_all_files_together_have_at_most_as_many_tensors_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safetensors, "MAX_TENSORS", 3)
+    names = {f"m-{i}-of-2.safetensors": file_of({f"{i}{n}": ("I8", [0], [0, 0]) for n in range(i)}, 0) for i in (1, 2)}
+    stored = stored_weights(Folder(names))
+    assert stored
+    assert stored.tensors == 3
+    monkeypatch.setattr(safetensors, "MAX_TENSORS", 2)
+    with pytest.raises(AttncalcError, match="more than 2 tensors in its files"):
+        stored_weights(Folder(names))
 
 
 # The cache and the token

@@ -29,10 +29,12 @@ from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
 from attncalc.config import to_model_file
+from attncalc.config.data_files import words
 from attncalc.config.folder import LocalFile
 from attncalc.config.gguf import gguf_model, local_gguf, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
 from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
+from attncalc.config.gguf.keys import KNOWN_KEYS
 from attncalc.config.gguf.source import FIRST_READ, LIMIT
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
@@ -93,6 +95,20 @@ def packed(version: int = 3, tensors: int = 0, keys: int = 0, rest: bytes = b"")
 
 def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
+
+
+def test_a_key_that_llama_cpp_does_not_have_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AttncalcError, match=r"the key llama\.n_loops is not one of llama.cpp's"):
+        load(small_llama(tmp_path / "a.gguf", {"n_loops": 2}))
+    load(small_llama(tmp_path / "b.gguf", {"rope.some_new_factor": 2}))  # no key of RoPE changes a figure
+
+
+def test_the_keys_of_the_gguf_package_are_known() -> None:
+    classes = [gguf.Keys, *(value for value in vars(gguf.Keys).values() if isinstance(value, type))]
+    names = {name for known in classes for name in vars(known).values() if str(name).startswith("{arch}.")}
+    names = {name.removeprefix("{arch}.").replace("{dense}", "dense_2") for name in names}
+    assert len(names) > 100
+    assert {name for name in names if not name.startswith("rope.")} <= words(KNOWN_KEYS)
 
 
 # The format
@@ -192,15 +208,15 @@ HOSTILE = {
     "empty key": (packed(keys=1, rest=text(b"") + bytes(8)), "a key of 0 bytes"),
     "key twice": (packed(keys=2, rest=2 * (text(b"k") + struct.pack("<IB", 0, 1))), "the key k is given twice"),
     "unknown type": (packed(keys=1, rest=text(b"k") + struct.pack("<I", 13)), "the unknown type 13"),
-    "long text": (packed(keys=1, rest=text(b"k") + struct.pack("<IQ", 8, 2**60)), "more than 67,108,864 bytes"),
+    "long text": (packed(keys=1, rest=text(b"k") + struct.pack("<IQ", 8, 2**60)), "more than 33,554,432 bytes"),
     "arrays of arrays": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 9, 1)), "an array of arrays"),
     "array of an unknown type": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 99, 1)), "unknown type 99"),
     "many texts": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 8, 2**60)), "texts, more than 2,097,152"),
     "a long text in an array": (
         packed(keys=1, rest=text(b"k") + struct.pack("<IIQQ", 9, 8, 2, 2**64 - 1)),
-        "more than 67,108,864 bytes",
+        "more than 33,554,432 bytes",
     ),
-    "many numbers": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 4, 2**60)), "more than 67,108,864"),
+    "many numbers": (packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 4, 2**60)), "more than 33,554,432"),
     "alignment": (
         packed(keys=1, rest=text(b"general.alignment") + struct.pack("<II", 4, 33)),
         "general.alignment is 33, and not a power of two",
@@ -235,7 +251,7 @@ def test_a_file_that_is_not_valid_is_one_error(content: tuple[bytes, str], is_kn
     with pytest.raises(AttncalcError) as raised:
         read_header(source)
     expected = content[1]
-    if is_known and "more than 67" in expected:  # longer than the file already
+    if is_known and "more than 33" in expected:  # longer than the file already
         expected = "the file ends in its header"
     assert expected in raised.value.message
     assert raised.value.message.startswith("memory.gguf: ")
@@ -252,7 +268,7 @@ def test_an_endless_remote_header_stops_at_the_limit() -> None:
             head = packed(keys=1, rest=text(b"k") + struct.pack("<IIQ", 9, 8, 2_000_000))
             return (head + struct.pack("<Q", 1000) * 2**17)[: end - start] if not start else b"\x08" * (end - start)
 
-    with pytest.raises(AttncalcError, match="more than 67,108,864 bytes"):
+    with pytest.raises(AttncalcError, match="more than 33,554,432 bytes"):
         read_header(Endless())
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from attncalc import AttncalcError
-from attncalc.config.gguf import local_gguf, model_name, read_header, shard_names
+from attncalc.config.gguf import files, local_gguf, model_name, read_header, read_headers, shard_names
 from attncalc.config.gguf.files import local_sources
 from attncalc.config.gguf.header import ArrayLength, is_gguf
 from attncalc.config.gguf.source import Cursor
 from attncalc.config.gguf_names import gguf_file, gguf_models, quantizations
 
-MAX_TENSORS, MAX_KEYS, MAX_TEXTS, MAX_ARRAY = 100_000, 10_000, 2_097_152, 10_000
-FIRST_READ, LIMIT = 1 << 20, 64 << 20
+MAX_TENSORS, MAX_KEYS, MAX_TEXTS, MAX_ARRAY = 100_000, 1_000, 2_097_152, 2_000
+FIRST_READ, LIMIT = 1 << 20, 32 << 20
 F32, F16, Q4_K = 0, 1, 12
 UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 
@@ -96,6 +96,21 @@ def test_a_number_at_its_limit_is_read_on_and_one_beyond_is_an_error(content: by
     assert error(content).startswith(ENDS) is allowed
 
 
+def test_the_limits_of_one_file_are_those_of_all() -> None:
+    """Two headers, each with an architecture, of which only the first is kept."""
+    parts = [
+        Bytes(header(tensor(name, (1,)), keys=(key(b"general.architecture", STRING, text(b"x")),)))
+        for name in (b"a", b"b")
+    ]
+    first, second = read_headers(parts)
+    assert (first.metadata, second.metadata) == ({"general.architecture": "x"}, {})
+    half = key(b"k", ARRAY, struct.pack("<IQ", UINT32, LIMIT // 8) + bytes(LIMIT // 2))
+    with pytest.raises(AttncalcError, match="a header of more than 16,77"):  # what the first has left
+        read_headers([Bytes(header(keys=(half,)))] * 2)
+    with pytest.raises(AttncalcError, match="100,000 tensors, more than 99,999"):
+        read_headers([parts[0], Bytes(header(tensors_said=MAX_TENSORS))])
+
+
 @pytest.mark.parametrize("length", [MAX_ARRAY, MAX_ARRAY + 1])
 def test_numbers_of_longer_arrays_are_skipped(length: int) -> None:
     numbers = struct.pack("<IQ", UINT32, length) + struct.pack(f"<{length}I", *range(length))
@@ -104,11 +119,11 @@ def test_numbers_of_longer_arrays_are_skipped(length: int) -> None:
     assert metadata == {"k": list(range(length)) if length == MAX_ARRAY else ArrayLength(length), "after": 7}
 
 
-@pytest.mark.parametrize("length", [0, 5, 1 << 20, (1 << 20) + 1])
-def test_a_text_of_more_than_a_mebibyte_is_skipped(length: int) -> None:
+@pytest.mark.parametrize("length", [0, 5, 4096, 4097])
+def test_a_text_of_more_than_4_kib_is_skipped(length: int) -> None:
     after = key(b"after", UINT32, struct.pack("<I", 7))
     metadata = read_header(Bytes(header(keys=(key(b"k", STRING, text(b"x" * length)), after)))).metadata
-    assert metadata == {"k": "x" * length if length <= 1 << 20 else "", "after": 7}
+    assert metadata == {"k": "x" * length if length <= 4096 else "", "after": 7}
 
 
 @pytest.mark.parametrize("texts", [[], [b"a"], [b"", b"abc", b"d"]])
@@ -305,7 +320,7 @@ def test_a_header_may_have_as_many_bytes_as_the_limit() -> None:
     cursor = Cursor(source)
     cursor.take(LIMIT)
     assert source.reads == [(0, LIMIT)]
-    with pytest.raises(AttncalcError, match="a header of more than 67,108,864 bytes"):
+    with pytest.raises(AttncalcError, match="a header of more than 33,554,432 bytes"):
         cursor.take(1)
 
 
@@ -423,6 +438,14 @@ def test_the_parts_of_one_model_in_a_folder_are_one(tmp_path: Path) -> None:
         local_sources(first)
     write(tmp_path, first.name)
     assert [source.path.name for source in local_sources(first)] == [first.name, "a-00002-of-00002.gguf"]
+
+
+def test_a_folder_is_searched_without_the_names_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 empty files of 1,000 each would be 60,000 names."""
+    write(tmp_path, *(f"x{i:02}-00007-of-01000.gguf" for i in range(60)))
+    monkeypatch.setattr(files, "shard_names", None)
+    with pytest.raises(AttncalcError, match=r"60 GGUF models: x00-00001-of-01000\.gguf"):
+        local_gguf(str(tmp_path))
 
 
 def test_a_folder_without_models_is_left_to_the_reader(tmp_path: Path) -> None:

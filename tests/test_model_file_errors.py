@@ -10,7 +10,7 @@ from attncalc import AttncalcError, ModelSpec
 from attncalc.config.build import build_model
 from attncalc.config.document import Document
 from attncalc.config.schema import check
-from attncalc.config.yaml import MAX_DEPTH, parse_document
+from attncalc.config.yaml import MAX_DEPTH, MAX_VALUES, parse_document
 
 BASE: dict[str, Any] = {
     "d_model": 64,
@@ -350,6 +350,14 @@ def test_a_file_has_at_most_20_levels() -> None:
         parse_document(nested(MAX_DEPTH + 1), "f")
     with pytest.raises(AttncalcError, match="f:2: nested more than 20 levels deep"):
         parse_document(b"b: [[1]]\n" + nested(MAX_DEPTH + 1), "f")  # each level that ends is subtracted once
+
+
+def test_a_file_has_at_most_200_000_values() -> None:
+    """One event per item, and eight for the starts and ends of the document, the mapping and the list, and the key."""
+    items = b"- 1\n" * (MAX_VALUES - 8)
+    assert parse_document(b"a:\n" + items, "f").data
+    with pytest.raises(AttncalcError, match="f: YAML with more than 200,000 values"):
+        parse_document(b"a:\n" + items + b"- 1\n" * 9, "f")
 
 
 @pytest.mark.parametrize(

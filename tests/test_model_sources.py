@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from asking import Ask
 
 import attncalc.config
 from attncalc import AttncalcError, load
@@ -39,7 +40,15 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
-PARAMS = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "hidden_dim": 128, "vocab_size": 1000}
+PARAMS: dict[str, Any] = {
+    "dim": 64,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "hidden_dim": 128,
+    "vocab_size": 1000,
+}
+PARAMS |= {"head_dim": 16, "norm_eps": 1e-5}
 MODEL = {"title": "Mine", "d_model": 64, "n_layers": 5, "norm": "rmsnorm", "n_heads": 4, "d_ff": 9, "vocab_size": 10}
 UNKNOWN = {**CONFIG, "model_type": "a_new_one"}
 
@@ -168,10 +177,16 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
     assert error("-").message == "there is no standard input"
 
 
+def test_standard_input_is_read_once(ask: Ask) -> None:
+    answer = ask("compare", "-", "-", stdin=json.dumps(CONFIG))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: standard input is empty, or was read before\n  tip: give '-' once, as in ")
+
+
 # What a name leads to, before it is parsed
 
 
-@pytest.mark.parametrize("size", [0, LIMIT, LIMIT + 1, LIMIT + 9])
+@pytest.mark.parametrize("size", [1, LIMIT, LIMIT + 1, LIMIT + 9])
 def test_one_byte_beyond_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(bytes(size))))
     (tmp_path / "m.json").write_bytes(bytes(size))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from asking import REPOSITORY, Ask, shell
+from asking import REPOSITORY, Ask, shell, started
 
 from attncalc import Workload, load
 from attncalc.report.formats import FORMATS
@@ -218,3 +219,61 @@ def test_a_name_with_a_slash_at_its_end_is_no_file(
     assert "a folder, not a file that can be written" in answer.err
     assert "tip: " in answer.err
     assert list(tmp_path.iterdir()) == []
+
+
+# SIGTERM
+
+
+WAITING = """
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+from attncalc.__main__ import main
+from attncalc.report import write
+
+def wait(*paths):
+    print("complete", flush=True)
+    time.sleep(60)
+
+write._rename_to_new = wait
+sys.argv = ["attncalc", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kv gpt2 -o x.json",
+        "presets show gpt2 -o x.yaml",
+        "compare gpt2 --plot x.svg -o x.html",
+        "sweep gpt2 -c 1K,2K -o x.csv",
+    ],
+)
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_terminated_command_leaves_no_file(tmp_path: Path, command: str, name: str, code: int) -> None:
+    """It is interrupted when the file is complete and has not got its name yet."""
+    with started("-c", WAITING, *command.split(), cwd=tmp_path) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "complete\n"
+        assert list(tmp_path.iterdir())
+        running.send_signal(signal.Signals[name])
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (code, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup: the command is asked for its handler, and not sent a signal that would have to arrive."""
+    script = """
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from attncalc.__main__ import main
+from attncalc.report import write
+write._rename_to_new = lambda *paths: print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
+sys.argv = ["attncalc", "kv", "gpt2", "-o", "x.json"]
+main()
+"""
+    with started("-c", script, cwd=tmp_path) as running:
+        assert running.communicate(timeout=60)[0] == "True\n"

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from attncalc import AttncalcError
 from attncalc.config.parse_json import decimal_number, parse_object, whole_number
 from attncalc.config.plain import fields_of
 
@@ -26,6 +27,14 @@ def test_an_integer_of_hundreds_of_digits_is_infinite(digits: str, number: float
     read = whole_number(digits)
     assert read == number
     assert type(read) is type(number)
+
+
+def test_a_text_has_at_most_a_million_values() -> None:
+    """Each `{},` is a comma and a bracket. The object and the list have two more brackets, and a comma is missing."""
+    items = b",".join([b"{}"] * 499_999)
+    assert len(parse_object(b'{"a":[' + items + b"]}", "f", "")["a"]) == 499_999
+    with pytest.raises(AttncalcError, match="f: JSON with more than 1,000,000 values"):
+        parse_object(b'{"a":[' + items + b",[]]}", "f", "")
 
 
 @pytest.mark.parametrize(

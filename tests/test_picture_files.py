@@ -23,7 +23,7 @@ from attncalc.plot.scale import Axis
 from attncalc.report.bar import Bar as MemoryBar
 from attncalc.report.characters import printable
 from attncalc.report.charts.memory import memory_chart
-from attncalc.report.draw import save_picture
+from attncalc.report.draw import picture_file
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 
 FIT = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
@@ -141,7 +141,8 @@ def test_a_long_name_keeps_its_ends_and_a_long_title_is_wrapped() -> None:
 def test_a_title_is_text_and_nothing_else(tmp_path: Path, name: str, suffix: str) -> None:
     bars = Bars("b", name, Axis("", BYTES), (Bar(name, 1.0, name),))
     file = tmp_path / f"x{suffix}"
-    save_picture(Picture(name, name, (name,), (bars,), ("b",)), ("b",), file, force=False)
+    with picture_file(Picture(name, name, (name,), (bars,), ("b",)), ("b",), file, force=False):
+        pass
     assert file.read_bytes().startswith(STARTS[suffix])
     if suffix == ".svg":
         shown = set(texts(file.read_bytes()))
@@ -216,6 +217,38 @@ def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -
     assert json.loads(report.read_text())["schema"] == "attncalc.compare/1"
     as_json = ask("compare", "gpt2", "--plot", str(tmp_path / "y.svg"), "--json")
     assert json.loads(as_json.out) == json.loads(report.read_text())
+
+
+@pytest.mark.parametrize("command", [("sweep", "gpt2", "-c", "1K,2K"), ("compare", "gpt2"), FIT])
+def test_a_picture_and_a_report_of_one_file_are_an_error(ask: Ask, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Under two spellings, through a link to a file that does not exist yet, and through two names of one file."""
+    (tmp_path / "new.json").symlink_to("new.svg")
+    (tmp_path / "old.svg").write_text("old")
+    (tmp_path / "old.json").hardlink_to(tmp_path / "old.svg")
+    before = sorted(tmp_path.iterdir())
+    for picture, report in (("x.svg", "./x.svg"), ("new.svg", "new.json"), ("old.svg", "old.json")):
+        paths = "--plot", str(tmp_path / picture), "-o", f"{tmp_path}/{report}"
+        answer = ask(*command, *paths, "--format", "json", "--force")
+        assert (answer.code, answer.out) == (2, "")
+        assert answer.err.startswith("error: --plot and --output name the same file, ")
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "old.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("command", [("sweep", "gpt2", "-c", "1K,2K"), ("compare", "gpt2")])
+def test_of_a_picture_and_a_report_both_are_written_or_none(ask: Ask, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "old.json").write_text("old")
+    (tmp_path / "old.svg").write_text("old")
+    before = sorted(tmp_path.iterdir())
+    for picture, report in (
+        ("new.svg", "old.json"),
+        ("old.svg", "new.json"),
+        ("new.svg", "no/new.json"),
+        ("no/new.svg", "new.json"),
+    ):
+        answer = ask(*command, "--plot", str(tmp_path / picture), "-o", str(tmp_path / report))
+        assert (answer.code, answer.out) == (2, "")
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_folder_that_is_missing_is_an_error(ask: Ask, tmp_path: Path) -> None:

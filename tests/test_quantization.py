@@ -20,6 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.quantized import released
 from attncalc.config.huggingface.quantized.released import _METHODS
+from attncalc.cost.intensity import Routing
 from attncalc.cost.params import params
 from attncalc.quantization import Quantization, Scheme, pattern_problem
 from attncalc.serving.request import FitRequest, resolve
@@ -204,7 +205,8 @@ def test_only_experts_may_be_quantized() -> None:
     experts = 32 * 8 * 3 * 4096 * 14336
     assert size(model) == 2 * (int(params(model).total) - experts) + experts * 9 // 16
     # one token reads 2 of 8 experts
-    single, eight = (bytes_read(model, Workload.decode(n, 9), weights_dtype="int4") for n in (1, 4))
+    routings: list[Routing] = ["fewest", "all"]
+    single, eight = (bytes_read(model, Workload.decode(1, 9), weights_dtype="int4", routing=r) for r in routings)
     assert eight - single == experts * 6 // 8 * 9 // 16
 
 

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from asking import Ask
+
+from attncalc import (
+    AttncalcError,
+    FitRequest,
+    Workload,
+    activations,
+    crossover,
+    decode_intensity,
+    fit,
+    flops,
+    growth,
+    kv_cache,
+    load,
+    roofline,
+    sweep,
+)
+from attncalc.api.fit_options import DeploymentOptions, EngineOptions
+from attncalc.options import options_of
 
 INVALID = {
     "no model": ("kv",),
@@ -62,6 +83,72 @@ def test_invalid_input_is_an_error_with_a_tip_and_exit_code_2(ask: Ask, case: st
     assert not rest
 
 
+def test_a_list_for_one_number_is_an_error_that_names_sweep(ask: Ask) -> None:
+    for command in (
+        "kv gpt2 -b 1,8",
+        "kv gpt2 -c 4096,8192",
+        "kv gpt2 --tp 2,4",
+        "flops gpt2 --past 1,5",
+        "fit gpt2 --gpu h100 --gpus 2,4",
+        "fit gpt2 --gpu 2,4xh100",
+        "fit gpt2 --kv-memory 1,8GiB",
+        "fit gpt2 --gpu h100 --gpu-memory-utilization 0,9",
+        "fit gpt2 --gpu h100 --engine llamacpp --n-gpu-layers 1,2",
+    ):
+        answer = ask(*command.split())
+        assert answer.code == 2, command
+        assert "lists of values belong to sweep" in answer.err, command
+    # 1 and 24 are not the lengths that were meant
+    assert "has a comma within a number" in ask("kv", "gpt2", "--lengths", "1,024").err
+
+
+def test_a_list_for_a_number_is_an_error_in_python_too() -> None:
+    with pytest.raises(AttncalcError, match="'1,8' is not a whole number"):
+        kv_cache("gpt2", batch="1,8")
+    for name, option in {**options_of(DeploymentOptions), **options_of(EngineOptions)}.items():
+        if option.parser and option.parser.is_number:
+            given: Any = {name: [2, 4]}
+            with pytest.raises(AttncalcError, match=f"{option.name}: '2,4'"):
+                fit("gpt2", gpu="h100-80gb", engine="llamacpp", **given)
+
+
+@pytest.mark.parametrize("command", ["compare - -", "fit - --gpu l4 --speculative-model -"])
+def test_standard_input_can_be_read_only_once(ask: Ask, command: str) -> None:
+    answer = ask(*command.split(), stdin=ask("presets", "show", "gpt2").out)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: standard input can be read only once, and '-' is given twice\n  tip: ")
+
+
 @pytest.mark.parametrize("arguments", [("kv", "gpt2", "-b"), ("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
     assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
+
+
+def test_a_cost_function_refuses_a_workload_that_does_not_fit_the_model() -> None:
+    """Workloads made in Python meet no check of the command line."""
+    t5, gpt2 = load("t5-base"), load("gpt2")
+    costs: list[Callable[..., object]] = [kv_cache, flops, activations, growth, crossover, decode_intensity]
+    for cost in costs:
+        with pytest.raises(AttncalcError, match=r"T5 Base .* has an encoder, and needs source tokens"):
+            cost(t5, Workload.decode(1, 10))
+        with pytest.raises(AttncalcError, match="--source-context has no effect"):
+            cost(gpt2, Workload.decode(1, 10, source=5))
+    with pytest.raises(AttncalcError, match="needs source tokens"):
+        fit(FitRequest(t5, Workload.decode(1, 10), kv_memory=2**30))
+    with pytest.raises(AttncalcError, match="memory does not support --phase train"):
+        activations(gpt2, Workload.train(1, 10))
+    with pytest.raises(AttncalcError, match="a prefill is not a decode step"):
+        decode_intensity(gpt2, Workload.prefill(1, 10))
+    with pytest.raises(AttncalcError, match="roofline with a Workload needs a Gpu"):
+        roofline(gpt2, Workload.decode(1, 10), "h100")  # type: ignore[call-overload]
+    for cost in costs[1:3]:  # also of the first token
+        with pytest.raises(AttncalcError, match="a bidirectional model has no decode step"):
+            cost(load("bert-base"), Workload.decode(1, 1))
+
+
+def test_sweep_refuses_what_the_commands_refuse() -> None:
+    (row,) = sweep("gpt2", context=10, phase="train", columns="flops_total,peak_flash")
+    assert row["error"] == "memory does not support --phase train: it counts a forward pass without gradients"
+    assert (row["flops_total"], row["peak_flash"]) == (None, None)
+    (row,) = sweep("bert-base", context=1, phase="decode", columns="flops_total")
+    assert "no decode step" in row["error"]

@@ -114,26 +114,49 @@ def test_at_the_ridge_a_step_is_compute_bound() -> None:
     assert step.bound_by == "compute"
 
 
-def test_as_many_experts_are_read_as_tokens_can_pick() -> None:
+def test_no_router_beats_the_bounds_of_a_mixture() -> None:
     """8 experts of 2 * 4 * 6 = 48 weights, 2 per token; the router has 4 * 8 weights, attention 64.
 
-    Batch 3 reads 6 experts, batch 5 all 8, and so does a prefill of 5 tokens.
+    All tokens may pick the same 2. If they pick at random, batch 2 reads 8 * (1 - (6 / 8)^2) = 3.5 experts, and batch
+    3 reads 4.625, on average.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
-    of = {batch: roofline(model, Workload.decode(batch, 5), slow()) for batch in (1, 3, 5)}
-    assert [decode(bounds).weights // 2 for bounds in of.values()] == [96 + 48 * n for n in (2, 6, 8)]
-    assert of[1].prefill.weights // 2 == 96 + 48 * 8
+    found = [roofline(model, Workload.decode(batch, 3), slow()) for batch in (1, 2, 3)]
+    assert [decode(bounds).weights for bounds in found] == [2 * (96 + 48 * 2)] * 3
+    assert [bounds.prefill.weights for bounds in found] == [2 * (96 + 48 * 2)] * 3
+    steps = [bounds.decode_expected for bounds in found if bounds.decode_expected]
+    assert [step.weights for step in steps] == [2 * 192, 2 * (96 + 168), 2 * (96 + 222)]
+    assert found[0].prefill_expected is not None
+    assert found[0].prefill_expected.weights == steps[2].weights  # three tokens too
+    for bounds, step in zip(found, steps, strict=True):
+        assert exactly(decode(bounds).seconds) <= exactly(step.seconds)
+        assert exactly(bounds.tokens_per_second) >= exactly(bounds.tokens_per_second_expected)
+    dense = roofline(one_layer(Grouped(1, 1, 4)), Workload.decode(3, 5), slow())
+    assert (dense.prefill_expected, dense.decode_expected, dense.tokens_per_second_expected) == (None, None, None)
+
+
+def test_what_the_expected_experts_change_is_no_bound() -> None:
+    """No label of a figure, and no header of a table, calls it one."""
+    model, device = load("mixtral-8x7b"), gpu("h100-80gb")
+    bounds = roofline(model, Workload.decode(4, 4096), device)
+    labels = [figure.label for figure in roofline_figures(bounds) if "expected" in figure.name]
+    assert len(labels) == 3
+    assert not any(word in label for label in labels for word in ("least", "most", "bound"))
+    lower, expected = roofline_tables(bounds, Workload.decode(4, 4096))
+    assert (lower.columns[0].header, lower.columns[-1].header) == ("lower bound", "at most\ntokens/s")
+    assert (expected.columns[0].header, expected.columns[-1].header) == ("expected\nexperts", "tokens/s")
 
 
 def test_a_compute_bound_batch_may_read_only_some_experts() -> None:
     """The same model at context 1, on a GPU on which compute and memory both take one second at batch 2.
 
     A token uses 64 + 32 + 2 * 48 = 192 weights, and takes 2 * 192 + 16 = 400 FLOP: 800 for two.
-    n tokens read 2 * (96 + 48 * 2 n) + 16 n bytes: 608 for two.
+    Two tokens are expected to pick 3.5 experts: 2 * (96 + 48 * 3.5) + 16 * 2 = 560 bytes. The bound reads 2 experts.
     """
     model = one_layer(Grouped(1, 1, 4), mlp=Mlp(6, n_experts=8, n_experts_per_token=2))
-    bounds = roofline(model, Workload.decode(2, 1), slow(800, 608))
-    assert (decode(bounds).flops, decode(bounds).read) == (800, 608)
+    bounds = roofline(model, Workload.decode(2, 1), slow(800, 560))
+    assert bounds.decode_expected is not None
+    assert (bounds.decode_expected.flops, bounds.decode_expected.read, decode(bounds).read) == (800, 560, 416)
     assert bounds.compute_bound_batch == 2
 
 
@@ -381,7 +404,8 @@ def test_the_compute_bound_batch_is_the_smallest(model: ModelSpec, mlp: Mlp | No
     batch = roofline(model, Workload.decode(1, context), device).compute_bound_batch
 
     def bound(at: int) -> str:
-        return decode(roofline(model, Workload.decode(at, context), device)).bound_by
+        found = roofline(model, Workload.decode(at, context), device)
+        return (found.decode_expected or decode(found)).bound_by
 
     if batch is None:
         assert bound(10**9) == "memory"

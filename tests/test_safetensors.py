@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from attncalc import AttncalcError, load
 from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
 from attncalc.config.folder import LocalFolder
-from attncalc.config.safetensors import INDEX, LIMIT, stored_weights
+from attncalc.config.safetensors import INDEX, MAX_HEADER, stored_weights
 
 Tensors = dict[str, tuple[str, list[int]]]
 """{name: (dtype, shape)}."""
@@ -258,11 +258,11 @@ def test_a_file_that_is_not_a_safetensors_file_is_an_error(tmp_path: Path, case:
     assert "fetch the file again" in raised.value.tip or case == "a name twice"
 
 
-def test_a_header_above_the_formats_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_header_above_the_limit_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", LIMIT + 1))
-        file.truncate(LIMIT + 100)
-    with pytest.raises(AttncalcError, match="a header of 100,000,001 bytes"):
+        file.write(struct.pack("<Q", MAX_HEADER + 1))
+        file.truncate(MAX_HEADER + 100)
+    with pytest.raises(AttncalcError, match="a header of 16,777,217 bytes, more than 16,777,216"):
         stored_weights(LocalFolder(tmp_path))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +14,7 @@ from attncalc import AttncalcError, Workload, load, preset_names
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import prefill_and_decode
 from attncalc.quantity import ceil_div, exact_div, maximum, minimum, named, quantity, ratio, symbol, total
-from attncalc.tracing import Compiled, LateQuestionError, Remembered
+from attncalc.tracing import Compiled, LateQuestionError, Remembered, UnaskedNumberError
 
 NUMBERS = st.integers(1, 10**6)
 
@@ -158,6 +160,29 @@ def test_a_tree_forgets_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> Non
     assert compiled.runs == 99
     assert compiled(1, 1) == ("1",)
     assert compiled.runs == 100
+
+
+READS: dict[str, Callable[[int], object]] = {
+    "a float": lambda t: int(1.5 * t),
+    "a fraction": lambda t: int(Fraction(t) / 3),
+    "gcd": lambda t: math.gcd(t, 96),
+    "a text": lambda t: "%d" % t,  # noqa: UP031 - it is what must be noticed
+    "a range": lambda t: sum(1 for _ in zip(range(t), range(200), strict=False)),
+    "an item": lambda t: list(range(200))[t : t + 1][0],
+    "a figure that depends on it": lambda t: t * math.gcd(t, 96),
+    "a question that depends on it": lambda t: int(t > math.gcd(t, 96) * 1000),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_number_that_is_read_without_a_question_is_an_error(read: str) -> None:
+    """The compiled function would give the figure of this number for every other."""
+    compiled = Compiled(lambda b, t: [READS[read](t)], ("B", "T"))
+    with pytest.raises((UnaskedNumberError, IndexError)):
+        compiled(2, 96)
+    asked = Compiled(lambda b, t: [READS[read](int(t))], ("B", "T"))
+    assert asked(2, 96) == (READS[read](96),)
+    assert asked(2, 98) == (READS[read](98),)
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -24,6 +24,7 @@ from attncalc.units import (
     human,
     is_dtype,
     parse_amount,
+    parse_bytes,
     parse_count,
     parse_decimal,
     short,
@@ -234,6 +235,20 @@ def test_a_count_may_have_a_suffix(text: str, number: int) -> None:
 def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--context: "):
         parse_count(text, "--context")
+
+
+@pytest.mark.parametrize(
+    "text", ["1,8", "4096,8192", "1,0000", "1,024,8", "0,100", "01,024", "1,024_000", ",100", "100,"]
+)
+def test_commas_only_separate_groups_of_three_digits(text: str) -> None:
+    """'1,8' was 18. The tip names the commands that take lists."""
+    assert parse_count("1,048,576", "-b") == parse_bytes("1,048,576", "-b") == parse_amount("1,048,576", "-b").numerator
+    for parse in (parse_count, parse_bytes, parse_decimal):
+        with pytest.raises(AttncalcError, match=r"^--batch: ") as caught:
+            parse(text, "--batch")
+        assert "lists of values belong to sweep, or to compare -c" in caught.value.tip
+    with pytest.raises(AttncalcError, match=r"^--fail-if: "):
+        parse_amount(text, "--fail-if")
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,16 @@ def test_files_smaller_than_all_but_the_matrices_are_read_in_proportion_to_param
 def test_a_step_reads_the_experts_that_its_tokens_pick() -> None:
     # one of Mixtral's experts has 32 layers x 3 x 4096 x 14336 parameters of 1 byte in fp8; a token reads 2 of 8
     model, expert = load("mixtral-8x7b"), 32 * 3 * 4096 * 14336
-    single, several = (bytes_read(model, Workload.decode(n, 9), weights_dtype="fp8") for n in (1, 4))
-    assert several - single == 6 * expert
+    step = Workload.decode(2, 9)
+    fewest, every = (
+        bytes_read(model, step, weights_dtype="fp8"),
+        bytes_read(model, step, weights_dtype="fp8", routing="all"),
+    )
+    assert every - fewest == 6 * expert
+    # two tokens: 8 * (1 - (6 / 8)^2) = 3.5 experts
+    assert bytes_read(model, step, weights_dtype="fp8", routing="expected") - fewest == 3 * expert // 2
     files = quantised(model, int(weights(model, weights_dtype="fp8").total))
-    assert bytes_read(files, Workload.decode(4, 9)) - bytes_read(files, Workload.decode(1, 9)) == 6 * expert
+    assert bytes_read(files, step, routing="all") - bytes_read(files, step) == 6 * expert
 
 
 @pytest.mark.parametrize(("name", "layers", "experts", "gib"), [("20b", 24, 32, 12.8), ("120b", 36, 128, 60.8)])

@@ -15,7 +15,7 @@ from evaluate import evaluate
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
 from attncalc.checkpoint import CheckpointWeights, StoredDtype, StoredTensor
-from attncalc.cost.intensity import weights_read
+from attncalc.cost.intensity import Routing, weights_read
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import DraftModel
@@ -87,13 +87,13 @@ def stored_matrices(of: ModelSpec) -> Iterator[tuple[int, Role, int, Matrix]]:
                 yield number, role, int(copies), matrix
 
 
-def read_matrices(of: ModelSpec, tokens: int) -> Iterator[tuple[int, Role, int, Matrix]]:
-    """Yield (layer, role, copies, matrix) of the matrices that a step of so many tokens reads."""
+def read_matrices(of: ModelSpec, routing: Routing = "fewest") -> Iterator[tuple[int, Role, int, Matrix]]:
+    """Yield (layer, role, copies, matrix) of the matrices that a step reads."""
     for stack, number, layer in every_layer(of, of.stacks[-1:]):
         for role, copies, matrix in layer.matrices_by_role(stack.d_model, of.d_source):
             if role == "experts" and layer.mlp:
-                picked = min(copies, tokens * (layer.mlp.n_experts_per_token or 0))
-                yield number, role, picked, matrix
+                picked = layer.mlp.n_experts_per_token or 0
+                yield number, role, int(copies) if routing == "all" else picked, matrix
             elif role != "cross" or matrix.applied_to != "keys":  # those of the source are in the cache
                 yield number, role, int(copies), matrix
 
@@ -153,14 +153,19 @@ def test_matrices_have_their_own_dtype_and_the_rest_the_models(of: str, name: st
     assert {"params_on_device", "params_linear"} <= {part for part, *_ in counted.parts}
 
 
-@pytest.mark.parametrize(("tokens", "name"), [(1, "fp8"), (2, "int8"), (3, "mxfp4"), (9, "fp8")])
+ROUTINGS: tuple[Routing, ...] = ("fewest", "all")
+
+
+@pytest.mark.parametrize(("routing", "name"), [("fewest", "fp8"), ("fewest", "int8"), ("all", "mxfp4"), ("all", "fp8")])
 @pytest.mark.parametrize("of", MODELS)
-def test_a_step_reads_each_layers_matrices_and_the_experts_that_tokens_pick(of: str, tokens: int, name: str) -> None:
+def test_a_step_reads_each_layers_matrices_and_the_experts_that_tokens_pick(
+    of: str, routing: Routing, name: str
+) -> None:
     toy = MODELS[of]
-    step = Workload.decode(tokens, 20, source=5 if toy.encoder else None)
-    everything = int(weights_read(toy, step))
-    read = bytes_read(toy, step, weights_dtype=name)
-    assert read == in_one_dtype(read_matrices(toy, tokens), name, everything, experts_only=False)
+    step = Workload.decode(3, 20, source=5 if toy.encoder else None)
+    everything = int(weights_read(toy, step, routing))
+    read = bytes_read(toy, step, weights_dtype=name, routing=routing)
+    assert read == in_one_dtype(read_matrices(toy, routing), name, everything, experts_only=False)
     check_formula(read)
 
 
@@ -188,12 +193,11 @@ def test_experts_dtype_is_that_of_routed_experts_only() -> None:
         "Weights: fp8 (1 B) is assumed for the matrices of attention and MLPs, bf16 for embedding, head, routers, "
         "norms and biases.",
     )
-    for tokens in (1, 2, 9):
-        step = Workload.decode(tokens, 20)
-        read = bytes_read(ONLY_EXPERTS, step, weights_dtype="mxfp4")
-        assert read == in_one_dtype(
-            read_matrices(ONLY_EXPERTS, tokens), "mxfp4", int(weights_read(ONLY_EXPERTS, step)), experts_only=True
-        )
+    for routing in ROUTINGS:
+        step = Workload.decode(2, 20)
+        read = bytes_read(ONLY_EXPERTS, step, weights_dtype="mxfp4", routing=routing)
+        everything = int(weights_read(ONLY_EXPERTS, step, routing))
+        assert read == in_one_dtype(read_matrices(ONLY_EXPERTS, routing), "mxfp4", everything, experts_only=True)
         check_formula(read)
 
 
@@ -217,7 +221,7 @@ def test_matrices_may_be_narrower_than_a_model_in_fp32() -> None:
     toy, step = MODELS["dense"], Workload.decode(1, 20, dtype="fp32")
     read = bytes_read(toy, step, weights_dtype="fp8")
     everything = int(weights_read(toy, step))
-    assert read == in_one_dtype(read_matrices(toy, 1), "fp8", everything, experts_only=False, wide=4)
+    assert read == in_one_dtype(read_matrices(toy), "fp8", everything, experts_only=False, wide=4)
     matrices = sum(copies * matrix.rows * matrix.cols for *_, copies, matrix in stored_matrices(toy))
     assert weights(toy, in_dtype="fp32", weights_dtype="bf16").total == 4 * int(params(toy).total) - 2 * matrices
     assert bytes_read(toy, step, weights_dtype="bf16") == 4 * everything - 2 * matrices
@@ -306,18 +310,18 @@ def test_a_step_reads_each_matrix_in_its_scheme(of: str, how: str) -> None:
     quantization = QUANTIZATIONS[how]
     toy = dataclasses.replace(MODELS[of], quantization=quantization, weights_dtype="int4")
     read_tables = tables(toy)[-1:] if toy.head else []  # of an embedding only rows are read, unless it is the head
-    for tokens in (1, 9):
-        step = Workload.decode(tokens, 20, source=5 if toy.encoder else None)
+    for routing in ROUTINGS:
+        step = Workload.decode(9, 20, source=5 if toy.encoder else None)
         size, in_schemes = 0, 0
         for number, role, copies, matrix in (
-            *read_matrices(toy, tokens),
+            *read_matrices(toy, routing),
             *((0, role, 1, matrix) for role, matrix in read_tables),
         ):
             if scheme := quantization.scheme_of(number, role, matrix.name):
                 size += copies * scheme_bytes(scheme, matrix.rows, matrix.cols)
                 in_schemes += copies * matrix.rows * matrix.cols
-        read = bytes_read(toy, step, weights_dtype="int4")
-        assert read == size + 2 * (int(weights_read(toy, step)) - in_schemes)
+        read = bytes_read(toy, step, weights_dtype="int4", routing=routing)
+        assert read == size + 2 * (int(weights_read(toy, step, routing)) - in_schemes)
         check_formula(read)
 
 

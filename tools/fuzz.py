@@ -46,6 +46,7 @@ WEIGHTS = {
     "deployments": 1,
     "sweeps": 2,
     "hub": 1,
+    "names": 2,
     "lists": 3,
     "logs": 1,
     "gpu_files": 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..config import ModelLike
 from ..errors import AttncalcError, did_you_mean
@@ -47,7 +47,7 @@ def takes(kind: Any) -> Callable[[F], F]:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
         names = [parameter.name for parameter in own]
-        kinds = {name: getattr(hint, "__origin__", hint) for name, hint in kind.__annotations__.items()}
+        kinds = {name: without_metadata(hint) for name, hint in kind.__annotations__.items()}
         keywords = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
             for name, hint in kinds.items()
@@ -58,6 +58,14 @@ def takes(kind: Any) -> Callable[[F], F]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def without_metadata(hint: Any) -> Any:
+    """Return the type of an annotation: `int | str` for `Annotated[int | str, parse_count]` and for itself.
+
+    Only Annotated is unwrapped: since Python 3.14 a union has an `__origin__` too, which is typing.Union.
+    """
+    return hint.__origin__ if get_origin(hint) is Annotated else hint
 
 
 def _check_type(name: str, value: object, kind: Any) -> None:

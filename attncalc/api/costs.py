@@ -31,7 +31,6 @@ from .arguments import model_subject, read_call, takes
 from .cost_options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions
 from .models import ShardedModelOptions, read_model
 from .results import Result, workload_subject
-from .workloads import reject_training
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -190,8 +189,6 @@ def activations(
     Raises AttncalcError if the model or an option is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
-    if workload is None:
-        reject_training(size)
     layers = Activations(of_activations.activations(spec, size, machine))
     layers.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(memory_report, spec, size))
     return layers

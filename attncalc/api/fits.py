@@ -164,6 +164,8 @@ def roofline(
             raise AttncalcError(NO_ROOFLINE, "leave out the ranks that divide the experts")
         spec, workload, gpu = resolved.model, resolved.workload, resolved.gpu
         weights_dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
+    elif not isinstance(gpu, Gpu):
+        raise AttncalcError("roofline with a Workload needs a Gpu", 'give gpu=attncalc.gpu("h100-80gb")')
     else:
         spec = load(model)
     bounds = Roofline(*of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config))

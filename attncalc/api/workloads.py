@@ -5,9 +5,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
+from ..cost.common import check_source
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, dtype_name, given
+from ..ranges import split_list
 from ..units import dtype as dtype_of
 from ..units import parse_count, truncate
 from ..workload import Mask, Workload, WorkloadOptions
@@ -44,7 +46,7 @@ class SizeOptions(TypedDict, total=False):
             *("--context", "-c", "--max-model-len"),
             metavar="N",
             parse=COUNT,
-            help="Tokens of context (4096, 128k, 128K; fit: auto). Default: the model's maximum.",
+            help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
             common=True,
         ),
     ]
@@ -116,7 +118,6 @@ class DtypeOptions(TypedDict, total=False):
             metavar="DTYPE",
             parse=Parser(_compute_dtype),
             help="Dtype of weights and activations. Default: as released.",
-            common=True,
         ),
     ]
 
@@ -130,7 +131,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
             *("--kv-dtype", "--kv-cache-dtype"),
             metavar="DTYPE",
             parse=DTYPE_OR_AUTO,
-            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype; fit: the engine's.",
+            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
             common=True,
         ),
     ]
@@ -212,25 +213,14 @@ def read_source(model: ModelSpec, source: Count | None) -> int | None:
 
     Raises AttncalcError if a number is given and the model has no encoder.
     """
-    if model.encoder is None:
-        if source is not None:
-            raise AttncalcError("--source-context has no effect: this model has no encoder", "leave it out")
-        return None
-    if source is not None:
-        return parse_count(str(source), "--source-context")
-    return model.encoder.max_context or DEFAULT_CONTEXT
-
-
-def reject_training(workload: Workload) -> None:
-    """Raise AttncalcError for a training step, which `attncalc memory` does not support."""
-    if workload.phase == "train":
-        raise AttncalcError(
-            "memory does not support --phase train: it counts a forward pass without gradients",
-            "give --phase prefill or decode",
-        )
+    tokens = None if source is None else parse_count(str(source), "--source-context")
+    if tokens is None and model.encoder:
+        tokens = model.encoder.max_context or DEFAULT_CONTEXT
+    check_source(model, tokens)
+    return tokens
 
 
 def read_lengths(lengths: str | Sequence[Count]) -> tuple[int, ...]:
     """Return the lengths in '512,300,128' or (512, 300, 128). Raises AttncalcError if one is not a number."""
-    parts = lengths.split(",") if isinstance(lengths, str) else lengths
+    parts = split_list(lengths, "--lengths") if isinstance(lengths, str) else lengths
     return tuple(parse_count(str(part), "--lengths") for part in parts)

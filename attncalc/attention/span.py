@@ -185,7 +185,12 @@ def pairs(span: Span, run: Run, mask: Mask | None) -> int:
 def check_mask(run: Run, mask: Mask) -> None:
     """Raise AttncalcError for a bidirectional mask with tokens in the past, which could not have seen the new ones."""
     if mask.kind == "bidirectional" and run.new != run.context:
-        raise AttncalcError(
-            "a bidirectional model has no decode step: every token sees every other",
-            "choose '--phase prefill' without '--past', or '--mask causal'",
-        )
+        raise no_decode_step()
+
+
+def no_decode_step() -> AttncalcError:
+    """Return the error for a decode step, or a past, with a bidirectional mask."""
+    return AttncalcError(
+        "a bidirectional model has no decode step: every token sees every other",
+        "choose '--phase prefill' without '--past', or '--mask causal'",
+    )

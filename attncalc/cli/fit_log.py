@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
 from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
+from ..config.standard_input import read_standard_input
 from ..engines import find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
@@ -73,9 +73,7 @@ def _content(path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if str(path) == "-":
-        if sys.stdin is None:
-            raise ValueError
-        return sys.stdin.buffer.read(LIMIT + 1)
+        return read_standard_input(LIMIT + 1)
     with open_file(path) as file:
         return file.read(LIMIT + 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..api.cost_options import ActivationsOptions
-from ..api.workloads import reject_training, workload_of
+from ..api.workloads import workload_of
 from ..report.memory import memory_report
 from . import COMMANDS
 from . import options as o
@@ -15,6 +15,4 @@ app = command_app()
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
 def memory(model: o.NamedModel, options: ActivationsOptions, output: o.OutputOptions) -> None:
     spec = model.read(options)
-    size = workload_of(spec, options, phase="prefill")
-    reject_training(size)
-    output.show(memory_report(spec, size))
+    output.show(memory_report(spec, workload_of(spec, options, phase="prefill")))

@@ -80,6 +80,13 @@ class PlotFileOptions(Options):
         for name, is_used in excludes.items():
             if self.plot is not None and is_used:
                 raise AttncalcError(f"--plot cannot be combined with {name}", "leave one of them out")
+        if self.plot is not None and self.into_file and goes_to_file(output.output):
+            from ..report.write import is_same_file
+
+            if is_same_file(self.plot, output.output):
+                raise AttncalcError(
+                    f"--plot and --output name the same file, {truncate(output.output)}", "give each a name of its own"
+                )
         if self.plot is None or self.into_file or goes_to_file(output.output):
             return
         explain = isinstance(output, ReportOptions) and output.explain
@@ -91,15 +98,6 @@ class PlotFileOptions(Options):
                     "both would be on standard output: name a file, as --plot x.svg",
                 )
 
-    def draw(self, picture: "Picture", names: tuple[str, ...], *, force: bool) -> None:
-        """Draw the charts of these names. Raises AttncalcError if the file exists (without force) or is not valid."""
-        from ..report import draw
-
-        if self.into_file and self.plot is not None:
-            draw.save_picture(picture, names, self.plot, force=force)
-        else:
-            draw.print_picture(picture, names)
-
     def draw_beside(
         self,
         picture: "Picture",
@@ -109,14 +107,22 @@ class PlotFileOptions(Options):
     ) -> T | None:
         """Draw the charts of these names, and return what `write` returns, which writes the answer.
 
-        Characters replace an answer on standard output: `write` is not called then, and None is returned. An answer
-        that goes to a file is written first: if it cannot be written, nothing is printed.
+        Characters replace an answer on standard output: `write` is not called then, and None is returned. Of two files
+        both are written, or none. A file is written before characters: if it cannot be, nothing is printed.
+
+        Raises AttncalcError if a file exists (without --force) or cannot be written.
         """
-        written = write() if goes_to_file(output.output) else None
-        self.draw(picture, names, force=output.force)
-        if self.into_file and not goes_to_file(output.output):
-            return write()
-        return written
+        from ..report import draw
+
+        to_file = goes_to_file(output.output)
+        if self.plot is None or not self.into_file:
+            written = write() if to_file else None
+            draw.print_picture(picture, names)
+            return written
+        with draw.picture_file(picture, names, self.plot, force=output.force):
+            if to_file:
+                return write()
+        return write()
 
 
 class PlotOptions(PlotFileOptions):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from .open_file import open_file
 from .plain import ConfigObject
 from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
+from .standard_input import read_standard_input
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
@@ -169,16 +169,17 @@ def _document_of_config(
     """
     from .huggingface import convert_config
     from .layouts import reject_other_layout
-    from .params_json import is_params_json, to_config
+    from .params_json import is_params_json, names_in_file, to_config
 
     reject_other_layout(config, source.file)
     config = _with_quantization_beside(config, source.beside)
     title = "" if source.file == "<stdin>" else source.name
     if not is_params_json(config):
         return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
-    config, notes = to_config(config, source.file)
-    document = convert_config(config, source.file, title=title)
-    document.data["sources"] = [text.replace("config.json", "params.json") for text in document.data["sources"]]
+    names = names_in_file(config)
+    config, notes, file = to_config(config, source.file)
+    document = convert_config(config, source.file, title=title, names=names)
+    document.data["sources"] = [text.replace("config.json", file) for text in document.data["sources"]]
     if notes:
         document.data["notes"] = [*notes, *document.data.get("notes", ())]
     return document, config
@@ -229,9 +230,7 @@ def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> 
 def _locate(model: str) -> Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
-        if sys.stdin is None:
-            raise AttncalcError("there is no standard input", "name a file, or write 'attncalc kv - < FILE'")
-        return Source("stdin", "<stdin>", sys.stdin.buffer.read(LIMIT + 1))
+        return Source("stdin", "<stdin>", read_standard_input(LIMIT + 1))
     preset = _preset(model)
     if preset is not None:
         return _preset_source(preset)

@@ -43,7 +43,8 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
 
 def quantizations(names: Iterable[str]) -> list[str]:
     """Return the quantizations of the GGUF models, as one can name them after 'org/name:'."""
-    tags = (_TAG.search(name) for name in gguf_models(names))
+    # Only the end: '_Q4_Q4_Q4...' of 500 characters would take milliseconds, and a hub may list thousands of names.
+    tags = (_TAG.search(name[-80:]) for name in gguf_models(names))
     return list(dict.fromkeys(match["tag"] for match in tags if match))
 
 

@@ -15,6 +15,13 @@ LARGEST = 1e100
 A config with `1e308` or a number of 400 digits is damaged or hostile. Every reader already asks whether a number is
 finite, but a product of such numbers overflows, and so does an int of 400 digits as a float.
 """
+MAX_VALUES = 1_000_000
+"""Commas and opening brackets of a text, so at most as many values.
+
+Bytes alone do not bound the memory: reading `[{"":{}},{"":{}},...` takes 32 times its bytes, a real header of
+safetensors 7 times, an index 5.4 times. This many values take at most 130 MiB. The index of Kimi-K2.5 in NVFP4, the
+largest text of a release known, has 280,000.
+"""
 
 
 def whole_number(digits: str) -> int | float:
@@ -38,7 +45,8 @@ def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:
         file: What errors call the file.
         tip: What to do if the text is not a JSON object.
 
-    Raises AttncalcError if it is not one, gives a key twice, or is too deep or too long for Python's parser.
+    Raises AttncalcError if it is not one, gives a key twice, has more than MAX_VALUES values, or is too deep for
+    Python's parser.
     """
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,6 +58,10 @@ def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:
             raise AttncalcError(f"{file}: {truncate(duplicate)}: given twice", "keep one of the two")
         return data
 
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise AttncalcError(
+            f"{file}: JSON with more than {MAX_VALUES:,} values", "no known model needs as many; check the file"
+        )
     try:
         data = json.loads(
             content.decode("utf-8-sig"),

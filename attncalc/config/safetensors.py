@@ -7,6 +7,7 @@ Source: the format's README and `SafeTensors::read_metadata` in safetensors/src/
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any, NamedTuple
@@ -18,12 +19,19 @@ from .folder import ByteSource, Folder
 from .parse_json import parse_object
 
 INDEX = "model.safetensors.index.json"
-LIMIT = 100_000_000
-"""Bytes that a header may have, by the format's own limit; an index may have as many."""
+MAX_HEADER = 16 << 20
+"""Bytes that a header may have; the format allows 100 million. The longest of the releases known, of Kimi-K2-Thinking
+with 3,500 tensors in a file, have 0.5 MB. Reading takes 7 times the bytes of memory."""
+MAX_INDEX = 48 << 20
+"""Bytes that an index may have. That of Kimi-K2.5 in NVFP4 has 31 MB: 60 layers, each of 384 experts with 3 matrices of
+4 tensors. Reading takes 5.4 times the bytes of memory: 256 MB."""
+MAX_TENSORS = 500_000
+"""Tensors of all files together. Kimi-K2.5 in NVFP4 has 278,000."""
 
-_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<files>\d+)\.safetensors")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<files>\d{1,9})\.safetensors", re.ASCII)
+_NO_WEIGHTS = "name the config.json alone: then no weights are read"
 _FETCH_AGAIN = "fetch the file again: this one is incomplete"
-_FETCH_REST = "fetch the rest, or name the config.json alone: then no weights are read"
+_FETCH_REST = f"fetch the rest, or {_NO_WEIGHTS}"
 _Offsets = tuple[int, int]
 
 
@@ -86,35 +94,47 @@ def _files(folder: Folder, index: _Index | None) -> list[str]:
     if folder.max_headers is None:  # on disk, a name may be a dead link
         names = {name for name in names if folder.open(name) is not None}
     if index is not None and names.intersection(index.shards.values()):
-        return _complete(folder, set(index.shards.values()), names, f"{INDEX} names are")
+        required = set(index.shards.values())
+        missing = required - names
+        if missing:
+            raise _missing(folder, len(missing), len(required), f"{INDEX} names are", min(missing))
+        return sorted(required)
     if "model.safetensors" in names:  # other files may have the same weights in another dtype
         return ["model.safetensors"]
     models = {name for name in names if name.startswith("model")}
     files = models or {name for name in names if not name.startswith("adapter")}
-    return _complete(folder, files | _siblings(files), names, "are numbered are") if files else []
+    _check_numbers(folder, files)
+    return sorted(files)
 
 
-def _siblings(names: set[str]) -> set[str]:
-    """Return all files of the numbered ones: three for 'model-00001-of-00003.safetensors'."""
-    siblings = set()
-    for name in names:
-        match = _SHARD.fullmatch(name)
-        if match and int(match["files"]) <= 10**5:
-            files, width = int(match["files"]), len(match["files"])
-            siblings |= {f"{match['stem']}-{i:0{width}}-of-{match['files']}.safetensors" for i in range(1, files + 1)}
-    return siblings
+def _check_numbers(folder: Folder, files: set[str]) -> None:
+    """Raise AttncalcError if files are missing between numbered ones, as 2 and 3 of 'model-00001-of-00003.safetensors'.
+
+    Numbers are counted, and no names are made: a thousand empty files 'a-1-of-99999999.safetensors', 'b-1-of-...' are
+    quickly made, and their missing names would fill the memory.
+    """
+    numbers: dict[tuple[str, str], dict[int, str]] = {}
+    for match in filter(None, map(_SHARD.fullmatch, files)):
+        numbers.setdefault((match["stem"], match["files"]), {})[int(match["number"])] = match["number"]
+    missing = {
+        (stem, last): int(last) - sum(1 <= number <= int(last) for number in present)
+        for (stem, last), present in numbers.items()
+    }
+    total = sum(missing.values())
+    if total:
+        stem, last = min(group for group in missing if missing[group])
+        present = numbers[stem, last]
+        first = next(number for number in itertools.count(1) if number not in present)
+        example = f"{stem}-{first:0{min(map(len, present.values()))}}-of-{last}.safetensors"
+        raise _missing(folder, total, len(files) + total, "are numbered are", example)
 
 
-def _complete(folder: Folder, required: set[str], present: set[str], reason: str) -> list[str]:
-    """Return the `required` files, sorted. Raises AttncalcError if one of the files is missing."""
-    missing = sorted(required - present)
-    if missing:
-        raise _MissingError(
-            f"{folder.label()}: {count(len(missing))} of the {count(len(required))} files that {reason} "
-            f"missing, such as {truncate(missing[0], 80)}",
-            _FETCH_REST,
-        )
-    return sorted(required)
+def _missing(folder: Folder, missing: int, required: int, reason: str, example: str) -> _MissingError:
+    return _MissingError(
+        f"{folder.label()}: {count(missing)} of the {count(required)} files that {reason} missing, such as "
+        f"{truncate(example, 80)}",
+        _FETCH_REST,
+    )
 
 
 def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWeights:
@@ -132,6 +152,8 @@ def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWe
                 )
             file_of[tensor] = name
             elements[dtype] = elements.get(dtype, 0) + n_elements
+        if len(file_of) > MAX_TENSORS:
+            raise _too_large(folder.label(), f"more than {count(MAX_TENSORS)} tensors in its files")
     if index is not None and set(index.shards.values()) == set(files):
         for tensor, name in index.shards.items():
             if file_of.get(tensor) != name:
@@ -170,8 +192,8 @@ def _header_bytes(file: ByteSource, label: str) -> tuple[bytes, int]:
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or (file.size is not None and length > file.size - 8):
         raise _broken(label, "shorter than its header, or not a safetensors file")
-    if length > LIMIT:
-        raise _broken(label, f"a header of {count(length)} bytes, more than the format allows")
+    if length > MAX_HEADER:
+        raise _too_large(label, f"a header of {count(length)} bytes, more than {count(MAX_HEADER)}")
     header = file.read(8, 8 + length)
     if len(header) < length:
         raise _broken(label, "shorter than its header, or not a safetensors file")
@@ -208,11 +230,11 @@ def _sizes(value: Any) -> list[int] | None:
 
 def _index(folder: Folder) -> _Index | None:
     """Return the folder's index, or None if there is no file. Raises AttncalcError if it is not valid."""
-    content, label = folder.read(INDEX, LIMIT), folder.label(INDEX)
+    content, label = folder.read(INDEX, MAX_INDEX), folder.label(INDEX)
     if content is None:
         return None
-    if len(content) > LIMIT:
-        raise _broken(label, f"longer than {count(LIMIT)} bytes")
+    if len(content) > MAX_INDEX:
+        raise _too_large(label, f"longer than {count(MAX_INDEX)} bytes")
     data = parse_object(content, label, _FETCH_AGAIN)
     shards, metadata = data.get("weight_map"), data.get("metadata")
     if not isinstance(shards, dict) or not all(_is_shard(name) for name in shards.values()):
@@ -231,3 +253,7 @@ def _is_shard(name: Any) -> bool:
 
 def _broken(label: str, problem: str) -> AttncalcError:
     return AttncalcError(f"{label}: {problem}", _FETCH_AGAIN)
+
+
+def _too_large(label: str, problem: str) -> AttncalcError:
+    return AttncalcError(f"{label}: {problem}", _NO_WEIGHTS)

@@ -13,6 +13,9 @@ from .document import Document, KeyPath
 
 MAX_DEPTH = 20
 """Levels of nesting that a file may have."""
+MAX_VALUES = 200_000
+"""Keys, values, starts and ends of lists that a file may have: one with 2,000 layers, each of its own, has 100,000. A
+million take half a GiB of memory."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = "'attncalc presets show gpt2' prints an example"
@@ -21,12 +24,12 @@ _EXAMPLE = "'attncalc presets show gpt2' prints an example"
 def parse_document(content: bytes, file: str) -> Document:
     """Return the document in `content`; `file` is what errors call it.
 
-    Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a duplicate key or too
-    many levels.
+    Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a duplicate key, or too
+    many levels or values.
     """
     try:
         text = content.decode("utf-8-sig")
-        _check_depth_and_aliases(text, file)
+        _check_structure(text, file)
         root = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError:
         tip = "give a config.json, a GGUF file or a YAML model file in UTF-8"
@@ -50,14 +53,16 @@ def parse_trusted(content: bytes) -> Any:
     return yaml.load(content, Loader=_Loader)
 
 
-def _check_depth_and_aliases(text: str, file: str) -> None:
-    """Raise AttncalcError for an alias or too many levels, before anything is built.
+def _check_structure(text: str, file: str) -> None:
+    """Raise AttncalcError for an alias, or too many levels or values, before anything is built.
 
     With aliases a few lines can expand to gigabytes, and deep nesting overflows the parser's stack.
     """
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
         line = event.start_mark.line + 1 if event.start_mark else 1
+        if number > MAX_VALUES:
+            raise AttncalcError(f"{file}: YAML with more than {MAX_VALUES:,} values", _EXAMPLE)
         if isinstance(event, yaml.AliasEvent):
             raise AttncalcError(f"{file}:{line}: aliases are not supported", "write the values out")
         if isinstance(event, yaml.CollectionStartEvent):

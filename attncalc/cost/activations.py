@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..attention import Attention, check_mask
+from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
 from ..workload import Run, Workload
-from .common import compute_dtype, group_name
+from .common import check_pass, compute_dtype, group_name, symbolic
 from .kernels import Machine, Moment, Shape, moments, peak
 
 
@@ -66,9 +67,16 @@ def activations(model: ModelSpec, workload: Workload, machine: Machine | None = 
 
     Without `machine`, the kernels' own buffers are not counted.
 
-    Raises AttncalcError for a dtype that activations cannot have.
+    Raises AttncalcError for a training step, a step that the model does not have, and a dtype that activations cannot
+    have.
     """
-    symbols, workload = model.symbolic(), workload.symbolic()
+    if workload.phase == "train":
+        raise AttncalcError(
+            "memory does not support --phase train: it counts a forward pass without gradients",
+            "give --phase prefill or decode",
+        )
+    check_pass(model, workload)
+    symbols, workload = symbolic(model, workload)
     machine = machine or Machine()
     layer_activations = []
     for stack, layers in symbols.groups():

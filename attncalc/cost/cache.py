@@ -14,7 +14,7 @@ from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
 from ..units import DType
 from ..workload import Workload
-from .common import Part, cache_dtype, group_name, sum_over_groups
+from .common import Part, cache_dtype, group_name, sum_over_groups, symbolic
 
 
 class LayerCache(NamedTuple):
@@ -103,12 +103,12 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
 
     Raises AttncalcError for an unknown dtype or engine.
     """
-    return KVCache(model.symbolic(), workload.symbolic(), per_layer_engine(engine_name), cache_dtype(model, workload))
+    return KVCache(*symbolic(model, workload), per_layer_engine(engine_name), cache_dtype(model, workload))
 
 
 def cache_bytes(model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any]) -> Quantity:
     """Return the bytes of the whole cache as `engine` counts them."""
-    return KVCache(model.symbolic(), workload.symbolic(), engine, cache_dtype(model, workload)).total
+    return KVCache(*symbolic(model, workload), engine, cache_dtype(model, workload)).total
 
 
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:

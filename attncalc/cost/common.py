@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..attention.span import no_decode_step
+from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, total
 from ..units import DType, dtype
@@ -44,6 +46,30 @@ def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
 def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:
     """Return the sum of named figures, {name: (value, meaning)}; zeros are left out."""
     return total(named(value, name, meaning) for name, (value, meaning) in parts.items() if value)
+
+
+def symbolic(model: ModelSpec, workload: Workload) -> tuple[ModelSpec, Workload]:
+    """Return both with their numbers as symbols, as each cost function needs them.
+
+    Raises AttncalcError if the workload does not fit the model.
+    """
+    check_source(model, workload.source)
+    return model.symbolic(), workload.symbolic()
+
+
+def check_pass(model: ModelSpec, workload: Workload) -> None:
+    """Raise AttncalcError for a decode step with a bidirectional mask, also of the first token."""
+    if workload.phase == "decode" and (workload.mask or model.main.mask).kind == "bidirectional":
+        raise no_decode_step()
+
+
+def check_source(model: ModelSpec, source: int | None) -> None:
+    """Raise AttncalcError for source tokens without an encoder or cross-attention, and for these without them."""
+    needs_source = any(stack.input == "source" or layers.cross for stack, layers in model.groups())
+    if source is not None and not needs_source:
+        raise AttncalcError("--source-context has no effect: this model has no encoder", "leave it out")
+    if source is None and needs_source:
+        raise AttncalcError(f"{model.title} has an encoder, and needs source tokens", "give source=512, for example")
 
 
 def compute_dtype(model: ModelSpec, workload: Workload) -> DType:

@@ -1,4 +1,9 @@
-"""The complexity of one layer, attention or recurrent, as in Table 1 of Vaswani et al. 2017, arXiv:1706.03762."""
+"""The complexity of one layer: the types of Table 1 of Vaswani et al. 2017, arXiv:1706.03762, and the model's own.
+
+The paper has orders: n^2 d for self-attention, n d^2 for a recurrent layer. Here they are FLOPs, so that they can be
+compared with the rest: 2 per multiply-add. Attention is then cheaper than recurrence for n < d, as in the paper. Its
+projections have n d^2 too, and a row of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,15 @@ from typing import NamedTuple
 
 from ..attention import Sliding
 from ..model import ModelSpec
-from ..quantity import Quantity, ceil_div, named, quantity
+from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..workload import Workload
+from .common import symbolic
 from .flops import passes, projections, query_tokens, scores
+
+KERNEL = 3
+"""Width k of the convolution in the table, which the paper leaves open."""
+NEIGHBORHOOD = 128
+"""Tokens r that restricted attention sees in the table, for a model without windows and chunks."""
 
 
 class LayerComplexity(NamedTuple):
@@ -27,36 +38,95 @@ class LayerComplexity(NamedTuple):
     longest_path: Quantity | None
 
 
-def attention_layer_complexity(model: ModelSpec, workload: Workload) -> LayerComplexity:
+class LayerTypes(NamedTuple):
+    """That table: layers of the model's width d, over n tokens.
+
+    Attributes:
+        kernel: width k of the convolution.
+        neighborhood: tokens r that restricted attention sees, at most n.
+        self_attention: n^2 d.
+        recurrent: n d^2.
+        convolutional: k n d^2.
+        restricted: r n d, for self-attention to a neighborhood.
+    """
+
+    kernel: Quantity
+    neighborhood: Quantity
+    self_attention: LayerComplexity
+    recurrent: LayerComplexity
+    convolutional: LayerComplexity
+    restricted: LayerComplexity
+
+
+class ModelLayer(NamedTuple):
+    """The complexity of one layer of a model.
+
+    Attributes:
+        projections: FLOPs of its projections.
+        scores: its exact scores.
+    """
+
+    projections: Quantity
+    scores: LayerComplexity
+
+    @property
+    def flops(self) -> Quantity:
+        """Return the FLOPs of both."""
+        return quantity(self.projections + self.scores.flops)
+
+
+def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
+    """Return the table for the model's width, the workload's context and both numbers of tokens.
+
+    A layer of attention has two products of n x d by d x n: QK and PV. A recurrent one multiplies each token by two
+    d x d matrices, and a convolution by k of them.
+    """
+    spans = [layers.attention.span for layers in model.main.layers]
+    windows = [int(span.reach) for span in spans if span.reach is not None]
+    symbols, workload = symbolic(model, workload)
+    n, tokens, d = workload.context, passes(workload) * 2 * query_tokens(symbols.main, workload), symbols.main.d_model
+    k = symbol("k", KERNEL, "width of the convolution")
+    r = symbol("r", min(int(n), min(windows, default=NEIGHBORHOOD)), "tokens that restricted attention sees")
+    path, reached = 0, 1
+    while reached < int(n):  # log_k(n), rounded up
+        path, reached = path + 1, reached * KERNEL
+
+    def layer(weights: int, steps: int, longest_path: int) -> LayerComplexity:
+        if model.tp > 1:
+            weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
+        return LayerComplexity(quantity(tokens * weights), quantity(steps), quantity(longest_path))
+
+    return LayerTypes(
+        k,
+        r,
+        self_attention=layer(n * d + n * d, 1, 1),
+        recurrent=layer(d * d + d * d, workload.new, n),
+        convolutional=layer(k * d * d, 1, max(1, path)),
+        restricted=layer(r * d + r * d, 1, ceil_div(n, r)),
+    )
+
+
+def attention_layer_complexity(model: ModelSpec, workload: Workload) -> ModelLayer:
     """Return the complexity of one layer's self-attention: its projections and exact scores.
 
     If the layers differ, it is that of the layer whose scores cost most. For a model without attention it is that of
     its recurrent layer, which runs token by token.
     """
-    symbols, workload = model.symbolic(), workload.symbolic()
+    symbols, workload = symbolic(model, workload)
     stack = symbols.main
     all_layers = [dataclasses.replace(layers, cross=None) for layers in stack.layers]
     candidates = [layers for layers in all_layers if layers.attention.widths().n_heads] or all_layers
     layers = max(candidates, key=lambda layers: int(scores(stack, layers, workload)))
-    layer_flops = projections(symbols, stack, layers, workload) + scores(stack, layers, workload)
-    cost = quantity(passes(workload) * layer_flops)
-    if not layers.attention.widths().n_heads:
-        return LayerComplexity(cost, quantity(workload.new), quantity(workload.context))
-    return LayerComplexity(cost, Quantity(1), _longest_path(model, workload.context))
-
-
-def recurrent_layer_complexity(model: ModelSpec, workload: Workload) -> LayerComplexity:
-    """Return the complexity of a plain recurrent layer of the same width.
-
-    It multiplies each token by two d_model x d_model matrices, one token after another.
-    """
-    symbols, workload = model.symbolic(), workload.symbolic()
-    d_model = symbols.main.d_model
-    weights = d_model * d_model + d_model * d_model
-    if model.tp > 1:
-        weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
-    cost = passes(workload) * (2 * query_tokens(symbols.main, workload) * weights)
-    return LayerComplexity(quantity(cost), quantity(workload.new), quantity(workload.context))
+    score_flops = quantity(passes(workload) * scores(stack, layers, workload))
+    steps, path = (
+        (Quantity(1), _longest_path(model, workload.context))
+        if layers.attention.widths().n_heads
+        else (quantity(workload.new), quantity(workload.context))
+    )
+    return ModelLayer(
+        quantity(passes(workload) * projections(symbols, stack, layers, workload)),
+        LayerComplexity(score_flops, steps, path),
+    )
 
 
 def _longest_path(model: ModelSpec, tokens: int) -> Quantity | None:

@@ -11,6 +11,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, least, named, ratio
 from ..search import first_true
 from ..workload import Workload
+from .common import check_source
 from .flops import flops, projections, scores
 
 MAX_CONTEXT = 2**62
@@ -51,6 +52,7 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
     All sequences have that length, and the tokens in the past are those of `workload`. Returns None if the scores
     never cost more: every layer has a window or a chunk.
     """
+    check_source(model, workload.source)
     plain = model.plain()
 
     def scores_cost_more(context: int) -> bool:

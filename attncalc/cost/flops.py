@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, summed
 from ..workload import Run, Workload
-from .common import Part, group_name, sum_named, sum_over_groups
+from .common import Part, check_pass, group_name, sum_named, sum_over_groups, symbolic
 from .params import matmul_weights
 
 TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
@@ -86,9 +86,10 @@ class Flops(NamedTuple):
 def flops(model: ModelSpec, workload: Workload) -> Flops:
     """Return the FLOPs of `workload` on `model`.
 
-    Raises AttncalcError if the model cannot have the mask.
+    Raises AttncalcError if the model cannot have the mask, or has no such step.
     """
-    symbols, symbolic_workload = model.symbolic(), workload.symbolic()
+    check_pass(model, workload)
+    symbols, symbolic_workload = symbolic(model, workload)
     groups = tuple(_layer_flops(symbols, stack, layers, symbolic_workload) for stack, layers in symbols.groups())
     parts = {
         "attention_projections": _sum_over_groups("projections", groups),
@@ -113,7 +114,7 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
 
 def head_flops(model: ModelSpec, workload: Workload) -> Quantity:
     """Return the FLOPs of the lm head or pooler, and of the matrices outside the layers."""
-    symbols, symbolic_workload = model.symbolic(), workload.symbolic()
+    symbols, symbolic_workload = symbolic(model, workload)
     return quantity(passes(workload) * (_head(symbols, symbolic_workload) + _outside(symbols, symbolic_workload)))
 
 

@@ -48,7 +48,9 @@ FIGURES = FigureRows(
     ),
     **STEPS,
     decode_flop_per_byte=ratio_row(
-        "decode FLOP per byte read", "a decode step's FLOPs per byte of weights and cache", _NO_DECODE
+        "decode FLOP per byte read",
+        "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected experts",
+        _NO_DECODE,
     ),
     decode_flop_per_cache_byte=ratio_row(
         "score FLOP per cache byte", "the scores' FLOPs per byte of cache", _NO_DECODE

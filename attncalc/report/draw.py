@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..errors import AttncalcError, did_you_mean
 from ..plot.chart import Picture
 from ..units import truncate
 from .characters import printable
-from .write import deliver, save
+from .write import deliver, saved
 
 
 def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -27,15 +28,16 @@ def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
     return names
 
 
-def save_picture(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> None:
-    """Draw the charts of these names into a file; its suffix selects the format.
+def picture_file(picture: Picture, names: tuple[str, ...], file: Path, *, force: bool) -> AbstractContextManager[None]:
+    """Draw the charts of these names into a file, which gets its name when the block of the context ends without an
+    error; its suffix selects the format.
 
     Raises CannotCheckError without matplotlib, and AttncalcError if the file exists (without `force`) or cannot be
     written.
     """
     from ..plot.picture import render
 
-    save(render(_printable(picture), names, file.suffix.lower()), file, force=force)
+    return saved(render(_printable(picture), names, file.suffix.lower()), file, force=force)
 
 
 def print_picture(picture: Picture, names: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..attention import FULL
-from ..cost.complexity import LayerComplexity, attention_layer_complexity, recurrent_layer_complexity
+from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
 from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
 from ..model import ModelSpec
@@ -56,19 +56,46 @@ GROWTH = FigureRows(
         source="the smallest context for which the condition holds",
     ),
 )
+_STEPS, _PATH = "its sequential operations", "its maximum path length"
 COMPLEXITY = FigureRows(
-    attention_flops_per_layer=FigureRow("one attention layer", FLOP, "one attention layer"),
-    attention_sequential_steps=FigureRow("its sequential operations", NO_UNIT, "sequential operations of that layer"),
-    attention_longest_path=FigureRow(
-        "its maximum path length", NO_UNIT, "maximum path length of that layer", "if information never arrives"
+    attention_flops_per_layer=FigureRow(
+        "one attention layer of the model",
+        FLOP,
+        "one attention layer of the model: projections and exact scores",
+        source=SUM,
+    ),
+    attention_projections_flops_per_layer=FigureRow("its projections", FLOP, "its projections", source=MATMUL),
+    attention_scores_flops_per_layer=FigureRow(
+        "its scores, exact for the mask", FLOP, "its scores, for the pairs that the mask allows", source=MATMUL
+    ),
+    self_attention_flops_per_layer=FigureRow(
+        "self-attention, n^2 d", FLOP, "self-attention of the same width, n^2 d in Vaswani et al. 2017"
     ),
     recurrent_flops_per_layer=FigureRow(
-        "one recurrent layer of the same width", FLOP, "a recurrent layer of the same width"
+        "recurrent layer, n d^2", FLOP, "a recurrent layer of the same width, n d^2 there"
     ),
-    recurrent_sequential_steps=FigureRow("its sequential operations", NO_UNIT, "sequential operations of that layer"),
-    recurrent_longest_path=FigureRow("its maximum path length", NO_UNIT, "maximum path length of that layer"),
+    convolutional_flops_per_layer=FigureRow(
+        "convolutional layer, k n d^2", FLOP, "a convolutional layer of the same width, k n d^2 there"
+    ),
+    restricted_flops_per_layer=FigureRow(
+        "restricted self-attention, r n d", FLOP, "self-attention to a neighborhood, r n d there"
+    ),
+    attention_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of one attention layer"),
+    attention_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
+    ),
+    recurrent_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of the recurrent layer"),
+    recurrent_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the recurrent layer"),
+    convolutional_kernel=FigureRow("width k of the convolution", NO_UNIT, "width k of the convolution, 3"),
+    convolutional_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the convolutional layer"),
+    restricted_neighborhood=FigureRow(
+        "tokens r that restricted self-attention sees",
+        NO_UNIT,
+        "tokens r of the neighborhood: the model's narrowest window or chunk, or 128; at most n",
+    ),
+    restricted_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of self-attention to a neighborhood"),
 )
-"""Table 1 of Vaswani et al. 2017."""
+"""A layer of the model, and those of Table 1 of Vaswani et al. 2017."""
 OF_LAYERS = FigureRows(
     flops_total=FigureRow("all", FLOP, "all layers of this kind, with exact scores", source=SUM),
     flops_attention_projections=FIGURES["flops_attention_projections"]._replace(
@@ -90,7 +117,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     counted = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
-    layers = (attention_layer_complexity(model, workload), recurrent_layer_complexity(model, workload))
+    own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
     groups = tuple(
         (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
     )
@@ -100,13 +127,13 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     growth_figures = GROWTH.filled(
         growth_total=grown.total, growth_attention_scores=grown.scores, scores_overtake_context=overtake
     )
-    tables += [_layer_table(model, *layers), _growth_table(grown, overtake)]
+    tables += [_layer_table(model, workload, own, types), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*flops_figures(model, counted), *growth_figures, *_layer_figures(*layers)),
+        (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
         groups,
         tuple(tables),
         _notes(model, workload, counted, overtake),
@@ -141,15 +168,24 @@ def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
     )
 
 
-def _layer_figures(attention: LayerComplexity, recurrent: LayerComplexity) -> tuple[Figure, ...]:
+def _layer_figures(own: ModelLayer, types: LayerTypes) -> tuple[Figure, ...]:
     return COMPLEXITY.filled(
         VASWANI,
-        attention_flops_per_layer=attention.flops,
-        attention_sequential_steps=attention.sequential_steps,
-        attention_longest_path=attention.longest_path,
-        recurrent_flops_per_layer=recurrent.flops,
-        recurrent_sequential_steps=recurrent.sequential_steps,
-        recurrent_longest_path=recurrent.longest_path,
+        attention_flops_per_layer=own.flops,
+        attention_projections_flops_per_layer=own.projections,
+        attention_scores_flops_per_layer=own.scores.flops,
+        self_attention_flops_per_layer=types.self_attention.flops,
+        recurrent_flops_per_layer=types.recurrent.flops,
+        convolutional_flops_per_layer=types.convolutional.flops,
+        restricted_flops_per_layer=types.restricted.flops,
+        attention_sequential_steps=own.scores.sequential_steps,
+        attention_longest_path=own.scores.longest_path,
+        recurrent_sequential_steps=types.recurrent.sequential_steps,
+        recurrent_longest_path=types.recurrent.longest_path,
+        convolutional_kernel=types.kernel,
+        convolutional_longest_path=types.convolutional.longest_path,
+        restricted_neighborhood=types.neighborhood,
+        restricted_longest_path=types.restricted.longest_path,
     )
 
 
@@ -194,21 +230,38 @@ def _group_table(counted: Flops) -> Table:
     return Table((*columns, projections, scores, mlp), rows)
 
 
-def _layer_table(model: ModelSpec, attention: LayerComplexity, recurrent: LayerComplexity) -> Table:
-    """Return Table 1 of Vaswani et al. 2017 for this model: one layer beside a recurrent one of the same width."""
-    unit, cells = unit_column("", [attention.flops, recurrent.flops], FLOP)
-    label = "attention" if has_attention(model) else model.main.layers[0].attention.label
-    rows = tuple(
+def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: LayerTypes) -> Table:
+    """Return Table 1 of Vaswani et al. 2017 at the model's width, and below it the parts of a layer of the model."""
+    # n queries over n keys in a prefill, m over n after a past, and one over n in a decode step
+    n = "n " if workload.new == workload.context else "" if workload.new == 1 else "m "
+    rows = (
+        ("self-attention", f"{n}n d".replace("n n", "n^2"), types.self_attention),
+        ("recurrent", f"{n}d^2", types.recurrent),
+        ("convolutional", f"k {n}d^2", types.convolutional),
+        ("restricted attention", f"r {n}d", types.restricted),
+        ("this model's scores", "", own.scores),
+        ("this model's projections", "", LayerComplexity(own.projections, Quantity(1), None)),
+    )
+    unit, cells = unit_column("", [layer.flops for _, _, layer in rows], FLOP)
+    lines = tuple(
         (
-            label,
+            name,
+            formula,
             cell,
             count(layer.sequential_steps),
             "none" if layer.longest_path is None else count(layer.longest_path),
         )
-        for label, cell, layer in zip((label, "recurrent, same width"), cells, (attention, recurrent), strict=True)
+        for (name, formula, layer), cell in zip(rows, cells, strict=True)
     )
-    title = Column("one layer, as in Vaswani\net al. 2017, Table 1", "left")
-    return Table((title, unit, Column("sequential\noperations"), Column("maximum\npath length")), rows)
+    title = Column("one layer, as in\nVaswani et al. 2017,\nTable 1", "left")
+    new = f", m {count(workload.new)}" if n == "m " else ""
+    numbers = (
+        f"n {count(workload.context)}{new}\nd {count(model.main.d_model)}\n"
+        f"k {types.kernel}, r {count(types.neighborhood)}"
+    )
+    return Table(
+        (title, Column(numbers, "left"), unit, Column("sequential\noperations"), Column("maximum\npath length")), lines
+    )
 
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:

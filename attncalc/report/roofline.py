@@ -28,6 +28,7 @@ DEEPSEEK = 4
 NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks"
 """Why there is no roofline if ranks divide the experts."""
 
+NO_EXPERTS = "without experts"
 FIGURES = FigureRows(
     prefill_time_bound=ratio_row(
         "prefill takes at least",
@@ -48,14 +49,39 @@ FIGURES = FigureRows(
         unit=PER_SECOND,
         title="Upper bound of the speed of the batch",
     ),
+    prefill_time_expected_experts=ratio_row(
+        "prefill with the expected experts",
+        "the time of a prefill with the expected experts, which is no bound",
+        NO_EXPERTS,
+        unit=SECONDS,
+    ),
+    decode_time_expected_experts=ratio_row(
+        "decode step with the expected experts",
+        "the time of a decode step with the expected experts, which is no bound",
+        NO_EXPERTS,
+        unit=SECONDS,
+    ),
+    decode_tokens_per_second_expected_experts=ratio_row(
+        "of the batch, with the expected experts",
+        "the rate of the batch with the expected experts",
+        f"{NO_EXPERTS}, with drafted tokens",
+        unit=PER_SECOND,
+    ),
     decode_compute_bound_batch=FigureRow(
-        "compute-bound from batch", NO_UNIT, "the batch from which decode is compute-bound", "if it never is"
+        "compute-bound from batch",
+        NO_UNIT,
+        "the batch from which decode is compute-bound, with the expected experts",
+        "if it never is",
     ),
     ridge_flop_per_byte=ratio_row(
         "FLOP per byte of the GPU (its ridge)", "the FLOP per byte from which a step is compute-bound on this GPU"
     ),
-    prefill_flop_per_byte=ratio_row("FLOP per byte of the prefill", "FLOP per byte of the prefill"),
-    decode_flop_per_byte=ratio_row("FLOP per byte of a decode step", "FLOP per byte of a decode step"),
+    prefill_flop_per_byte=ratio_row(
+        "FLOP per byte of the prefill", "FLOP per byte of the prefill, with the expected experts"
+    ),
+    decode_flop_per_byte=ratio_row(
+        "FLOP per byte of a decode step", "FLOP per byte of a decode step, with the expected experts"
+    ),
     decode_flop_per_byte_limit=ratio_row(
         "upper bound of FLOP per byte, of any batch", "what decode_flop_per_byte approaches in growing batches"
     ),
@@ -139,33 +165,44 @@ def roofline_report(model: ModelSpec, workload: Workload, bounds: Roofline) -> R
 def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...]:
     """Return the bounds, whose names scripts rely on. A figure that does not apply has no number."""
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
+    prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
+    prefill_step, decode_step = prefill_expected or prefill, decode_expected or decode
     return FIGURES.filled(
         WILLIAMS if bounds else "",
         of,
         prefill_time_bound=prefill and prefill.seconds,
         decode_time_bound=decode and decode.seconds,
         decode_tokens_per_second_bound=bounds and bounds.tokens_per_second,
+        prefill_time_expected_experts=prefill_expected and prefill_expected.seconds,
+        decode_time_expected_experts=decode_expected and decode_expected.seconds,
+        decode_tokens_per_second_expected_experts=bounds and bounds.tokens_per_second_expected,
         decode_compute_bound_batch=bounds and bounds.compute_bound_batch,
         ridge_flop_per_byte=bounds and bounds.ridge,
-        prefill_flop_per_byte=prefill and prefill.intensity,
-        decode_flop_per_byte=decode and decode.intensity,
+        prefill_flop_per_byte=prefill_step and prefill_step.intensity,
+        decode_flop_per_byte=decode_step and decode_step.intensity,
         decode_flop_per_byte_limit=bounds and bounds.limit,
     )
 
 
 def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
     """Return the terms of the figures' formulas that have a formula themselves, for --explain."""
-    steps = [("prefill", bounds.prefill), ("decode", bounds.decode)]
+    steps = [
+        ("prefill", bounds.prefill),
+        ("decode", bounds.decode),
+        ("prefill_expected", bounds.prefill_expected),
+        ("decode_expected", bounds.decode_expected),
+    ]
     return tuple(
         figure
         for name, step in steps
         if step
+        for label in [name.replace("_expected", " with the expected experts")]
         for figure in (
-            Figure(f"{name}_flops", f"{name}: FLOP", step.flops, FLOP),
-            Figure(f"{name}_weights_read", f"{name}: weights read", step.weights, BYTES),
-            Figure(f"{name}_cache_read", f"{name}: cache read or written", step.cache, BYTES),
-            Figure(f"{name}_compute_time", f"{name}: at the peak", step.by_compute, SECONDS),
-            Figure(f"{name}_memory_time", f"{name}: at the bandwidth", step.by_memory, SECONDS),
+            Figure(f"{name}_flops", f"{label}: FLOP", step.flops, FLOP),
+            Figure(f"{name}_weights_read", f"{label}: weights read", step.weights, BYTES),
+            Figure(f"{name}_cache_read", f"{label}: cache read or written", step.cache, BYTES),
+            Figure(f"{name}_compute_time", f"{label}: at the peak", step.by_compute, SECONDS),
+            Figure(f"{name}_memory_time", f"{label}: at the bandwidth", step.by_memory, SECONDS),
         )
     )
 
@@ -178,25 +215,40 @@ def roofline_facts(bounds: Roofline) -> dict[str, Any]:
         "math_dtype": bounds.math.dtype,
         "prefill_bound_by": bounds.prefill.bound_by,
         "decode_bound_by": bounds.decode and bounds.decode.bound_by,
+        "prefill_expected_experts_bound_by": bounds.prefill_expected and bounds.prefill_expected.bound_by,
+        "decode_expected_experts_bound_by": bounds.decode_expected and bounds.decode_expected.bound_by,
     }
 
 
 def roofline_tables(bounds: Roofline, workload: Workload) -> tuple[Table, ...]:
-    """Return the table of the prefill and the decode step: lower bound, what bounds it, compute and memory time."""
-    steps = [("prefill", bounds.prefill, workload.context), ("decode", bounds.decode, 0 if bounds.config.drafts else 1)]
+    """Return the prefill and the decode step: time, what bounds it, compute and memory time.
+
+    The first table has lower bounds; a mixture has a second one, with the expected experts.
+    """
+    lower = _steps_table("lower bound", "at most\ntokens/s", bounds, workload, bounds.prefill, bounds.decode)
+    if bounds.prefill_expected is None:
+        return (lower,)
+    expected = bounds.prefill_expected, bounds.decode_expected
+    return lower, _steps_table("expected\nexperts", "tokens/s", bounds, workload, *expected)
+
+
+def _steps_table(
+    title: str, rate: str, bounds: Roofline, workload: Workload, prefill: Step, decode: Step | None
+) -> Table:
+    steps = [("prefill", prefill, workload.context), ("decode", decode, 0 if bounds.config.drafts else 1)]
     columns = (
-        Column("lower bound", "left"),
+        Column(title, "left"),
         Column("time"),
         Column("bound by", "left"),
         Column("compute"),
         Column("memory"),
         Column("FLOP\n/byte"),
-        Column("at most\ntokens/s"),
+        Column(rate),
     )
     rows = tuple(
         (name, *_step_cells(step), _per_second(step, workload.batch * tokens)) for name, step, tokens in steps if step
     )
-    return (Table(columns, rows),)
+    return Table(columns, rows)
 
 
 def _step_cells(step: Step) -> tuple[str, ...]:
@@ -233,10 +285,10 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
     if bounds.decode:
         notes.append(_batch_note(bounds))
         notes.append("Prefill computes logits only for the last token of each sequence.")
-    if any(layers.mlp and layers.mlp.n_experts for layers in model.main.layers):
+    if bounds.prefill_expected:
         notes.append(
-            "Experts: a step reads as many as its tokens can pick, min(n_experts, tokens * n_experts_per_token) per "
-            "layer; if tokens pick the same ones, it may be faster."
+            "Experts: the lower bounds read n_experts_per_token routed experts per layer, as if all tokens picked the "
+            "same ones. The expected number, E (1 - (1 - k / E)^B) of B tokens that pick k of E at random, is no bound."
         )
     cached = [spec for layers in model.main.layers for spec in layers.cache()]
     if any(isinstance(spec.span, Pools) for spec in cached):
@@ -264,7 +316,8 @@ def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
 def _batch_note(bounds: Roofline) -> str:
     ridge, limit = number(float(bounds.ridge)), number(float(bounds.limit or 0))
     if bounds.compute_bound_batch is not None:
-        return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}."
+        experts = ", with the expected experts" if bounds.decode_expected else ""
+        return f"Decode is compute-bound from batch {count(bounds.compute_bound_batch)}{experts}."
     return (
         f"Decode is memory-bound at every batch, since each sequence has its own cache: it reaches at most {limit} "
         f"FLOP/byte, and this GPU needs {ridge}."
@@ -356,4 +409,5 @@ def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
     batch = "never" if bounds.compute_bound_batch is None else f"batch {count(bounds.compute_bound_batch)}"
     speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
     time = Figure("", "", step.seconds, SECONDS).human
-    return (name, time, speed, step.bound_by, batch, number(float(step.intensity)))
+    intensity = (bounds.decode_expected or step).intensity
+    return (name, time, speed, step.bound_by, batch, number(float(intensity)))

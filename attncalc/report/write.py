@@ -80,9 +80,28 @@ def save(content: str | bytes, output: Path, *, force: bool, tabs: bool = False)
     Tabs in a text are escaped unless `tabs` is true. Raises AttncalcError if the file exists and `force` is false, or
     if it cannot be written.
     """
+    with saved(content, output, force=force, tabs=tabs):
+        pass
+
+
+@contextmanager
+def saved(content: str | bytes, output: Path, *, force: bool, tabs: bool = False) -> Iterator[None]:
+    """As `save`, but the file gets its name when the block ends: an error in the block, which writes another file,
+    leaves none.
+    """
     is_binary = isinstance(content, bytes)
     with new_file(output, force=force, is_binary=is_binary) as file:
         file.write(content if isinstance(content, bytes) else printable(content, "utf-8", tabs=tabs))
+        file.flush()  # a full disk is an error before the block
+        yield
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same file, also through links, which need not exist yet."""
+    try:
+        return os.path.realpath(one) == os.path.realpath(other) or os.path.samefile(one, other)
+    except (OSError, ValueError):  # one of them does not exist, or is no path
+        return False
 
 
 @contextmanager
@@ -91,8 +110,6 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
 
     Raises AttncalcError if the file exists and `force` is false, or if it cannot be written.
     """
-    import tempfile
-
     try:
         target = Path(os.path.realpath(output))
         if target.exists() and not target.is_file():
@@ -100,10 +117,11 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
         if target.exists() and not force:  # before the work; the link below fails if it appears meanwhile
             raise FileExistsError
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        # The name is known before the file exists, so that a signal in between leaves nothing.
+        temporary = target.parent / f".{target.name[:50]}.{os.urandom(6).hex()}"
         text: dict[str, Any] = {} if is_binary else {"encoding": "utf-8", "newline": "\n"}
         try:
-            with os.fdopen(handle, "wb" if is_binary else "w", **text) as file:
+            with open(temporary, "xb" if is_binary else "x", opener=_private, **text) as file:
                 yield file
             os.chmod(temporary, mode)
             if force:
@@ -111,7 +129,7 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
             else:
                 _rename_to_new(temporary, target)
         finally:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except FileExistsError:
         raise AttncalcError(f"{truncate(output)}: already exists", "--force overwrites it") from None
     except (OSError, ValueError) as error:
@@ -119,7 +137,12 @@ def new_file(output: Path, *, force: bool, is_binary: bool = False) -> Iterator[
         raise AttncalcError(f"{truncate(output)}: {reason}", "name a file in a folder you can write to") from None
 
 
-def _rename_to_new(temporary: str, target: Path) -> None:
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, until it is complete."""
+    return os.open(path, flags, 0o600)
+
+
+def _rename_to_new(temporary: Path, target: Path) -> None:
     """Rename a file. Raises FileExistsError if `target` exists, which os.rename overwrites except on Windows."""
     if IS_WINDOWS:
         os.rename(temporary, target)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..cost.cache import layer_cache_specs
+from ..cost.common import check_source
 from ..engines import ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
@@ -249,6 +250,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
             f"give --gpus {of.max_gpus}: a second server of {of.title} can use other GPUs",
         )
     workload = request.workload
+    check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
     loaded_dtype = workload.dtype or _cast_of_fp32(request, of)

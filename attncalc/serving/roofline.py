@@ -5,6 +5,9 @@ bandwidth. The longer of the two is a bound that no software beats. Weights and 
 between devices is not counted. With pipeline stages a batch is split so that all stages work in parallel: over 4
 stages, 8 sequences are 4 micro-batches of 2, and a decode step of all takes as long as one micro-batch through all
 stages. Williams, Waterman and Patterson 2009, doi:10.1145/1498765.1498785.
+
+All tokens of a step may pick the same experts, so the bounds of a mixture read as few as one token picks. What a step
+takes with the expected number of experts is given beside them, and is no bound.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from ..cost.common import compute_dtype, sum_named
 from ..cost.flops import flops, head_flops
+from ..cost.intensity import Routing
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
@@ -79,7 +83,11 @@ class Roofline(NamedTuple):
         decode: A decode step at that context; None for an encoder.
         tokens_per_second: Tokens/s of the whole batch; None for an encoder, and with drafts, of which an unknown number
             is accepted.
-        compute_bound_batch: The smallest batch whose decode step is compute-bound; None if there is none.
+        prefill_expected: The prefill with the expected experts; None for a model without experts.
+        decode_expected: The decode step with the expected experts; None without experts, and for an encoder.
+        tokens_per_second_expected: Tokens/s of that step.
+        compute_bound_batch: The smallest batch whose decode step is compute-bound, with the expected experts; None if
+            there is none.
         limit: FLOP per byte that a decode step approaches as the batch grows.
         config: The engine's settings.
         micro_batch: Sequences of `decode`.
@@ -92,6 +100,9 @@ class Roofline(NamedTuple):
     prefill: Step
     decode: Step | None
     tokens_per_second: Ratio | None
+    prefill_expected: Step | None
+    decode_expected: Step | None
+    tokens_per_second_expected: Ratio | None
     compute_bound_batch: Quantity | None
     limit: Ratio | None
     config: ServingConfig
@@ -134,6 +145,8 @@ def roofline(
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None
+    has_experts = _has_experts(model)
+    decode_expected = _decode(model, micro, machine, "expected") if decode and has_experts else None
     batch, limit = _compute_bound_batch(model, micro, machine) if decode and with_limits else (None, None)
     return Roofline(
         gpu=gpu,
@@ -142,7 +155,10 @@ def roofline(
         ridge=gpu.ridge(machine.math.dtype),
         prefill=_prefill(model, full, machine),
         decode=decode,
-        tokens_per_second=None if decode is None or config.drafts else _tokens_per_second(full, decode),
+        tokens_per_second=_tokens_per_second(full, decode, config),
+        prefill_expected=_prefill(model, full, machine, "expected") if has_experts else None,
+        decode_expected=decode_expected,
+        tokens_per_second_expected=_tokens_per_second(full, decode_expected, config),
         compute_bound_batch=batch,
         limit=limit,
         config=config,
@@ -150,7 +166,11 @@ def roofline(
     )
 
 
-def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
+def _has_experts(model: ModelSpec) -> bool:
+    return any(layers.mlp and layers.mlp.n_experts for layers in model.main.layers)
+
+
+def _prefill(model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest") -> Step:
     """Return the pass over all the context's tokens, with logits only for the last token of each sequence."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     counted = flops(model, prefill)
@@ -163,15 +183,21 @@ def _prefill(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
     }
     # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
     tokens = dataclasses.replace(prefill, batch=workload.batch * workload.context)
-    return _step(model, prefill, tokens, sum_named(parts), machine, stages=machine.config.stages)
+    return _step(model, prefill, tokens, sum_named(parts), machine, routing, stages=machine.config.stages)
 
 
-def _decode(model: ModelSpec, workload: Workload, machine: _Machine) -> Step:
-    return _step(model, workload, workload, flops(model, workload).total, machine)
+def _decode(model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest") -> Step:
+    return _step(model, workload, workload, flops(model, workload).total, machine, routing)
 
 
 def _step(
-    model: ModelSpec, workload: Workload, picking: Workload, flop_total: Quantity, machine: _Machine, stages: int = 1
+    model: ModelSpec,
+    workload: Workload,
+    picking: Workload,
+    flop_total: Quantity,
+    machine: _Machine,
+    routing: Routing,
+    stages: int = 1,
 ) -> Step:
     """Return the step that computes `flop_total` FLOP.
 
@@ -181,9 +207,10 @@ def _step(
         picking: The workload whose batch is the number of tokens that pick experts.
         flop_total: FLOP of all stages.
         machine: What it runs on.
+        routing: The routed experts that those tokens pick.
         stages: Pipeline stages that share the FLOPs and the cache.
     """
-    weights = bytes_read(model, picking, weights_dtype=machine.weights_dtype)
+    weights = bytes_read(model, picking, weights_dtype=machine.weights_dtype, routing=routing)
     cache = cache_read(model, workload, machine.config)
     if stages > 1:
         share = symbol("stages", stages, "devices with layers of their own")
@@ -200,8 +227,10 @@ def _step(
     )
 
 
-def _tokens_per_second(workload: Workload, decode: Step) -> Ratio:
-    """Return the tokens/s of a batch whose step yields one token per sequence."""
+def _tokens_per_second(workload: Workload, decode: Step | None, config: ServingConfig) -> Ratio | None:
+    """Return the tokens/s of a batch whose step yields one token per sequence; None if it yields another number."""
+    if decode is None or config.drafts:
+        return None
     batch = symbol("B", workload.batch, "sequences in the batch")
     seconds = decode.seconds
     work, speed = (
@@ -217,9 +246,9 @@ def _compute_bound_batch(
 ) -> tuple[Quantity | None, Ratio | None]:
     """Return the smallest compute-bound batch (None if there is none), and the FLOP/byte that large batches approach.
 
-    Each further sequence adds the same FLOPs and the same bytes of cache. The bytes of weights grow at most in
-    proportion to the batch, as it reads more experts and more rows of the embedding. So if a batch is compute-bound,
-    every larger one is, and a binary search on ints is exact. Each pipeline stage needs that many sequences.
+    Each further sequence adds the same FLOPs and the same bytes of cache. The bytes of weights, with the expected
+    experts, grow at most in proportion to the batch. So if a batch is compute-bound, every larger one is, and a binary
+    search on ints is exact. Each pipeline stage needs that many sequences.
 
     Args:
         model: One device's share.
@@ -229,7 +258,7 @@ def _compute_bound_batch(
     gpu, math = machine.gpu, machine.math
 
     def decode_at(batch: int) -> Step:
-        return _decode(model, dataclasses.replace(workload, batch=batch), machine)
+        return _decode(model, dataclasses.replace(workload, batch=batch), machine, "expected")
 
     single = decode_at(1)
     per_sequence, cached = int(single.flops), int(single.cache)
@@ -241,17 +270,16 @@ def _compute_bound_batch(
     if spare <= 0:
         return None, limit
 
-    def weights(batch: int) -> int:
-        return int(bytes_read(model, dataclasses.replace(workload, batch=batch), weights_dtype=machine.weights_dtype))
+    def weights(batch: int, routing: Routing = "expected") -> int:
+        step = dataclasses.replace(workload, batch=batch)
+        return int(bytes_read(model, step, weights_dtype=machine.weights_dtype, routing=routing))
 
     def compute_bound(batch: int) -> bool:
         return batch * spare >= weights(batch) * math.flops
 
-    # A batch with as many sequences as there are experts reads all of them, and a larger batch reads no more. So for
-    # these weights the answer is a division. It is an upper bound, because smaller batches may read fewer experts.
-    experts = [int(layers.mlp.n_experts) for layers in model.main.layers if layers.mlp and layers.mlp.n_experts]
-    upper = int(ceil_div(weights(max(experts, default=1)) * math.flops, spare))
-    smallest = first_true(compute_bound, 0, upper) if experts else upper
+    # If all experts were read, the answer would be a division. It is an upper bound, because a step reads fewer.
+    upper = int(ceil_div(weights(1, "all") * math.flops, spare))
+    smallest = first_true(compute_bound, 0, upper) if _has_experts(model) else upper
     step = decode_at(smallest)
     # The formula is 'least B where a > b', and the condition is FLOP / peak >= bytes / bandwidth. Multiplied by
     # peak * bandwidth, both sides are integers, so that a >= b is the same as a > b - 1.

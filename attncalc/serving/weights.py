@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
-from ..cost.intensity import experts_read, routed_read, weights_read
+from ..cost.intensity import Routing, experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, ExtraWeights, HeldWeights
@@ -281,29 +281,31 @@ def _schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dic
     return found
 
 
-def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None) -> Quantity:
+def bytes_read(
+    model: ModelSpec, workload: Workload, *, weights_dtype: str | None = None, routing: Routing = "fewest"
+) -> Quantity:
     """Return the bytes of weights that one step of the whole batch reads on one device.
 
     Each weight is read once, with two exceptions: of an embedding only the batch's rows are read, and of the experts
-    only as many as its tokens can pick. In quantized files everything but the matrices of attention and MLPs is
+    those that its tokens pick. In quantized files everything but the matrices of attention and MLPs is
     assumed to be in the model's dtype. Raises AttncalcError as `weights` does.
     """
     model_dtype = compute_dtype(model, workload)
     width = _width(model_dtype)
-    read = named(weights_read(model, workload), "params_read", "parameters read in the step")
+    read = named(weights_read(model, workload, routing), "params_read", "parameters read in the step")
     stored = is_stored(model, model_dtype, weights_dtype)
     if stored and model.stored and model.stored.parameters:
         size = symbol("weights_stored", model.stored.size, f"bytes of all tensors in its {model.stored.kind} files")
         return quantity(read * size // symbol("elements", model.stored.parameters, "elements in its files"))
     if not stored and model.quantization and _is_released(model, weights_dtype):
-        in_schemes, size_read = _read_by_schemes(model, model.quantization, workload)
+        in_schemes, size_read = _read_by_schemes(model, model.quantization, workload, routing)
         return quantity(
             named(size_read, "bytes_linear_read", "bytes of the quantized matrices that the step reads")
             + (read - named(in_schemes, "params_linear_read", "of them in quantized matrices")) * width
         )
     matrix_dtype = model_dtype if weights_dtype is None else as_weights(weights_dtype)
     experts_only = _experts_only(model, weights_dtype)
-    in_matrices = _matrices_total(model, lambda m: m.weights, workload, experts_only=experts_only)
+    in_matrices = _matrices_total(model, lambda m: m.weights, workload, experts_only=experts_only, routing=routing)
     if not in_matrices or (not stored and matrix_dtype.name == model_dtype.name):
         return quantity(read * width)
     matrices = named(in_matrices, "params_linear_read", f"of them in {_MATRICES[experts_only]}")
@@ -316,6 +318,7 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
                 lambda m: m.cols * matrix_dtype.row_bytes(m.rows),
                 workload,
                 experts_only=experts_only,
+                routing=routing,
                 name="bytes_linear",
             ),
             matrix_dtype.name,
@@ -325,7 +328,9 @@ def bytes_read(model: ModelSpec, workload: Workload, *, weights_dtype: str | Non
     )
 
 
-def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Workload) -> tuple[Quantity, Quantity]:
+def _read_by_schemes(
+    model: ModelSpec, quantization: Quantization, workload: Workload, routing: Routing
+) -> tuple[Quantity, Quantity]:
     """Return (weights, bytes) of the quantized matrices that one step reads on one device."""
     symbols, batch = model.symbolic(), workload.symbolic().batch
     runs_of_main = _schemes_of_groups(model, quantization)[-len(symbols.main.distinct()) :]
@@ -335,11 +340,15 @@ def _read_by_schemes(model: ModelSpec, quantization: Quantization, workload: Wor
         for role, copies, matrix in layers.matrices_by_role(symbols.main.d_model, symbols.d_source):
             if role == "cross" and matrix.applied_to == "keys":  # K and V of the source are in the cache already
                 continue
-            read = routed_read(layers.mlp, batch) if role == "experts" and layers.mlp else copies
             for scheme, n_layers in runs[role, matrix.name].items():
-                times = read * (layers.count if n_layers == int(layers.count) else n_layers)
-                weights_read.append(times * matrix.weights)
-                bytes_of_them.append(times * scheme.matrix_bytes(matrix.rows, matrix.cols))
+                times = layers.count if n_layers == int(layers.count) else n_layers
+                sizes = (times * matrix.weights, times * scheme.matrix_bytes(matrix.rows, matrix.cols))
+                if role == "experts" and layers.mlp:
+                    in_weights, in_bytes = (routed_read(size, layers.mlp, batch, routing) for size in sizes)
+                else:
+                    in_weights, in_bytes = (copies * size for size in sizes)
+                weights_read.append(in_weights)
+                bytes_of_them.append(in_bytes)
     if symbols.head and symbols.head.kind == "lm":
         tied = symbols.head.tied and not symbols.first_layer
         for role, matrix, scheme in _tables_in_schemes(symbols, quantization):
@@ -395,6 +404,7 @@ def _matrices_total(
     step: Workload | None = None,
     *,
     experts_only: bool = False,
+    routing: Routing = "fewest",
     name: str = "params_linear",
 ) -> Quantity:
     """Return the sum of `size` over the matrices of attention and MLPs of all layers on a device.
@@ -405,6 +415,7 @@ def _matrices_total(
         step: Sum over the matrices that this step reads; one that layers share is read in each of them. None sums over
             the matrices that are stored, each once.
         experts_only: Only the matrices of routed experts.
+        routing: The routed experts that the step reads.
         name: The name of the sum in formulas.
     """
     symbols = model.symbolic()
@@ -415,7 +426,9 @@ def _matrices_total(
     symbolic_step = step and step.symbolic()
     parts = []
     for stack, layers in groups:
-        per_layer = _layer_matrices(symbols, stack, layers, size, symbolic_step, experts_only=experts_only)
+        per_layer = _layer_matrices(
+            symbols, stack, layers, size, symbolic_step, experts_only=experts_only, routing=routing
+        )
         parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * per_layer)))
     return sum_over_groups(name, f"{name.removesuffix('_linear')} of {_MATRICES[experts_only]}", parts)
 
@@ -428,23 +441,23 @@ def _layer_matrices(
     step: Workload | None,
     *,
     experts_only: bool,
+    routing: Routing,
 ) -> int:
     """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not quantized."""
     mlp = layers.mlp
     if experts_only:
         if not mlp or not mlp.n_experts:
             return 0
-        return total(size(m) for m in mlp.expert(stack.d_model)) * (
-            routed_read(mlp, step.batch) if step else mlp.n_experts
-        )
+        expert = total(size(m) for m in mlp.expert(stack.d_model))
+        return routed_read(expert, mlp, step.batch, routing) if step else expert * mlp.n_experts
     attention = layers.attention.matrices(stack.d_model, stack.d_model)
     cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
     if step:  # K and V of the source are in the cache already
         cross = tuple(m for m in cross if m.applied_to != "keys")
     layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
     if mlp:
-        times = experts_read(mlp, step.batch) if step else mlp.experts_stored
-        layer_total += total(size(m) for m in mlp.expert(stack.d_model)) * times
+        expert = total(size(m) for m in mlp.expert(stack.d_model))
+        layer_total += experts_read(expert, mlp, step.batch, routing) if step else expert * mlp.experts_stored
         layer_total += total(size(m) for m in mlp.shared(stack.d_model))
     return layer_total
 

@@ -21,14 +21,12 @@ from .axes import cell
 from .grid import check_screen, context_warning, sweep_report
 from .sweep import Row, Sweep
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
-
 
 def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, force: bool, jobs: int = 1) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
-    It is 0 if a cell has figures, 2 if none has, and INTERRUPTED after Ctrl-C, which leaves whole rows.
+    It is 0 if a cell has figures, and 128 and the number of the signal after Ctrl-C or SIGTERM. On standard output the
+    last row then says so. Into a file or on a screen nothing is written: the signal's exception ends the program.
 
     Args:
         sweep: The sweep.
@@ -37,26 +35,27 @@ def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, fo
         force: Overwrite `output` if it exists.
         jobs: Processes that compute the rows.
 
-    Raises AttncalcError if the file exists (without force) or cannot be written, or a screen has too many cells.
+    Raises AttncalcError if no cell is possible, the file exists (without force) or cannot be written, or a screen has
+    too many cells.
     """
     to_file = goes_to_file(output)
     on_terminal = not to_file and sys.stdout.isatty()
     watch = Watch(len(sweep), shows_progress=form is None or not on_terminal)
     if force and not to_file:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
-    with watch.between_rows():
-        if form is None:
-            check_screen(sweep)
-            report = sweep_report(sweep, watch.watched(_rows(sweep, jobs, str)))
-            write(report, form="table", explain=False, output=output, force=force)
+    if form is None:
+        check_screen(sweep)
+        report = sweep_report(sweep, watch.watched(_rows(sweep, jobs, str)))
+        write(report, form="table", explain=False, output=output, force=force)
+    else:
+        rows = Rows(
+            sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep, form.escape)
+        )
+        if goes_to_file(output):
+            with new_file(output, force=force, is_binary=form.is_binary) as file:
+                form.write(rows, file)
         else:
-            rows = Rows(
-                sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep, form.escape)
-            )
-            if goes_to_file(output):
-                with new_file(output, force=force, is_binary=form.is_binary) as file:
-                    form.write(rows, file)
-            else:
+            with watch.between_rows():
                 form.write(rows, _standard_output(form))
                 sys.stdout.flush()
     return _exit_code(watch, sweep, screen=form is None)
@@ -89,9 +88,9 @@ def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
 
 def _exit_code(watch: Watch, sweep: Sweep, *, screen: bool) -> int:
     """Return the exit code, and warn of cells without figures and of long contexts, unless a screen has warned."""
-    if watch.interrupted:
-        sys.stderr.write(f"interrupted after {count(watch.rows)} rows\n")
-        return INTERRUPTED
+    if watch.signal:
+        sys.stderr.write(f"{watch.interrupted}\n")
+        return 128 + watch.signal
     if watch.rows and watch.errors == watch.rows:
         raise AttncalcError("no cell is possible", f"{'the screen' if screen else 'the column error'} has the reason")
     if not screen and sys.stderr is not None:

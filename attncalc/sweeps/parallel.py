@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
+import pickle
 import signal
-from collections import deque
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
+from ..errors import AttncalcError
 from .sweep import Row, Sweep
 
 CHUNK = 5_000
 """Rows that a process computes at a time, unless one batch has more contexts."""
-_AHEAD = 2
-"""Chunks per process that are computed before they are read, so that the memory is bounded."""
+
+_WORKER = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import work; work()"
 
 
 class Chunk(NamedTuple):
@@ -43,34 +47,73 @@ def chunks(sweep: Sweep) -> Iterator[Chunk]:
 
 
 def rows_in_parallel(sweep: Sweep, jobs: int, escape: Callable[[str], str] = str) -> Iterator[Row]:
-    """Yield the rows of the sweep, in its order, computed by that many processes."""
-    waiting: deque[Future[list[Row]]] = deque()
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (sweep, escape))
+    """Yield the rows of the sweep, in its order, computed by that many processes.
+
+    Of three processes the first computes chunks 0, 3, 6 and so on. Each writes its rows into a pipe, and waits there
+    until they are read, so that the memory is bounded. Its standard input ends when this process ends in whatever way,
+    and then the process ends too.
+    """
+    workers: list[subprocess.Popen[bytes]] = []
     try:
-        for chunk in chunks(sweep):
-            waiting.append(pool.submit(_rows, chunk))
-            if len(waiting) > _AHEAD * jobs:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
+        for _ in islice(chunks(sweep), jobs):  # no more than there are chunks
+            workers.append(_start())
+        for first, worker in enumerate(workers):
+            assert worker.stdin is not None
+            pickle.dump((sweep, escape, first, len(workers)), worker.stdin)
+            worker.stdin.flush()
+        for number, _ in enumerate(chunks(sweep)):
+            yield from _received(workers[number % len(workers)])
+    except (OSError, EOFError, pickle.UnpicklingError):
+        raise AttncalcError(
+            f"--jobs {jobs}: a process cannot be started, or ended early", "leave --jobs out, or give fewer processes"
+        ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.communicate()
 
 
-class _Process:
-    """What a process keeps: the sweep, and how texts are escaped."""
+def _start() -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own: Ctrl-C ends this process, which ends the others."""
+    # multiprocessing would share semaphores and the streams: without this process a worker waits for ever and keeps
+    # standard error open, and one that has just started prints a traceback.
+    return subprocess.Popen(
+        [sys.executable, "-c", _WORKER, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
-    sweep: Sweep
-    escape: Callable[[str], str]
+
+def _received(worker: subprocess.Popen[bytes]) -> list[Row]:
+    assert worker.stdout is not None
+    rows = pickle.load(worker.stdout)
+    if isinstance(rows, Exception):
+        raise rows
+    return rows  # type: ignore[no-any-return]
 
 
-def _start(sweep: Sweep, escape: Callable[[str], str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    _Process.sweep = sweep
-    _Process.escape = staticmethod(escape)
+def work() -> None:
+    """Compute the rows that standard input asks for, and write each chunk of them to standard output."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    sweep, escape, first, step = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
+    for chunk in islice(chunks(sweep), first, None, step):
+        pickle.dump(_rows(sweep, escape, chunk), sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+        sys.stdout.buffer.flush()
 
 
-def _rows(chunk: Chunk) -> list[Row]:
-    sweep = _Process.sweep
-    batches = sweep.values_of("batch")[chunk.first : chunk.last]
-    return list(sweep.rows_of(sweep.setting(chunk.setting), _Process.escape, batches))
+def _end_with_standard_input() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+def _rows(sweep: Sweep, escape: Callable[[str], str], chunk: Chunk) -> list[Row] | Exception:
+    batches: Any = sweep.values_of("batch")[chunk.first : chunk.last]
+    try:
+        return list(sweep.rows_of(sweep.setting(chunk.setting), escape, batches))
+    except Exception as error:
+        return error

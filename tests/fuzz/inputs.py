@@ -470,6 +470,39 @@ def folders(random: Random) -> Case:
     return Case(command_line(random, path, READERS), files)
 
 
+def named_files(random: Random) -> Case:
+    """Return a command on a folder or a repository with numbered files, mostly empty, some with damaged names."""
+    suffix = random.choice((".safetensors", ".gguf"))
+    keys, shapes = small_model(random.choice(architectures()))
+    gguf = gguf_bytes(keys, [(name, shape, 1) for name, shape in shapes.items()])
+    whole = gguf if suffix == ".gguf" else b"\2" + bytes(7) + b"{}"
+    names: set[str] = set()
+    stems = ("model", "model", "adapter", "m-Q4_K_M", "mmproj", "_Q4" * 9, "-1-of-2" * 9, "x{}", "x{}", "x{}")
+    same = random.choice((None, random.choice(stems)))
+    for i in range(random.choice((1, 2, 3, 60))):
+        files = 99_999 if same == "x{}" else random.choice((0, 1, 2, 3, 3, 9, 1000, 99_999, 10**9))
+        number, width = random.choice((0, 1, 1, 2, 3, files, files + 1)), random.choice((1, 5, 5, 5, 9))
+        parts = [
+            (same or random.choice(stems)).format(i),
+            "-",
+            f"{number:0{width}}",
+            "-of-",
+            f"{files:0{width}}",
+            suffix,
+        ]
+        for _ in range(random.choice((0, 0, 0, 1, 2))):
+            at = random.randrange(len(parts))
+            parts[at] = random.choice(("", text(random), parts[at].upper(), parts[at] * 2, "-00001-of-00002", "\u0663"))
+        name = "".join(letter for letter in "".join(parts) if letter not in "/\0\ud800").lstrip(".")
+        names.add(name or "x")
+    place, path = random.choice((("folder/", "folder"), ("folder/", f"folder/{min(names)}"), (f"{HUB}org/name/", "")))
+    contents = {f"{place}{name}": random.choice((b"", b"", whole)) for name in names}
+    if suffix == ".safetensors":
+        contents[f"{place}config.json"] = dump(configs()["gpt2"])
+    path = path or random.choice(("org/name", "org/name:Q4_K_M", "org/name:x"))
+    return Case(command_line(random, path, READERS), contents)
+
+
 def surroundings(random: Random) -> Case:
     """Return a case of another kind in odd surroundings: a terminal, its width, colours, the output's encoding."""
     case = random.choice((arguments, arguments, comparisons, lists, folders, model_files))(random)
@@ -514,6 +547,7 @@ KINDS: dict[str, Generator] = {
     "cached": cached_repositories,
     "hub": hub_repositories,
     "folders": folders,
+    "names": named_files,
     "surroundings": surroundings,
 }
 """Every kind of input by name."""

@@ -18,6 +18,7 @@ from .files import shard_names as shard_names
 from .header import GgufHeader as GgufHeader
 from .header import is_gguf as is_gguf
 from .header import read_header as read_header
+from .header import read_headers as read_headers
 
 if TYPE_CHECKING:
     from ...checkpoint import CheckpointWeights
@@ -32,7 +33,7 @@ def read_document(sources: Sequence[ByteSource], name: str) -> tuple[Document, C
     """
     from .model import gguf_document
 
-    return gguf_document([read_header(source) for source in sources], name)
+    return gguf_document(read_headers(sources), name)
 
 
 def gguf_model(sources: Sequence[ByteSource], name: str) -> ModelSpec:

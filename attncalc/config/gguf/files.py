@@ -19,11 +19,18 @@ def shard_names(name: str) -> list[str]:
 
     'model-00002-of-00003.gguf' gives the three names. Source: llama_split_path (src/llama.cpp).
     """
+    shard = _numbered(name)
+    return [_with_number(shard, i) for i in range(1, int(shard["files"]) + 1)] if shard else [name]
+
+
+def _numbered(name: str) -> re.Match[str] | None:
+    """Return the parts of a name of `shard_names`, or None if it is not numbered."""
     match = _SHARD.fullmatch(name)
-    if match is None or not 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS:
-        return [name]
-    files = int(match["files"])
-    return [f"{match['stem']}-{i:05}-of-{files:05}{match['suffix']}" for i in range(1, files + 1)]
+    return match if match and 1 <= int(match["number"]) <= int(match["files"]) <= _MAX_SHARDS else None
+
+
+def _with_number(shard: re.Match[str], number: int) -> str:
+    return f"{shard['stem']}-{number:05}-of-{shard['files']}{shard['suffix']}"
 
 
 def model_name(name: str) -> str:
@@ -52,7 +59,8 @@ def local_gguf(model: str) -> Path | None:
         return None
     if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):
         return None
-    models = gguf_models({shard_names(name)[0] for name in names if not name.startswith("ggml-vocab")})
+    shards = ((name, _numbered(name)) for name in names if not name.startswith("ggml-vocab"))
+    models = gguf_models({_with_number(shard, 1) if shard else name for name, shard in shards})
     if len(models) > 1:
         listed = ", ".join(truncate(name, 60) for name in models[:5]) + (", ..." if len(models) > 5 else "")
         raise AttncalcError(

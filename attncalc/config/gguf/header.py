@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...ggml import GGML_TYPES, GgmlType
 from ...units import count, truncate
 from ..folder import ByteSource
-from .source import Cursor
+from ..keys import MAX_LAYERS
+from .source import LIMIT, Cursor
 
 MAGIC = b"GGUF"
-MAX_TENSORS, MAX_KEYS = 100_000, 10_000
-"""Tensors and keys that a file may have: those of today have at most some thousands and some hundreds."""
+MAX_TENSORS, MAX_KEYS = 100_000, 1_000
+"""Tensors and keys that a model may have: those of today have at most some thousands and a hundred."""
 MAX_TEXTS = 1 << 21
 """Texts of an array: the longest vocabulary has 262,144, and twice as many merges."""
-MAX_ARRAY = 10_000
-"""Numbers of an array that are returned: one per layer. Of longer arrays and of strings only the length is."""
-_MAX_NAME, _MAX_KEY, _MAX_STRING = 63, 65_535, 1 << 20
+MAX_ARRAY = MAX_LAYERS
+"""Numbers of an array that are returned, of up to 40 bytes each: one per layer. Of longer arrays, and of strings, only
+the length is."""
+_MAX_NAME, _MAX_KEY, _MAX_STRING = 63, 65_535, 1 << 12
 """Bytes of a tensor's name (GGML_MAX_NAME - 1), of a key, and of a text that is returned."""
 _MAX_DIMENSIONS = 4
 _SCALARS = {number: struct.Struct(f"<{code}") for number, code in enumerate("BbHhIif?")} | {
@@ -99,13 +102,28 @@ def is_gguf(content: bytes) -> bool:
     return content[:4] == MAGIC
 
 
-def read_header(source: ByteSource) -> GgufHeader:
+def read_headers(sources: Sequence[ByteSource]) -> list[GgufHeader]:
+    """Return the headers of a model's files, the keys only of the first. The limits of one file are those of all.
+
+    Raises AttncalcError as `read_header` does.
+    """
+    headers: list[GgufHeader] = []
+    limit, tensors = LIMIT, MAX_TENSORS
+    for source in sources:
+        header = read_header(source, limit, tensors)
+        limit -= header.data_start
+        tensors -= len(header.tensors)
+        headers.append(header._replace(metadata={}) if headers else header)
+    return headers
+
+
+def read_header(source: ByteSource, limit: int = LIMIT, max_tensors: int = MAX_TENSORS) -> GgufHeader:
     """Return the header of a file. Raises AttncalcError, with the file's name, if it is not valid."""
-    cursor = Cursor(source)
+    cursor = Cursor(source, limit)
     version = _version(cursor)
     n_tensors, n_keys = cursor.unpack(_COUNTS)
-    if n_tensors > MAX_TENSORS:
-        raise cursor.broken(f"{count(n_tensors)} tensors, more than {count(MAX_TENSORS)}")
+    if n_tensors > max_tensors:
+        raise cursor.broken(f"{count(n_tensors)} tensors, more than {count(max_tensors)}")
     if n_keys > MAX_KEYS:
         raise cursor.broken(f"{count(n_keys)} keys, more than {count(MAX_KEYS)}")
     metadata: dict[str, Any] = {}

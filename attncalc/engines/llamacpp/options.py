@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
 from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
-from ...units import DType, parse_decimal, truncate
+from ...units import DType, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 
 AUTO = "auto"
@@ -23,7 +23,7 @@ def _gpu_layers(text: str, name: str) -> int | str | None:
         return count_or_zero(text, name)
     except AttncalcError:
         raise AttncalcError(
-            f"{name}: '{truncate(text)}' is not a number of layers", "give a number, auto or all"
+            f"{name}: '{truncate(text)}' is not a number of layers", f"give a number, auto or all{list_tip(text)}"
         ) from None
 
 
@@ -99,7 +99,6 @@ class LlamacppOptions(OffloadOptions, total=False):
             metavar="N",
             parse=COUNT,
             help="Slots. Default: --batch.",
-            common=True,
         ),
     ]
     ubatch: Annotated[

@@ -15,7 +15,12 @@ NAME = "roofline"
 def roofline_chart(bounds: Roofline) -> Roof:
     """Return the roof of the dtype in which products run, and each step at the speed that it allows."""
     math = bounds.math
-    steps = [("prefill", bounds.prefill), ("decode", bounds.decode)]
+    # A mixture's points are where the expected experts put them: they are no bounds.
+    expected = bounds.prefill_expected is not None
+    steps = [
+        ("prefill", bounds.prefill_expected or bounds.prefill),
+        ("decode", bounds.decode_expected or bounds.decode),
+    ]
     return Roof(
         NAME,
         f"Roofline of one {bounds.gpu.title}",
@@ -26,17 +31,17 @@ def roofline_chart(bounds: Roofline) -> Roof:
         f"compute-bound from {number(float(bounds.ridge))} FLOP/byte",
         Axis("FLOP per byte", NO_UNIT, "flop_per_byte"),
         Axis("FLOP/s", FLOP_PER_SECOND, "flop_per_second"),
-        tuple(_step(label, step) for label, step in steps if step),
+        tuple(_step(label, step, "with expected experts" if expected else "at least") for label, step in steps if step),
     )
 
 
-def _step(label: str, step: BoundStep) -> Step:
+def _step(label: str, step: BoundStep, time: str) -> Step:
     intensity, seconds = float(step.intensity), float(step.seconds)
     return Step(
         label,
         intensity,
         int(step.flops) / seconds,
-        (f"{number(intensity)} FLOP/byte, {step.bound_by}-bound", f"at least {quotient(seconds, SECONDS)}"),
+        (f"{number(intensity)} FLOP/byte, {step.bound_by}-bound", f"{time} {quotient(seconds, SECONDS)}"),
     )
 
 
@@ -46,4 +51,5 @@ def batch_fact(bounds: Roofline) -> str:
         return ""
     if bounds.compute_bound_batch is None:
         return "decode is memory-bound at every batch"
-    return f"decode is compute-bound from batch {count(bounds.compute_bound_batch)}"
+    experts = ", with expected experts" if bounds.decode_expected else ""
+    return f"decode is compute-bound from batch {count(bounds.compute_bound_batch)}{experts}"

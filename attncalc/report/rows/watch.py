@@ -1,8 +1,9 @@
-"""Rows on their way to a file: progress for who watches, and Ctrl-C between two rows."""
+"""Rows on their way to a file: progress for who watches, and an end between two rows after Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,29 +21,38 @@ _EVERY = 64
 
 
 class Watch:
-    """Counts rows while they are read, and ends them early when somebody types Ctrl-C.
+    """Counts rows while they are read, and ends them early after a signal.
 
     Attributes:
         rows: Rows that were read.
         errors: Those of them that have an error.
-        interrupted: Whether Ctrl-C was typed.
+        signal: The number of the signal that ended the rows, as SIGINT after Ctrl-C; 0 for none.
     """
 
     def __init__(self, total: int, *, shows_progress: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = 0
         self.errors = 0
-        self.interrupted = False
+        self.signal = 0
         self._total = total
         self._shows_progress = shows_progress
         self._clock = clock
 
+    @property
+    def interrupted(self) -> str:
+        """Where a signal has ended the rows: 'interrupted after 3 of 40 rows'."""
+        return f"interrupted after {count(self.rows)} of {count(self._total)} rows"
+
     def watched(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows, the last cell of which is an error or None."""
+        """Yield the rows, the last cell of which is an error or None.
+
+        After a signal, the last row has no other cell than the error that the rows are interrupted.
+        """
         start = self._clock()
         show: Callable[[str], None] | None = None
         with ExitStack() as stack:
             for row in rows:
-                if self.interrupted:
+                if self.signal:
+                    yield (*[None] * (len(row) - 1), self.interrupted)
                     return
                 self.errors += row[-1] is not None
                 yield row
@@ -55,18 +65,22 @@ class Watch:
 
     @contextmanager
     def between_rows(self) -> Iterator[None]:
-        """Let Ctrl-C end the rows after the one that is being computed; a second Ctrl-C ends the program at once."""
+        """Let Ctrl-C and SIGTERM end the rows after the one that is being computed; a second one ends at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def interrupt(number: int, frame: Any) -> None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
+            if self.signal:
+                sys.exit(128 + number)
+            self.signal = number
 
-        before = signal.signal(signal.SIGINT, interrupt)
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+        for number in caught:
+            signal.signal(number, interrupt)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number in caught:
+                signal.signal(number, before[number])

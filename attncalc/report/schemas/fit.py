@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...units import BYTES, NO_UNIT, TOKENS
 from ..fit_figures import DETAILS, FIGURES
 from ..roofline import FIGURES as ROOFLINE
+from ..roofline import NO_EXPERTS
 from ..users import FIGURES as USERS
 from .checks import check
 from .parts import (
@@ -130,12 +131,15 @@ _USERS_FACTS = {
     "concurrent_worst_all_replicas": or_null(whole("concurrent users of all replicas at worst"), _NO_LIMIT),
 }
 _BOUND_BY = choice("what bounds the time", "compute", "memory")
+_BOUND_BY_EXPECTED = or_null(choice("what bounds the time with the expected experts", "compute", "memory"), NO_EXPERTS)
 _ROOFLINE = {
     "gpu": text("the GPU"),
     "weights_dtype": text("dtype of the weights"),
     "math_dtype": text("dtype in which matrices are multiplied"),
     "prefill_bound_by": _BOUND_BY,
     "decode_bound_by": _BOUND_BY,
+    "prefill_expected_experts_bound_by": _BOUND_BY_EXPECTED,
+    "decode_expected_experts_bound_by": _BOUND_BY_EXPECTED,
 }
 _VARIANT = {
     "name": text("the variant: MHA, MQA, ..."),

@@ -13,18 +13,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...attention import Matrix, pairs
 from ...check import Check
+from ...cost.kernels import FLASH_ALIGNMENT
 from ...engines import per_layer_engine
-from ...quantity import total
+from ...quantity import ceil_div, total
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
 from ..cases import Case
+from ..errors import CannotRunError
 from ..kernels import sdpa
 from ..layers.cache import Cache
 from ..layers.recurrent import State
 from ..masks import BLOCK, NO_MASK, mask_matrix
 from ..passes import Pass
 from ..plan import Plan
-from ..real_layer import RealLayer, attend_with
+from ..real_layer import RealLayer, attend_with_first
 from ..request import DECODE_STEPS
 from .tolerance import largest, relative_error, tolerance
 
@@ -86,18 +88,18 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
     """
     request, stepwise, together = layer.request, layer.new_state(), layer.new_state()
     before = request.context - DECODE_STEPS
-    prefill_kernel = plan.leanest_kernel(layer.case, "prefill")
-    decode_kernel = plan.leanest_kernel(layer.case, "decode")
-    attend = attend_with(prefill_kernel, layer.prefill_mask(request.context), with_sinks=False)
+    prefill_kernels = plan.leanest_kernels(layer.case, "prefill")
+    decode_kernels = plan.leanest_kernels(layer.case, "decode")
+    attend = attend_with_first(prefill_kernels, layer.prefill_mask(request.context))
     expected = layer.prefill(request.context, attend, together)[:, before:]
-    layer.prefill(before, attend_with(prefill_kernel, layer.prefill_mask(before), with_sinks=False), stepwise)
+    layer.prefill(before, attend_with_first(prefill_kernels, layer.prefill_mask(before)), stepwise)
     after_prefill = stepwise.bytes
     steps = []
     for position in range(before, request.context):
         mask = layer.decode_mask(stepwise)
         # The last token of a chunk sees the whole cache, the ones before it do not, and flash takes no mask. The math
         # backend always does, and needs little memory for one token.
-        attend = attend_with(decode_kernel if mask.matrix is None else "math", mask, with_sinks=False)
+        attend = attend_with_first(decode_kernels if mask.matrix is None else ("math",), mask)
         steps.append(layer.step(position, attend, stepwise))
     return Decoded(after_prefill, stepwise, together, torch.cat(steps, 1), expected)
 
@@ -182,7 +184,7 @@ def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
 
 
 def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tuple[int, int]:
-    """Return the FLOPs of the projections and of dense scores."""
+    """Return the FLOPs of the projections and of dense scores, as the pass's kernel computes them."""
     if layer_pass.phase == "decode":
         workload = layer.request.decode().symbolic()
         keys = (workload.source or 0) if symbolic.crosses else symbolic.kind.span.cached_tokens(workload.context)
@@ -192,7 +194,13 @@ def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tupl
         tokens = (workload.source or 0) if symbolic.stack.input == "source" else workload.new
         keys = (workload.source or 0) if symbolic.crosses else tokens
         projected_keys = workload.batch * keys
-    scores = workload.batch * symbolic.kind.score_flops(Run(1, tokens, keys), None)
+    run = Run(1, tokens, keys)
+    scores = workload.batch * symbolic.kind.score_flops(run, None)
+    if layer_pass.kernel == "flash":  # torch pads its heads, and counts the padded ones: 88 for a d_head of 84
+        widths = symbolic.kind.widths(run)
+        added = sum(ceil_div(d, FLASH_ALIGNMENT) * FLASH_ALIGNMENT - d for d in (widths.d_qk, widths.d_v))
+        if added:
+            scores += workload.batch * 2 * widths.n_heads * tokens * keys * added
     return projection_flops(symbolic, workload.batch * tokens, projected_keys), scores
 
 
@@ -224,7 +232,7 @@ def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
     v = layer.x.new_zeros(1, 1, 8, widths.d_v)
     try:
         return counted_flops(partial(sdpa, layer_pass.kernel, q, k, v, NO_MASK, 1.0)) > 0
-    except AssertionError:
+    except (AssertionError, CannotRunError):  # the counter's error reaches the kernel's caller
         return None
 
 
