@@ -97,9 +97,8 @@ def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[
 
 def title_of(name: str) -> str:
     """Return the title of a column's chart."""
-    figures = (kv, params, compare_rows, flops, memory, fit_figures, roofline, users)
-    rows = [module.FIGURES[name] for module in figures if name in module.FIGURES]
-    return (rows or [FigureRow("", NO_UNIT, "", name=name)])[0].chart_title
+    rows = {**compare_rows.FIGURES, **params.FIGURES, **flops.FIGURES, **fit_figures.FIGURES, **roofline.FIGURES}
+    return rows.get(name, FigureRow("", NO_UNIT, "", name=name)).chart_title
 
 
 def unit_of(name: str) -> str | None:
