@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-LABEL = Repr()
-LABEL.maxstring = LABEL.maxother = 80
-LONGEST_REASON = 800  # characters; the first failing row is also shown with its whole traceback
-
-
 Check = Callable[..., None]
+_LABEL = Repr()
+_LABEL.maxstring = _LABEL.maxother = 80
+_LONGEST_REASON = 800  # characters; the first failing row is also shown with its whole traceback
 
 
 def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] = ()) -> Callable[[Check], Check]:
@@ -27,30 +25,16 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] =
     wanted = (names,) if isinstance(names, str) else names
     table = [_row(row, wanted) for row in rows]
     for number, name in enumerate(ids):
-        table[number] = (table[number][0], name)
+        table[number] = (name, table[number][1])
 
     def decorate(check: Check) -> Check:
-        signature = inspect.signature(check)
-
-        def run_row(number: int, values: Iterable[Any], fixtures: dict[str, Any]) -> None:
-            own = dict(fixtures)
-            if "tmp_path" in fixtures:
-                own["tmp_path"] = fixtures["tmp_path"] / str(number)
-                own["tmp_path"].mkdir()
-            if "capsys" in fixtures:
-                fixtures["capsys"].readouterr()
-            with pytest.MonkeyPatch.context() as patch:
-                if "monkeypatch" in fixtures:
-                    own["monkeypatch"] = patch
-                check(**own, **dict(zip(wanted, values, strict=True)))
-
         @functools.wraps(check)
         def test(**fixtures: Any) -> None:
             assert table, "the table is empty"
             failed: dict[str, BaseException] = {}
-            for number, (values, name) in enumerate(table):
+            for number, (name, values) in enumerate(table):
                 try:
-                    run_row(number, values, fixtures)
+                    _run(check, number, fixtures, values)
                 except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
                     failed[f"row {number} ({name})"] = error
             if failed:
@@ -58,22 +42,37 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] =
                 message = "\n".join([f"{len(failed)} of {len(table)} rows fail", *reasons])
                 raise AssertionError(message) from next(iter(failed.values()))
 
-        remaining = [value for name, value in signature.parameters.items() if name not in wanted]
-        vars(test)["__signature__"] = signature.replace(parameters=remaining)
+        signature = inspect.signature(check)
+        fixtures = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
+        vars(test)["__signature__"] = signature.replace(parameters=fixtures)  # pytest looks for no fixtures of a row
         return test
 
     return decorate
 
 
-def _row(row: Any, wanted: tuple[str, ...]) -> tuple[Iterable[Any], str]:
-    """Return a row's values and its name: the id of pytest.param, or the values."""
+def _row(row: Any, wanted: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """Return a row's name and its values: the name is the id of pytest.param, or the values."""
     if isinstance(row, type(pytest.param())):
         assert not row.marks, "a row cannot have marks"
-        return row.values, str(row.id or LABEL.repr(row.values))
-    values = (row,) if len(wanted) == 1 else tuple(row)
-    return values, ", ".join(f"{name}={LABEL.repr(value)}" for name, value in zip(wanted, values, strict=False))
+        return str(row.id), dict(zip(wanted, row.values, strict=True))
+    values = dict(zip(wanted, (row,) if len(wanted) == 1 else row, strict=True))
+    return ", ".join(f"{name}={_LABEL.repr(value)}" for name, value in values.items()), values
+
+
+def _run(check: Check, number: int, fixtures: dict[str, Any], values: dict[str, Any]) -> None:
+    """Check one row, with its own folder and patches, and without what earlier rows printed."""
+    own = dict(fixtures)
+    if "tmp_path" in fixtures:
+        own["tmp_path"] = fixtures["tmp_path"] / str(number)
+        own["tmp_path"].mkdir()
+    if "capsys" in fixtures:
+        fixtures["capsys"].readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        if "monkeypatch" in fixtures:
+            own["monkeypatch"] = patch
+        check(**own, **values)
 
 
 def _reason(error: BaseException) -> str:
     text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
