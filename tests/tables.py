@@ -30,6 +30,7 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] =
     def decorate(check: Check) -> Check:
         @functools.wraps(check)
         def test(**fixtures: Any) -> None:
+            __tracebackhide__ = True
             assert table, "the table is empty"
             failed: dict[str, BaseException] = {}
             for number, (name, values) in enumerate(table):
@@ -61,6 +62,7 @@ def _row(row: Any, wanted: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
 
 def _run(check: Check, number: int, fixtures: dict[str, Any], values: dict[str, Any]) -> None:
     """Check one row, with its own folder and patches, and without what earlier rows printed."""
+    __tracebackhide__ = True
     own = dict(fixtures)
     if "tmp_path" in fixtures:
         own["tmp_path"] = fixtures["tmp_path"] / str(number)
