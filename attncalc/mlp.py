@@ -95,11 +95,13 @@ class Mlp:
         Raises AttncalcError if `tp` does not divide a width.
         """
         if self.d_ff % tp:
-            raise AttncalcError(f"--tp {int(tp)} does not divide d_ff {self.d_ff}", "choose a number that does")
+            raise AttncalcError(
+                f"--tp {int(tp)} does not divide the width of the MLP, {self.d_ff}", "choose a number that does"
+            )
         if self.d_ff_shared:
             if self.d_ff_shared % tp:
                 raise AttncalcError(
-                    f"--tp {int(tp)} does not divide d_ff_shared {self.d_ff_shared}",
+                    f"--tp {int(tp)} does not divide the width of the shared experts, {self.d_ff_shared}",
                     "choose a number that does",
                 )
             return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -69,9 +71,19 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `verify` take any time by default: on a busy machine it would shorten contexts that tests expect."""
+    """Let `verify` take any time: on a busy machine it would shorten contexts, and print how far it is."""
+    monkeypatch.setattr("attncalc.report.progress.LINE_SECONDS", 3600)
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
+
+
+@pytest.fixture
+def on_box() -> Iterator[Callable[..., Any]]:
+    """Return a function that lets torch.cuda be that of a `Box` until the test ends; see cuda_stand_in.py."""
+    from cuda_stand_in import stand_in
+
+    with contextlib.ExitStack() as stack:
+        yield lambda box: stack.enter_context(stand_in(box))
 
 
 @pytest.fixture

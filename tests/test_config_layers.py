@@ -15,7 +15,6 @@ from attncalc.config.huggingface.fields import (
     UNKNOWN_CLASS,
     ConfigClass,
     Fields,
-    check_values,
     transformers_version,
     written,
 )
@@ -23,6 +22,7 @@ from attncalc.config.huggingface.formulas import kinds_of_layer, names_in, uses_
 from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortest_pattern
 from attncalc.config.huggingface.read import _move_to_layer_kinds
 from attncalc.config.huggingface.sizes import head_dim_of, repeats_own_size
+from attncalc.config.huggingface.values import check_values
 from attncalc.config.keys import MAX_LAYERS
 
 
@@ -215,7 +215,7 @@ def test_a_rule_may_use_the_number_of_the_layer() -> None:
     ("mlp", "experts", "given"), [("gated", 8, True), ("gated", 0, False), ("gated", None, False), ("none", 8, False)]
 )
 def test_only_an_mlp_with_experts_has_their_keys(mlp: str, experts: int | None, given: bool) -> None:
-    rules = {"attention": "none", "mlp": mlp, "d_ff": 9, "n_experts": "=experts", "n_experts_per_token": 2}
+    rules = {"attention": "none", "mlp": mlp, "d_ff": 9, "n_experts": "=experts or None", "n_experts_per_token": 2}
     found = pattern_of_layers(rules, Fields({"experts": experts}, UNKNOWN_CLASS), 1)
     assert found == {
         "attention": "none",
@@ -223,6 +223,12 @@ def test_only_an_mlp_with_experts_has_their_keys(mlp: str, experts: int | None, 
         **({} if mlp == "none" else {"d_ff": 9}),
         **({"n_experts": 8, "n_experts_per_token": 2} if given else {}),
     }
+
+
+def test_experts_whose_number_is_missing_make_no_dense_mlp() -> None:
+    rules = {"attention": "none", "mlp": "gated", "d_ff": 9, "n_experts": "=experts", "n_experts_per_token": 2}
+    with pytest.raises(AttncalcError, match=r"^experts is missing"):
+        pattern_of_layers(rules, Fields({}, UNKNOWN_CLASS), 1)
 
 
 def test_an_unknown_kind_is_an_error_of_its_layer() -> None:
@@ -295,33 +301,43 @@ def test_a_value_is_compared_with_its_default(value: Any, expected: bool) -> Non
     assert Fields({"none": None if value == 64 else value}, CLASS).is_default("none") is (value != 32)
 
 
+TYPED = CLASS._replace(types={"none": frozenset({"int", "null"}), "kind": frozenset({"bool", "str"})})
+"""CLASS with annotations: a size that may be null, and a word that may be true or false."""
+
+
 @pytest.mark.parametrize(
     ("name", "values", "problem"),
     [
-        ("hidden_size", (1, 0, -1, 10**12, [64, 32], None), ""),
-        ("hidden_size", (1.5, "64", True, {}), "is not a whole number"),
-        ("hidden_size", (-2,), "is not a whole number"),
-        ("tie", (True, False, None), ""),
-        ("tie", (1, 0, "true"), "is not true or false"),
-        ("kind", ("b", 1, 1.5, ["a"]), ""),
-        ("kind", (-2, {}, float("inf")), "is not a word"),
-        ("listed", ([2], 1, 1.5), ""),
-        ("listed", ("a", {}, -2), "is not a list"),
-        ("theta", (2.0, 1, "x", [1], -1), ""),
-        ("theta", (float("nan"), float("inf"), -2), "is not a size"),
-        ("none", ("x", {}, 1), ""),
-        ("x", ("x", {}, 1), ""),
+        ("hidden_size", (1, 10**12), ""),
+        ("hidden_size", (1.5, "64", True, {}, None, [64, 32]), "is not a whole number"),
+        ("tie", (True, False), ""),
+        ("tie", (1, 0, "true", "false", "", None), "is not true or false"),
+        ("kind", ("b", "", True), ""),
+        ("kind", (1, {}, None, float("inf")), "is not true or false or a word"),
+        ("listed", ([2], []), ""),
+        ("listed", ("a", {}, -2, None), "is not a list"),
+        ("theta", (2.0,), ""),
+        ("theta", (1, "x", [1], float("nan"), float("inf"), None), "is not a number"),
+        ("none", (1, None), ""),
+        ("none", ("1", "", 1.0, [1], False), "is not a whole number or null"),
+        ("x", ("x", {}, 1, None, "none"), ""),
+        ("x", ("8", "false", "1e3", ""), "is not a value of a config"),
     ],
 )
-def test_a_value_has_the_type_of_its_classs_default(name: str, values: tuple[Any, ...], problem: str) -> None:
+def test_a_value_has_a_type_that_its_class_accepts(name: str, values: tuple[Any, ...], problem: str) -> None:
     for value in values:
         if problem:
             with pytest.raises(AttncalcError) as raised:
-                check_values(Fields({name: value}, CLASS), [name])
+                check_values(Fields({name: value}, TYPED), [name])
             assert raised.value.message == f"{name} {written(value)} {problem}"
         else:
-            check_values(Fields({name: value}, CLASS), [name])
-    check_values(Fields({name: float("nan")}, CLASS), [])  # a field that no rule uses
+            check_values(Fields({name: value}, TYPED), [name])
+    check_values(Fields({"x": "8"}, TYPED), [])  # a field that neither a rule nor the class has
+
+
+def test_a_vendors_class_may_have_null_and_one_number_per_layer() -> None:
+    for value in (1, None, [64, 32]):
+        check_values(Fields({"hidden_size": value}, CLASS._replace(is_strict=False)), ["hidden_size"])
 
 
 def lists(n: int, mtp: int | None, **others: Any) -> Fields:
@@ -338,7 +354,8 @@ def test_a_list_has_one_entry_per_layer(n: int, mtp: int | None, is_valid: bool)
         check_values(lists(n, mtp), ["layer_types"])
     check_values(lists(n, mtp), [])
     check_values(lists(n, mtp, num_hidden_layers="3"), ["layer_types"])
-    check_values(lists(n, mtp, layer_types="aaaa"), ["layer_types"])
+    with pytest.raises(AttncalcError, match="layer_types 'aaaa' is not a list or null"):
+        check_values(lists(n, mtp, layer_types="aaaa"), ["layer_types"])
 
 
 @pytest.mark.parametrize("n", [2, 5])

@@ -214,5 +214,5 @@ def test_a_context_that_no_number_holds_is_an_error(tmp_path: Path, factor: floa
     config = {"model_type": "llama", "max_position_embeddings": 10_000, "rope_scaling": scaling}
     config |= {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(AttncalcError, match=r"max_context: .* is above"):
+    with pytest.raises(AttncalcError, match=r"max_context \(from max_position_embeddings\): .* is above"):
         load(tmp_path)

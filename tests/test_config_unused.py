@@ -37,7 +37,7 @@ def missing(rules: dict[str, Any], given: dict[str, Any], of_class: ConfigClass 
         # of several fields for one size the first in the alphabet is named
         ({"n_layers": "=num_layers or n_layers"}, {}, "n_layers are missing"),
         # a size that a kind of layers has
-        ({**RULES, "kinds": {"a": {"n_heads": "=n_head"}}}, {"n_head": 4}, ""),
+        ({**RULES, "kind": "a", "kinds": {"a": {"n_heads": "=n_head"}}}, {"n_head": 4}, ""),
         ({**RULES, "kinds": {"a": None}}, {"n_head": 4}, "hidden_size, num_hidden_layers and"),
         ({**RULES, "kinds": None}, {"hidden_size": 4}, ""),
         # names that no other class has for a size
@@ -92,11 +92,22 @@ def test_an_mlp_is_four_times_as_wide_as_the_model_by_default(width: int, repeat
     assert repeats_own_size("intermediate_size", {}, fields) is repeats
 
 
-@pytest.mark.parametrize(("kind", "repeats"), [({}, False), ({"kind": "=layer_types[i]"}, True)])
-def test_kinds_that_no_layer_has_give_no_size_a_name(kind: dict[str, Any], repeats: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "layer_types", "repeats"),
+    [
+        ({}, ["sparse"], True),
+        ({}, ["full"], False),
+        ({"kind": "=layer_types[i]"}, ["sparse"], True),
+        ({"kind": "=layer_types[i]"}, ["full"], False),
+        ({"kind": "='sparse' if i else 'full'"}, None, True),
+    ],
+)
+def test_kinds_that_no_layer_has_give_no_size_a_name(
+    kind: dict[str, Any], layer_types: list[str] | None, repeats: bool
+) -> None:
     """A class that transformers does not have, with the rules of experts that it only inherits."""
     rules = {"kinds": {"sparse": {"d_ff": "=d_ff"}}, **kind}
-    fields = Fields({"d_ff": 9, "ffn_dim": 9}, UNKNOWN_CLASS)
+    fields = Fields({"d_ff": 9, "ffn_dim": 9, "layer_types": layer_types}, UNKNOWN_CLASS)
     assert repeats_own_size("ffn_dim", rules, fields) is repeats
     assert repeats_own_size("ffn_dim", {**kind, "d_ff": "=d_ff"}, fields)
 

@@ -115,7 +115,7 @@ def test_a_mixture_may_have_its_shared_experts_width() -> None:
     wide = with_mlp(MIXTRAL, d_ff_shared=1024)
     shared = 32 * 3 * 4096 * 1024
     assert on_device(wide, 2, 1) - on_device(MIXTRAL, 2, 1) == shared // 2
-    with pytest.raises(AttncalcError, match="d_ff_shared"):
+    with pytest.raises(AttncalcError, match="width of the shared experts"):
         on_device(with_mlp(MIXTRAL, d_ff_shared=1023), 2, 1)
 
 

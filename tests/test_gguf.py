@@ -29,10 +29,12 @@ from hypothesis import strategies as st
 
 from attncalc import AttncalcError, load
 from attncalc.config import to_model_file
+from attncalc.config.data_files import words
 from attncalc.config.folder import LocalFile
 from attncalc.config.gguf import gguf_model, local_gguf, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
 from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
+from attncalc.config.gguf.keys import KNOWN_KEYS
 from attncalc.config.gguf.source import FIRST_READ, LIMIT
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
@@ -93,6 +95,20 @@ def packed(version: int = 3, tensors: int = 0, keys: int = 0, rest: bytes = b"")
 
 def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
+
+
+def test_a_key_that_llama_cpp_does_not_have_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AttncalcError, match=r"the key llama\.n_loops is not one of llama.cpp's"):
+        load(small_llama(tmp_path / "a.gguf", {"n_loops": 2}))
+    load(small_llama(tmp_path / "b.gguf", {"rope.some_new_factor": 2}))  # no key of RoPE changes a figure
+
+
+def test_the_keys_of_the_gguf_package_are_known() -> None:
+    classes = [gguf.Keys, *(value for value in vars(gguf.Keys).values() if isinstance(value, type))]
+    names = {name for known in classes for name in vars(known).values() if str(name).startswith("{arch}.")}
+    names = {name.removeprefix("{arch}.").replace("{dense}", "dense_2") for name in names}
+    assert len(names) > 100
+    assert {name for name in names if not name.startswith("rope.")} <= words(KNOWN_KEYS)
 
 
 # The format

@@ -881,7 +881,13 @@ def test_the_parts_of_a_gguf_model_on_the_hub_are_one_model(hub: LocalHub, tmp_p
 
 def test_a_params_json_on_the_hub_is_read_with_its_weights(hub: LocalHub) -> None:
     sizes = {"dim": 4096, "n_layers": 2, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8}
-    hub.add("org/raw", **{"params.json": {**sizes, "vocab_size": 32000}, "consolidated.safetensors": weights({"a": 5})})
+    hub.add(
+        "org/raw",
+        **{
+            "params.json": {**sizes, "vocab_size": 32000, "norm_eps": 1e-5},
+            "consolidated.safetensors": weights({"a": 5}),
+        },
+    )
     model = load("org/raw")
     assert (model.model_type, model.sources[0][:16]) == ("mistral", "its params.json,")
     assert model.stored is not None

@@ -163,12 +163,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "half a layer": ({"num_hidden_layers": 2.5}, "num_hidden_layers 2.5 is not a whole number"),
     "no layers": ({"num_hidden_layers": 0}, "the number of layers is 0"),
     "a billion layers": ({"num_hidden_layers": 10**9}, "the number of layers is 1000000000"),
-    "a negative size": ({"intermediate_size": -5}, "intermediate_size -5 is not a whole number"),
+    "a negative size": ({"intermediate_size": -5}, "intermediate_size is -5; it must be at least 1"),
     "a size that is infinite": ({"hidden_size": float("inf")}, "hidden_size Infinity is not a whole number"),
     "yes for a number": ({"hidden_size": True}, "hidden_size True is not a whole number"),
     "a number for yes": ({"attention_bias": "no"}, "attention_bias 'no' is not true or false"),
-    "heads that do not divide": ({"num_key_value_heads": 3}, "n_kv_heads: 3 does not divide n_heads 8"),
-    "nothing for a size": ({"hidden_size": None}, "one of head_dim, hidden_size is missing"),
+    "heads that do not divide": (
+        {"num_key_value_heads": 3},
+        "num_key_value_heads: 3 does not divide num_attention_heads 8",
+    ),
+    "nothing for a size": ({"hidden_size": None}, "hidden_size null is not a whole number"),
     "a dtype that is not one": ({"torch_dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn' is not supported"),
     "a wrapper without its language side": ({"model_type": "paligemma"}, "text_config is missing"),
     "a language side of another class than the wrapper's": (

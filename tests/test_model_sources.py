@@ -40,7 +40,15 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
-PARAMS = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "hidden_dim": 128, "vocab_size": 1000}
+PARAMS: dict[str, Any] = {
+    "dim": 64,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "hidden_dim": 128,
+    "vocab_size": 1000,
+}
+PARAMS |= {"head_dim": 16, "norm_eps": 1e-5}
 MODEL = {"title": "Mine", "d_model": 64, "n_layers": 5, "norm": "rmsnorm", "n_heads": 4, "d_ff": 9, "vocab_size": 10}
 UNKNOWN = {**CONFIG, "model_type": "a_new_one"}
 

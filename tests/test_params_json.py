@@ -61,6 +61,24 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "mistral-7b": {**MISTRAL, "sliding_window": 4096},
     "mixtral-8x7b": {**MISTRAL, "moe": {"num_experts_per_tok": 2, "num_experts": 8}},
+    "gpt-oss-120b": {  # its original/config.json
+        "num_hidden_layers": 36,
+        "num_experts": 128,
+        "experts_per_token": 4,
+        "vocab_size": 201088,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "swiglu_limit": 7.0,
+        "head_dim": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "sliding_window": 128,
+        "initial_context_length": 4096,
+        "rope_theta": 150000,
+        "rope_scaling_factor": 32.0,
+        "rope_ntk_alpha": 1,
+        "rope_ntk_beta": 32,
+    },
 }
 """{preset: the params.json of its release}."""
 LLAMA_4 = {
@@ -224,6 +242,12 @@ def test_a_params_json_has_the_published_parameters(tmp_path: Path, name: str) -
     assert int(params(model).total) + sum(tower.params for tower in model.towers) == total
 
 
+def test_gpt_oss_own_config_has_experts_in_mxfp4(tmp_path: Path) -> None:
+    model = load(write(tmp_path, PRESETS["gpt-oss-120b"], "config.json"))
+    assert model.experts_dtype == load("gpt-oss-120b").experts_dtype == "mxfp4"
+    assert model.sources[0].startswith("its config.json,")
+
+
 def test_mistral_large_3_has_latent_attention_and_dense_layers(tmp_path: Path) -> None:
     """Published: 673B parameters of which 39B are active, and 61 layers of which 3 are dense."""
     model = load(write(tmp_path, LARGE_3))
@@ -279,6 +303,87 @@ def test_a_config_of_transformers_is_no_params_json() -> None:
     assert not is_params_json(distilbert)
     assert not is_params_json({**PRESETS["llama3-8b"], "architectures": ["LlamaForCausalLM"]})
     assert is_params_json({"model": PRESETS["llama3-8b"]})
+
+
+TORCHCHAT = {"block_size": 131072, "rope_base": 5e5, "rope_scaling": {"factor": 8.0}, "use_tiktoken": True}
+EXECUTORCH = {"ffn_dim_multiplier": 1, "norm_eps": 1e-6, "use_scaled_rope": False, "use_hf_rope": True}
+OTHER_PROJECTS: dict[str, dict[str, Any]] = {
+    # n_local_heads are KV heads: read as Meta's, the cache would have 8 times its size.
+    "torchchat's Llama 3.1 70B": {
+        **TORCHCHAT,
+        "dim": 8192,
+        "ffn_dim_multiplier": 1.3,
+        "multiple_of": 4096,
+        "n_heads": 64,
+        "n_local_heads": 8,
+        "n_layers": 80,
+        "vocab_size": 128256,
+        "norm_eps": 1e-05,
+    },
+    # Without use_scaled_rope the embedding would not be shared.
+    "torchchat's Llama 3.2 1B": {**TORCHCHAT, **TOTALS["Llama 3.2 1B"][0]},
+    "torchchat's Llama 2 7B": {"n_layers": 32, "n_heads": 32, "dim": 4096},
+    "torchchat's Stories 42M": {"n_layers": 8, "n_heads": 8, "dim": 512, "hidden_dim": 1376},
+    "ExecuTorch's Qwen3 0.6B": {
+        **EXECUTORCH,
+        "dim": 1024,
+        "hidden_dim": 3072,
+        "n_heads": 16,
+        "head_dim": 128,
+        "n_kv_heads": 8,
+        "n_layers": 28,
+        "vocab_size": 151936,
+        "attention_qkv_bias": False,
+        "use_qk_norm": True,
+        "qk_norm_before_rope": True,
+    },
+    "ExecuTorch's Gemma 2B": {
+        **EXECUTORCH,
+        "dim": 2048,
+        "hidden_dim": 16384,
+        "n_heads": 8,
+        "head_dim": 256,
+        "n_kv_heads": 1,
+        "n_layers": 18,
+        "vocab_size": 256000,
+        "norm_type": "gemma3",
+        "act_fn": "gelu",
+    },
+    "DeepSeek's own V3": {
+        "vocab_size": 129280,
+        "dim": 7168,
+        "inter_dim": 18432,
+        "moe_inter_dim": 2048,
+        "n_layers": 61,
+        "n_dense_layers": 3,
+        "n_heads": 128,
+        "n_routed_experts": 256,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+    },
+}
+
+
+def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path) -> None:
+    """Some keys have another meaning there, and some files do not say whether the embedding is shared."""
+    for name, data in OTHER_PROJECTS.items():
+        answer = ask("kv", str(write(tmp_path, data)))
+        assert (answer.code, answer.out) == (2, ""), name
+        assert "unknown key" in answer.err or "is missing" in answer.err, name
+        assert "only Meta's, Mistral's and OpenAI's own releases are read" in answer.err, name
+
+
+def test_a_renamed_key_is_an_error_wherever_it_is(tmp_path: Path) -> None:
+    files = {**PRESETS, **{name: data for name, (data, _) in TOTALS.items()}, "Mistral Large 3": LARGE_3}
+    for name, data in files.items():
+        inner = [(key, k) for key, part in data.items() if isinstance(part, dict) for k in part]
+        for outer, key in [("", key) for key in data] + inner:
+            changed = json.loads(json.dumps(data))
+            part = changed[outer] if outer else changed
+            part[f"{key}_x"] = part.pop(key)
+            if outer not in ("yarn", "llama_4_scaling"):  # they change no figure
+                with pytest.raises(AttncalcError):
+                    assert not load(write(tmp_path, changed)), (name, outer, key)
 
 
 BROKEN: dict[str, dict[str, Any]] = {

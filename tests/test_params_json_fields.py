@@ -13,10 +13,26 @@ from attncalc import AttncalcError
 from attncalc.config.keys import MAX_LAYERS
 from attncalc.config.params_json import is_params_json, to_config
 
-META: dict[str, Any] = {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256}
-MISTRAL: dict[str, Any] = {"dim": 4096, "n_layers": 32, "n_heads": 32, "hidden_dim": 14336, "vocab_size": 32000}
+META: dict[str, Any] = {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256, "norm_eps": 1e-5}
+MISTRAL: dict[str, Any] = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "hidden_dim": 14336,
+    "vocab_size": 32000,
+    "head_dim": 128,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+}
+GPT_OSS: dict[str, Any] = {
+    **dict.fromkeys(("num_hidden_layers", "num_experts", "experts_per_token", "num_attention_heads"), 4),
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads"), 2),
+    "swiglu_limit": 7,
+    "sliding_window": 128,
+    "initial_context_length": 4096,
+}
 LATENT: dict[str, Any] = {**MISTRAL, "head_dim": 192, "qk_nope_head_dim": 128}
-MAMBA: dict[str, Any] = {"dim": 4096, "n_layers": 64, "model_type": "mamba", "vocab_size": 32768}
+MAMBA: dict[str, Any] = {"dim": 4096, "n_layers": 64, "model_type": "mamba", "vocab_size": 32768, "n_groups": 8}
 MOE: dict[str, Any] = {**META, "vocab_size": 202048, "moe_args": {"num_experts": 16}}
 VISION: dict[str, Any] = {"dim": 1408, "n_layers": 34, "n_heads": 16, "image_size": 336, "patch_size": 14}
 PIXTRAL: dict[str, Any] = {"hidden_size": 1024, "patch_size": 14, "image_token_id": 10}
@@ -30,12 +46,13 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {key: value for key, value in META.items() if key != "vocab_size"},
         {"vocab_size": 32000, "torch_dtype": "float16"},
     ),
-    "a vocabulary that no model has": ({**META, "vocab_size": -2}, {"vocab_size": -2}),
+    "the largest vocabulary of Llama 2's": ({**META, "vocab_size": 33_023}, {"torch_dtype": "float16"}),
     "a vocabulary with tokens added to Llama 3's": ({**META, "vocab_size": 128264}, {"torch_dtype": "bfloat16"}),
-    "a vocabulary just below Llama 3's": ({**META, "vocab_size": 128255}, {"torch_dtype": "float16"}),
     "a vocabulary of Llama 3": (META, {"torch_dtype": "bfloat16", "vocab_size": 128256}),
     "Llama 1": ({**META, "vocab_size": -1, "norm_eps": 1e-6}, {"max_position_embeddings": 2048, "vocab_size": 32000}),
     "Llama 2": ({**META, "vocab_size": -1, "norm_eps": 1e-5}, {"max_position_embeddings": 4096, "vocab_size": 32000}),
+    "Code Llama": ({**META, "vocab_size": 32016, "rope_theta": 1000000}, {"max_position_embeddings": 16_384}),
+    "no layers of cross-attention": ({**META, "vision_num_cross_attention_layers": -1}, {"model_type": "llama"}),
     "Llama 3": (META, {"max_position_embeddings": 8192, "tie_word_embeddings": False}),
     "Llama 3.1": (
         {**META, "use_scaled_rope": True},
@@ -191,6 +208,14 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MISTRAL, "n_layers": 2, "sliding_window": [None]},
         {"sliding_window": None, "layer_types": ["full_attention", "full_attention"]},
     ),
+    "windows by the name that only mistral-inference reads": (
+        {**MISTRAL, "n_layers": 2, "_sliding_window": [None, 10]},
+        {"sliding_window": 10, "layer_types": ["full_attention", "sliding_attention"]},
+    ),
+    "keys that are switched off": (
+        {**MISTRAL, "use_biases": False, "ada_rms_norm_t_cond": False},
+        {"model_type": "mistral"},
+    ),
     "Mixtral": (
         {**MISTRAL, "moe": {"num_experts": 8, "num_experts_per_tok": 2}},
         {
@@ -262,8 +287,17 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "Mamba with a tied embedding": ({**MAMBA, "tie_embeddings": True}, {"tie_word_embeddings": True}),
     "Mamba in another dtype": ({**MAMBA, "dtype": "float32"}, {"torch_dtype": "float32"}),
+    # 32770 tokens, rounded up to a multiple of 16
+    "a vocabulary that is padded": (
+        {**MAMBA, "vocab_size": 32770, "pad_vocab_size_multiple": 16},
+        {"vocab_size": 32784},
+    ),
+    "gpt-oss without scaled positions": (
+        GPT_OSS,
+        {"max_position_embeddings": 4096, "num_local_experts": 4, "attention_bias": True, "tie_word_embeddings": False},
+    ),
+    "gpt-oss": ({**GPT_OSS, "rope_scaling_factor": 32.0}, {"max_position_embeddings": 131_072}),
     "a model inside": ({"model": META}, {"hidden_size": 4096}),
-    "a key that nothing reads": ({**META, "n_loops": 2}, {"n_loops": 2}),
     "a key that changes nothing": ({**META, "lora_args": {"rank": 16}}, {"lora_args": None}),
 }
 """{case: (params.json, fields of the config.json; None for a field that is not there or null)}."""
@@ -396,7 +430,58 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "experts that are no mapping": ({**META, "moe_args": [1]}, "moe_args: not a mapping"),
     "Llama 3.2 Vision": ({**META, "vision_num_cross_attention_layers": 8}, "Llama 3.2 Vision"),
     "a key beside Mixtral's": ({**MISTRAL, "moe": {"num_experts": 8, "routed_scale": 2}}, "moe: only num_experts"),
-    "Mixtral's experts as a list": ({**MISTRAL, "moe": [8]}, "moe: only num_experts"),
+    "Mixtral's experts as a list": ({**MISTRAL, "moe": [8]}, "moe: not a mapping"),
+    "a tower that is no mapping": ({**MOE, "vision_args": [1]}, "vision_args: not a mapping"),
+    "a quantization that is no mapping": ({**MISTRAL, "quantization": "fp8"}, "quantization: not a mapping"),
+    "a key of Llama 4 in an older Llama": ({**META, "head_dim": 64}, "unknown key head_dim"),
+    "a key of no release of Meta's": ({**META, "multiple_off": 2}, "unknown key multiple_off"),
+    "a key of no release of Mistral's": ({**MISTRAL, "ffn_exp": 4, "n_loops": 2}, "unknown key n_loops"),
+    "a key of no Mamba": ({**MAMBA, "d_state": 64}, "unknown key d_state"),
+    "experts of another kind": ({**MOE, "moe_args": {"num_shared": 1}}, "unknown key moe_args.num_shared"),
+    "experts of another kind beside latents": ({**LATENT, "moe": {"n_experts": 1}}, "unknown key moe.n_experts"),
+    "another tower of Meta's": ({**MOE, "vision_args": {**VISION, "depth": 1}}, "unknown key vision_args.depth"),
+    "another tower of Mistral's": (
+        {**MISTRAL, "vision_encoder": {**PIXTRAL, "depth": 1}},
+        "unknown key vision_encoder.depth",
+    ),
+    "another tower": ({**MISTRAL, "multimodal": {"audio_model_args": {}}}, "unknown key multimodal.audio_model_args"),
+    "a norm that LLaVA's projector does not have": (
+        {**MISTRAL, "vision_encoder": {**PIXTRAL, "add_pre_mm_projector_layer_norm": True}},
+        "vision_encoder: a norm",
+    ),
+    "no KV heads at all": ({**META, "n_kv_heads": 0}, "n_kv_heads: 0 is not"),
+    "positions that are scaled in quotes": (
+        {**META, "use_scaled_rope": "false"},
+        "use_scaled_rope: 'false' is not true",
+    ),
+    "experts scaled in quotes": ({**MOE, "moe_args": {"auto_scale_F": "false"}}, "auto_scale_F: 'false' is not true"),
+    "biases in quotes": (
+        {**MISTRAL, "vision_encoder": {**PIXTRAL, "adapter_bias": "false"}},
+        "adapter_bias: 'false' is not true",
+    ),
+    "latents without their width": ({**MISTRAL, "kv_lora_rank": 512}, "kv_lora_rank without qk_nope_head_dim"),
+    **{
+        f"a vocabulary of {size}": ({**META, "vocab_size": size}, f"vocab_size: {size} is not the vocabulary")
+        for size in (-2, 0, 31_999, 33_024, 128_255, 152_064, 203_072, True, 32_000.0)
+    },
+    "biases": ({**MISTRAL, "use_biases": True}, "use_biases True"),
+    "norms of Voxtral Realtime": ({**MISTRAL, "ada_rms_norm_t_cond": True}, "ada_rms_norm_t_cond True"),
+    "two lists of windows": ({**MISTRAL, "sliding_window": 10, "_sliding_window": [10]}, "cannot be combined"),
+    "a key of no gpt-oss": ({**GPT_OSS, "rope_type": "yarn"}, "unknown key rope_type"),
+    "a gpt-oss without a window": (
+        {key: value for key, value in GPT_OSS.items() if key != "sliding_window"},
+        "sliding_window is missing",
+    ),
+    **{
+        f"positions scaled by {factor}": ({**GPT_OSS, "rope_scaling_factor": factor}, "rope_scaling_factor: ")
+        for factor in (0, 1001, "32", None)
+    },
+    "Mamba with LayerNorm": ({**MAMBA, "rms_norm": False}, "rms_norm False"),
+    **{
+        f"no {key}": ({name: value for name, value in data.items() if name != key}, f"{key} is missing")
+        for data, keys in ((META, ["norm_eps"]), (MISTRAL, ["head_dim", "n_kv_heads", "vocab_size", "norm_eps"]))
+        for key in keys
+    },
     **{
         f"experts in every layer of {n}": (
             {**LATENT, "moe": {"route_every_n": n}},
@@ -426,7 +511,7 @@ def test_a_value_outside_its_limits_is_an_error_with_its_key(case: str) -> None:
         to_config(data, "folder/params.json")
     assert raised.value.message.startswith("folder/params.json: ")
     assert message in raised.value.message
-    assert raised.value.tip == "give the config.json of the same model"
+    assert raised.value.tip.endswith("give the config.json of the same model")
 
 
 @pytest.mark.parametrize(

@@ -610,6 +610,7 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["a", "b", "c"],
     ),
+    "keys that are switched off": (gptq(modules_to_not_convert=["a"], outliers=None, rotation=False), ["a"]),
     "MLX": (mlx(bits=4, a=False, b=True, c={"bits": 8}), ["a"]),
     "as many names as are read": (compressed(FP8, ignore=[str(i) for i in range(1000)]), [str(i) for i in range(1000)]),
     "the longest name": (compressed(FP8, ignore=["a" * MAX_NAME]), ["a" * MAX_NAME]),
@@ -640,6 +641,25 @@ UNREAD: dict[str, tuple[Any, str]] = {
         f"the format {form}": (compressed(INT4, format=form), f"format {form}")
         for form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
     },
+    "a key that no library has": (gptq(bits=4, outliers=8), "the key outliers"),
+    "rotations, which have matrices": (
+        compressed(INT4, transform_config={"config_groups": {"R1": {}}}),
+        "the key tran",
+    ),
+    "embeddings with bits of their own": (
+        {"quant_method": "torchao", "quant_type": "int8_weight_only", "untie_embedding_weights": True},
+        "the key untie_embedding_weights",
+    ),
+    "bits of one kind of layer": ({**quark(FP8), "layer_type_quant_config": {"Linear": {}}}, "the key layer_type"),
+    "a key inside modelopt's own": (
+        {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "outliers": 8}},
+        "the key outliers",
+    ),
+    "an argument that is not known": (compressed({**INT4, "outliers": 8}), "the key outliers"),
+    "a group with more than its scheme": (
+        {**compressed(FP8), "config_groups": {"a": {"weights": FP8, "low_rank": 8}}},
+        "the key low_rank",
+    ),
     "a group that is no object": ({**compressed(FP8), "config_groups": {"a": 1}}, "a group that is not an object"),
     "groups that are no object": ({**compressed(FP8), "config_groups": [1]}, "config_groups is missing"),
     "targets that are no list": (

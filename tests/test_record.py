@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -28,10 +29,11 @@ from attncalc.model import ModelSpec  # noqa: E402
 from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
 from attncalc.report.record_files import to_json  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
+from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import LAYERS  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
-from attncalc.verify.record.machine import device_title, file_stem, main_dtype  # noqa: E402
+from attncalc.verify.record.machine import device_title, file_stem  # noqa: E402
 from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
 from attncalc.verify.record.steps import Step, Target, kinds_of, record_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
@@ -113,23 +115,6 @@ def test_the_examples_have_a_layer_of_every_recurrence() -> None:
     assert kinds == {kind for kind in LAYERS if issubclass(kind, Recurrent)} - {NoAttention}
 
 
-def test_a_gpu_without_bf16_runs_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute capability 7.5 is Turing, 8.0 Ampere; ROCm numbers its GPUs in another way."""
-
-    class Gpu(Device):
-        def __init__(self, **facts: object) -> None:
-            self._facts, self.name = facts, "cuda:0 (NVIDIA T4)"
-
-        def facts(self) -> dict[str, object]:
-            return self._facts
-
-    assert main_dtype(Gpu(compute_capability="7.5", rocm=None)) == "fp16"
-    assert main_dtype(Gpu(compute_capability="8.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="12.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="7.5", rocm="6.2")) == "bf16"
-    assert main_dtype(find_device("cpu")) == "fp32"
-
-
 @pytest.mark.parametrize(
     ("name", "stem"),
     [
@@ -184,8 +169,10 @@ def recorded(
     """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
-    clock = getattr(verify, "clock", Clock())
-    return list(record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, now=clock))
+    clock, written = getattr(verify, "clock", Clock()), list[Document]()
+    with contextlib.suppress(KeyboardInterrupt):
+        record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, written.append, now=clock)
+    return written
 
 
 def taking(seconds: float, *errors: Exception | None) -> Verify:
@@ -279,6 +266,41 @@ def test_the_record_after_each_step_names_what_has_not_run(tmp_path: Path, monke
     assert last["skipped"] == []
 
 
+def measuring(clock: Clock, *seconds: float, end: BaseException) -> Verify:
+    """Return a measurement with a result after each of these seconds, which then ends early."""
+
+    def verify(model: ModelSpec, options: VerifyOptions, request: Any, device: Device, on: Any) -> VerifyResult:
+        for i, elapsed in enumerate(seconds, 1):
+            clock.seconds += elapsed
+            on.keep(VerifyResult((AGREES,) * i, context=request.context))
+        raise end
+
+    verify.clock = clock  # type: ignore[attr-defined]
+    return verify
+
+
+def test_results_of_a_long_step_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results after 3, 6 and 9 s: the second is written, as 5 s are over, and the third when the step ends."""
+    verify = measuring(Clock(), 3, 3, 3, end=KeyboardInterrupt())
+    written = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
+    assert [len(document["runs"][0]["checks"]) for document in written] == [2, 3]
+    for document in written:
+        assert document["runs"][0]["notes"] == [recorder.UNFINISHED]
+        assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
+        assert recorder.UNFINISHED in record_page(document)
+
+
+def test_an_interrupt_before_the_first_result_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded(tiny(tmp_path), contexts(8), monkeypatch, measuring(Clock(), end=KeyboardInterrupt())) == []
+
+
+def test_a_step_that_ends_in_an_error_keeps_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = measuring(Clock(), 1, end=DeviceFailedError("cuda:0 failed: CUDA error: an illegal memory access"))
+    *_, last = recorded(tiny(tmp_path), contexts(8), monkeypatch, verify)
+    assert [run["notes"] for run in last["runs"]] == [[recorder.UNFINISHED]]
+    assert [(step["arguments"], step["failed"]) for step in last["skipped"]] == [("tiny --context 8", True)]
+
+
 def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three steps takes as long as the first, 50 s, and a third such would not fit in 120 s."""
     shown: list[str] = []
@@ -286,7 +308,8 @@ def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "predicted_steps", lambda *_, **__: [50.0])
     clock: Any = verify.clock  # type: ignore[attr-defined]
-    list(record(contexts(8, 9, 10), tiny(tmp_path), find_device("cpu"), 2, "", shown.append, now=clock))
+    steps = contexts(8, 9, 10)
+    record(steps, tiny(tmp_path), find_device("cpu"), 2, "", shown.append, lambda _: None, now=clock)
     assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]
 
 
@@ -380,7 +403,7 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
     assert document["command"] == "attncalc verify --record docs/measured --device cpu --seed 3 --minutes 10"
     assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
-    assert answer.out.splitlines()[-2:] == [str(folder / f"{stem}.md"), str(folder / f"{stem}.json")]
+    assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 
@@ -456,6 +479,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
         "--full",
         "--attention mha",
         "--minutes 0",
+        "--smoke",
         "--minutes -1",
         "--minutes soon",
         "--minutes 1000000",
@@ -519,3 +543,86 @@ main()
     assert data.with_suffix(".md").read_text() == record_page(document)
     assert (f"interrupted: 1 run is in {data.with_suffix('.md')}" in err) == (name != "SIGKILL")
     assert "Traceback" not in err
+
+
+# Two records
+
+
+def changed(tmp_path: Path, change: Callable[[Document], object]) -> str:
+    """Return the path of a copy of the record of the docs, changed."""
+    document = json.loads((MEASURED / "cpu-2-threads.json").read_text(encoding="utf-8"))
+    change(document)
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def compared(ask: Ask, b: str, code: int) -> Document:
+    answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--json")
+    assert answer.code == code, answer.err
+    return check_answer(answer.out)
+
+
+def test_a_record_agrees_with_itself(ask: Ask) -> None:
+    document = compared(ask, str(MEASURED / "cpu-2-threads.json"), 0)
+    assert document["differences"] == document["only_a"] == document["only_b"] == []
+    assert document["answer"].endswith("A takes as long as B, in the median of all timed passes.")
+
+
+def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_path: Path, ask: Ask) -> None:
+    """gpt2's peak of prefill is 2 % higher in B, a numerical error 10 % higher, and each pass takes half as long."""
+
+    def change(document: Document) -> None:
+        for row in document["runs"][0]["checks"]:
+            row[3] *= {"peak_prefill_math": 1.02, "math_equals_reference_fp32": 1.1}.get(row[1], 1)
+        for row in document["runs"][0]["times"]:
+            row[3] /= 2
+        del document["runs"][2:]
+
+    b = changed(tmp_path, change)
+    document = compared(ask, b, 1)
+    (difference,) = document["differences"]
+    assert (difference["name"], difference["ok_a"], difference["ok_b"]) == ("peak_prefill_math", True, False)
+    assert difference["measured_b"] == pytest.approx(1.02 * difference["measured_a"])
+    first, second = document["runs"]
+    assert first["ms_a"] == pytest.approx(2 * first["ms_b"])
+    assert (first["differ"], second["differ"]) == (1, 0)
+    assert second["ms_a"] == second["ms_b"]
+    assert (len(document["only_a"]), document["only_b"]) == (41, [])
+    for form in ("table", "markdown"):
+        answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form)
+        assert "peak_prefill_math" in answer.out.replace("\\", "")
+        assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
+
+
+def test_records_without_a_common_run_are_exit_code_3(tmp_path: Path, ask: Ask) -> None:
+    document = compared(ask, changed(tmp_path, lambda document: document["runs"].clear()), 3)
+    assert document["answer"] == "The records have no run in common."
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "no such file"),
+        ("{", "not JSON"),
+        ("[]", "it names no schema"),
+        ('{"schema": "attncalc.verify/1"}', "its schema is attncalc.verify/1"),
+        ('{"schema": "attncalc.record/1", "runs": [{"arguments": 1}]}', "a damaged record"),
+    ],
+)
+def test_a_file_that_is_no_record_is_one_error(tmp_path: Path, ask: Ask, content: str | None, problem: str) -> None:
+    file = tmp_path / "a.json"
+    if content is not None:
+        file.write_text(content)
+    answer = ask("verify", "--compare", str(file), str(file))
+    assert (answer.code, answer.out) == (2, "")
+    assert problem in answer.err
+    assert "  tip: " in answer.err
+    assert answer.err.count("\n") == 2
+
+
+@pytest.mark.parametrize("given", ["gpt2", "--tp 2", "--record x", "--simulate cuda", "--minutes 3"])
+def test_compare_takes_no_option_of_a_run(ask: Ask, given: str) -> None:
+    answer = ask("verify", *given.split(), "--compare", "a.json", "b.json")
+    assert answer.code == 2
+    assert "--compare cannot be combined with" in answer.err

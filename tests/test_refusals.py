@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from asking import Ask
@@ -23,7 +24,7 @@ from attncalc import (
     sweep,
 )
 from attncalc.api.fit_options import DeploymentOptions, EngineOptions
-from attncalc.sweeps.axes import AXES
+from attncalc.options import options_of
 
 INVALID = {
     "no model": ("kv",),
@@ -104,11 +105,11 @@ def test_a_list_for_one_number_is_an_error_that_names_sweep(ask: Ask) -> None:
 def test_a_list_for_a_number_is_an_error_in_python_too() -> None:
     with pytest.raises(AttncalcError, match="'1,8' is not a whole number"):
         kv_cache("gpt2", batch="1,8")
-    for name in {**DeploymentOptions.__annotations__, **EngineOptions.__annotations__}:
-        kind = AXES.get(name)
-        if kind and kind.is_number:
-            with pytest.raises(AttncalcError, match=f"--{name.replace('_', '-')}: '2,4'"):
-                fit("gpt2", gpu="h100-80gb", engine="llamacpp", **{name: [2, 4]})
+    for name, option in {**options_of(DeploymentOptions), **options_of(EngineOptions)}.items():
+        if option.parser and option.parser.is_number:
+            given: Any = {name: [2, 4]}
+            with pytest.raises(AttncalcError, match=f"{option.name}: '2,4'"):
+                fit("gpt2", gpu="h100-80gb", engine="llamacpp", **given)
 
 
 @pytest.mark.parametrize("command", ["compare - -", "fit - --gpu l4 --speculative-model -"])

@@ -196,13 +196,13 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
 @pytest.mark.parametrize(
     ("mlp", "tp", "ranks", "whole", "message", "tip"),
     [
-        (MIXTURE, 3, 3, False, "--tp 3 does not divide d_ff, 320", "choose a number that does"),
+        (MIXTURE, 3, 3, False, "--tp 3 does not divide the width of the MLP, 320", "choose a number that does"),
         (
             dataclasses.replace(MIXTURE, d_ff_shared=100),
             8,
             2,
             False,
-            "--tp 8 does not divide d_ff_shared, 100",
+            "--tp 8 does not divide the width of the shared experts, 100",
             "choose a number that does",
         ),
         (
@@ -267,7 +267,7 @@ def test_files_are_divided_as_the_parameters_of_a_rank(size: int) -> None:
 
 def test_shared_experts_that_tp_does_not_divide_are_an_error() -> None:
     found = WholeExperts(64, n_experts=2, n_experts_per_token=4, n_routed=10, d_ff_shared=100)
-    with pytest.raises(AttncalcError, match="--tp 8 does not divide d_ff_shared 100"):
+    with pytest.raises(AttncalcError, match="--tp 8 does not divide the width of the shared experts, 100"):
         found.shard(8)
 
 

@@ -501,6 +501,126 @@ def test_a_speculators_config_is_that_of_its_layer() -> None:
     assert params(read(config)).total == params(read(DRAFT)).total
 
 
+def test_a_p_eagle_draft_has_its_own_embedding_and_a_vector_for_hidden_states() -> None:
+    """SpecForge's qwen3-8b-peagle.json and draft/peagle.py: only the first of four layers reads the embedding."""
+    d, d_ff = 4096, 12_288
+    config = {**DRAFT, "architectures": ["PEagleDraftModel"], "num_hidden_layers": 4, "intermediate_size": d_ff}
+    config |= {"vocab_size": 151_936}
+    first = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * d_ff + 3 * d
+    later = grouped(d, 32, 8, 128) + 3 * d * d_ff + 2 * d
+    outside = 3 * d * d + 3 * d + d + (32_000 + 151_936) * d  # fc, the vector, the last norm, head and embedding
+    assert params(read(config)).total == first + 3 * later + outside
+    assert kv_cache(read(config), Workload.decode(1, 1000)).total == 1000 * 4 * 2 * 8 * 128 * 2
+    # speculators' layout, with four hidden states and two vectors more of Qwen3's norms
+    layer = {key: value for key, value in config.items() if key not in ("architectures", "draft_vocab_size")}
+    speculator = {
+        "model_type": "speculator_model",
+        "architectures": ["PEagleSpeculator"],
+        "speculators_model_type": "peagle",
+        "draft_vocab_size": 32_000,
+        "eagle_aux_hidden_state_layer_ids": [1, 9, 17, 25],
+        "transformer_layer_config": layer,
+    }
+    assert params(read(speculator)).total == first + 3 * later + outside + d * d + d
+
+
+def test_an_eagle_3_draft_may_read_another_number_of_layers_than_three() -> None:
+    """SGLang's llama_eagle3.py: fc reads all hidden states that the config names."""
+    expected = params(read(DRAFT)).total + 2 * 4096 * 4096
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 8, 15, 22, 29]}
+    for change in ({"num_aux_hidden_states": 5}, ids, {"eagle_config": ids}):
+        assert params(read({**DRAFT, **change})).total == expected, change
+    with pytest.raises(AttncalcError, match="num_aux_hidden_states '5' is not a value of a config"):
+        read({**DRAFT, "num_aux_hidden_states": "5"})
+
+
+def test_an_eagle_3_draft_of_a_model_with_images_has_the_same_layers() -> None:
+    """vLLM's registry: Eagle3Qwen2_5vlForCausalLM is its Eagle3LlamaForCausalLM."""
+    expected = params(read(DRAFT)).total
+    assert params(read({**DRAFT, "architectures": ["Eagle3Qwen2_5vlForCausalLM"]})).total == expected
+    assert params(read({**DRAFT, "model_type": "eagle_3"})).total == expected
+    assert not any("draft_vocab_size" in note for note in read(DRAFT).notes)  # it is read
+
+
+# Models of flash-linear-attention: totals of its own classes on the meta device (0.6.0)
+
+FLA = {"model_type": "gated_deltanet", "hidden_size": 2048, "num_hidden_layers": 21, "vocab_size": 32_000}
+DENSE = {"model_type": "transformer", "hidden_size": 2048, "num_hidden_layers": 24, "num_heads": 32}
+SAMBA = {"model_type": "samba", "hidden_size": 2304, "num_hidden_layers": 18, "vocab_size": 32_000}
+
+
+def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes() -> None:
+    attention = {"layers": [1, 5], "num_heads": 16, "num_kv_heads": 4, "qkv_bias": True, "window_size": 512}
+    for config, expected in (
+        (FLA, 1_387_348_732),
+        ({**FLA, "num_v_heads": 12, "expand_v": 1.0, "hidden_ratio": 3, "attn": attention}, 1_160_176_840),
+        (DENSE, 1_364_297_728),
+        ({**DENSE, "num_kv_heads": 8, "qkv_bias": True, "qk_norm": True, "window_size": 256}, 1_213_379_584),
+        (SAMBA, 1_403_935_488),
+        ({**SAMBA, "attn": [{"layers": [0], "num_heads": 18}, attention], "use_bias": True}, 1_461_374_208),
+    ):
+        assert params(read(config)).total == expected, config
+
+
+def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
+    """A state of 6 heads * 256 * 512 in fp32 and 4 tokens of 6,144 channels; 17 keys and values of a window of 512."""
+    states = 21 * (6 * 256 * 512 * 4 + 4 * 6144 * 2)
+    assert kv_cache(read(FLA), Workload.decode(1, 10_000)).total == states
+    # Samba: 9 layers of 4,608 channels with a state of 16, and 9 of 18 heads * 128 in a window of 2,048
+    mamba = 9 * (4608 * 16 * 4 + 4 * 4608 * 2)
+    assert kv_cache(read(SAMBA), Workload.decode(1, 10_000)).total == mamba + 9 * 2048 * 2 * 2304 * 2
+
+
+@pytest.mark.parametrize("change", [{"attnres_block_size": 4}, {"use_gate": False}, {"attn": {"layers": [1], "x": 1}}])
+def test_an_option_of_flash_linear_attention_that_is_not_modelled_is_an_error(change: dict[str, Any]) -> None:
+    with pytest.raises(AttncalcError, match="is not supported for gated_deltanet"):
+        read({**FLA, **change})
+
+
+def test_cogvlm_has_matrices_for_images_in_each_layer() -> None:
+    """cogvlm2-llama3-chat-19B: Llama 3 8B, and in 32 layers Q, K and V with a bias, an output and an MLP of 14,336."""
+    d = 4096
+    config = {
+        "architectures": ["CogVLMForCausalLM"],
+        "hidden_size": d,
+        "intermediate_size": 14_336,
+        "num_attention_heads": 32,
+        "num_multi_query_heads": 8,
+        "num_hidden_layers": 32,
+        "vocab_size": 128_256,
+        "vision_config": {"hidden_size": 1792, "num_hidden_layers": 63},
+    }
+    expert = grouped(d, 32, 8, 128) + (32 + 2 * 8) * 128 + 3 * d * 14_336
+    assert params(read(config)).total == 8_030_261_248 + 32 * expert
+    assert kv_cache(read(config), Workload.decode(1, 1000)).total == 1000 * 32 * 2 * 8 * 128 * 2
+    # CogVLM: Vicuna 7B with heads of their own and no bias
+    vicuna = {**config, "num_multi_query_heads": None, "intermediate_size": 11_008, "vocab_size": 32_000}
+    expert = grouped(d, 32, 32, 128) + 3 * d * 11_008
+    assert params(read(vicuna)).total == 6_738_415_616 + 32 * expert
+    with pytest.raises(AttncalcError, match="cross_hidden_size 1024 is not supported"):  # CogAgent
+        read({**config, "cross_hidden_size": 1024})
+
+
+def test_maira_2_is_a_llama_behind_a_tower() -> None:
+    """Vicuna 7B with 207 tokens more."""
+    text = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32_207}
+    spec = read({"model_type": "maira2", "text_config": text, "vision_config": {"model_type": "dinov2"}})
+    assert params(spec).total == 6_738_415_616 + 2 * 207 * 4096
+    assert any("vision tower is not counted" in note for note in spec.notes)
+
+
+def test_encoders_of_images_and_texts_are_refused_with_the_reason() -> None:
+    for name in ("clip", "siglip2"):
+        with pytest.raises(AttncalcError, match="no language model"):
+            read({"model_type": name})
+
+
+def test_linear_attention_without_a_kind_of_its_own_is_refused_with_the_reason() -> None:
+    for name in ("gla", "hgrn2", "gsa", "delta_net"):
+        with pytest.raises(AttncalcError, match="modelled"):
+            read({"model_type": name})
+
+
 def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
     """DeepSeek-V3's README_WEIGHTS.md: 11.5B parameters besides the embedding and the head, which are the target's."""
     config = {

@@ -125,9 +125,8 @@ def test_scaling_has_one_row_per_doubling_and_times_are_positive(ask: Ask, tmp_p
     assert all(t["ms"] > 0 and t["flop_per_s"] > 0 and t["least_ms"] > 0 for t in timed)
 
 
-@pytest.mark.parametrize(("text", "tp"), [(GROUPED, 2), (GROUPED, 4), (LATENT, 2), (ZOO, 2)])
+@pytest.mark.parametrize(("text", "tp"), [(GROUPED, 2), (LATENT, 2), (ZOO, 2)])
 def test_each_rank_holds_its_part_of_a_split_layer(ask: Ask, tmp_path: Path, text: str, tp: int) -> None:
-    """GQA-2 over 4 processes: two ranks hold each KV head."""
     answer = ask("verify", saved(text, tmp_path), "-c", "12", "--tp", str(tp), "--device", "cpu", "--json")
     assert [(c["of"], c["name"]) for c in checks(answer) if not c["ok"]] == []
     assert answer.code == 0
@@ -209,7 +208,7 @@ def test_without_torch_the_tip_is_the_install_command(tmp_path: Path) -> None:
 def test_a_missing_device_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    for device in ("cuda", "cuda:3", "mps"):
+    for device in ("cuda", "cuda:3", "xpu", "mps"):
         answer = ask("verify", "gpt2", "--device", device)
         assert answer.code == 3
         assert f"--device {device}" in answer.err
@@ -281,13 +280,13 @@ def test_a_kernel_that_fails_at_the_true_size_is_left_out_with_a_note(
 
     def fails_at_30_tokens(kernel: str, q: Tensor, *arguments: Any) -> Tensor:
         if kernel == "flash" and q.shape[2] == 30:
-            raise CannotRunError(kernel)
+            raise CannotRunError("flash does not run 30 tokens")
         return original(kernel, q, *arguments)
 
     monkeypatch.setattr("attncalc.verify.real_layer.sdpa", fails_at_30_tokens)
     answer = ask("verify", saved(ENCODER, tmp_path), "-c", "30", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "encoder, prefill: flash does not support these sizes." in json.loads(answer.out)["notes"]
+    assert "encoder, prefill: flash does not run 30 tokens." in json.loads(answer.out)["notes"]
     assert "peak_prefill_math" in {c["name"] for c in checks(answer)}
     assert "peak_prefill_flash" not in {c["name"] for c in checks(answer)}
 

@@ -9,7 +9,10 @@ attncalc/config/huggingface/fields.py.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+import types
+import typing
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from typing import Any
 import transformers
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+
+from attncalc.config.huggingface.unused_fields import is_ignored, matters_to_a_family
 
 FILE = Path(__file__).parent.parent / "attncalc" / "config" / "huggingface" / "classes.json"
 TASKS = ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ", "MASKED_LM", "MULTIMODAL_LM")
@@ -30,7 +35,7 @@ def language_models() -> set[str]:
 
 
 def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
-    """Return (defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs) of a model_type."""
+    """Return the fields of ConfigClass for a model_type, in order."""
     config_class = CONFIG_MAPPING[name]
     fields = [f for f in dataclasses.fields(config_class) if f.name not in COMMON_FIELDS]
     classes = getattr(config_class, "sub_configs", {}) or {}
@@ -43,7 +48,32 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
             sub_configs.pop("text_config")
     attribute_map = dict(getattr(config_class, "attribute_map", {}) or {})
     defaults = {f.name: default(f) for f in fields}
-    return defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs
+    field_types: dict[str, list[str]] = {}
+    for f in fields:
+        names = [] if is_ignored(f.name) and not matters_to_a_family(f.name) else type_names(f.type)
+        if names and names != [type_name(type(defaults[f.name]))]:
+            field_types.setdefault(" ".join(names), []).append(f.name)
+    check = inspect.getsource(config_class.validate_architecture)
+    divides = "self.hidden_size % self.num_attention_heads" in check
+    return defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs, field_types, divides
+
+
+def type_names(hint: Any) -> list[str]:
+    """Return the sorted types of JSON that an annotation allows; none if it allows any."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return sorted({name for part in typing.get_args(hint) for name in type_names(part)})
+    if typing.get_origin(hint) is typing.Literal:
+        return sorted({type_name(type(value)) for value in typing.get_args(hint)})
+    hint = typing.get_origin(hint) or hint
+    return [type_name(hint)] if isinstance(hint, type) else []
+
+
+def type_name(python: type) -> str:
+    """Return JSON's type that becomes a type of Python: 'list' for a tuple, 'dict' for a config inside a config."""
+    if python is types.NoneType:
+        return "null"
+    known = (bool, int, float, str, list)
+    return next((name.__name__ for name in known if issubclass(python, name)), "list" if python is tuple else "dict")
 
 
 def default(field: Any) -> Any:

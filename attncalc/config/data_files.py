@@ -68,3 +68,10 @@ def file_content(folder: Path, name: str) -> Any:
 def folder_content(folder: Path) -> dict[str, Any]:
     """Return {name: content} of all files in a folder."""
     return compiled(folder) or {name: file_content(folder, name) for name in file_names(folder)}
+
+
+@cache
+def words(file: Path) -> frozenset[str]:
+    """Return the words of a text file beside the code, without those of lines that begin with '#'."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())

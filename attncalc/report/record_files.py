@@ -10,8 +10,35 @@ from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
 from ..units import truncate
+from .json import schema_name
 from .record import record_page
 from .write import save
+
+LARGEST = 64 * 2**20
+"""Bytes of a record that is read; one of ten minutes has 150 KB."""
+_HOW = "'attncalc verify --record DIR' writes a record; name its .json"
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record in a JSON file. Raises AttncalcError if it cannot be read, or is no record."""
+    name = truncate(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "cannot be read").lower()
+        raise AttncalcError(f"--compare {name}: {reason}", _HOW) from None
+    if len(content) > LARGEST:
+        raise AttncalcError(f"--compare {name}: larger than 64 MiB", _HOW)
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        raise AttncalcError(f"--compare {name}: not JSON", _HOW) from None
+    schema = record.get("schema") if isinstance(record, dict) else None
+    if schema != schema_name("record"):
+        found = f"its schema is {truncate(schema)}" if isinstance(schema, str) else "it names no schema"
+        raise AttncalcError(f"--compare {name}: not a record of this version: {found}", _HOW)
+    return dict(record)
 
 
 class RecordFiles(NamedTuple):

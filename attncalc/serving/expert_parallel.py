@@ -52,7 +52,8 @@ class WholeExperts(Mlp):
             return self
         if self.d_ff_shared % tp:
             raise AttncalcError(
-                f"--tp {int(tp)} does not divide d_ff_shared {self.d_ff_shared}", "choose a number that does"
+                f"--tp {int(tp)} does not divide the width of the shared experts, {self.d_ff_shared}",
+                "choose a number that does",
             )
         return dataclasses.replace(self, d_ff_shared=exact_div(self.d_ff_shared, tp))
 
@@ -98,10 +99,12 @@ def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parall
 
     def divide(mlp: Mlp) -> Mlp:
         if not mlp.n_experts:
-            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "d_ff", tp, ranks))
+            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks))
         mlp = _shared_apart(mlp)
         if mlp.d_ff_shared:
-            mlp = dataclasses.replace(mlp, d_ff_shared=_divided(mlp.d_ff_shared, "d_ff_shared", tp, ranks))
+            mlp = dataclasses.replace(
+                mlp, d_ff_shared=_divided(mlp.d_ff_shared, "the width of the shared experts", tp, ranks)
+            )
         if not expert_parallel:
             return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks))
         if (mlp.n_experts or 0) % tp:

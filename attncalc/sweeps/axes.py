@@ -81,7 +81,7 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
                 f"a sweep has no axis '{truncate(name)}'", f"{did_you_mean(name, AXES)}known: {', '.join(AXES)}"
             )
     axes = tuple(
-        Axis(name, read_values(given[name], axis.name, _reader(axis), is_number=is_number(name)))
+        Axis(name, read_values(given[name], axis.name, _reader(name), is_number=is_number(name)))
         for name, axis in AXES.items()
         if given.get(name) is not None
     )
@@ -105,18 +105,20 @@ def option_name(name: str) -> str:
     return {**options_of(SweepOptions), **AXES}[name].name
 
 
-def _reader(axis: Option) -> Parse:
+def _reader(name: str) -> Parse:
     """Return what parses the text of one value: a number is parsed here, another text when its cells are computed."""
-    parser = axis.parser
-    if parser is None:
-        return lambda text, name: text
-    if parser.is_number:
+    parser = AXES[name].parser
+    if parser is not None and parser.is_number:
         return parser.parse
 
-    def read(text: str, name: str) -> str:
-        if axis is AXES["engine"] and text == "all":
+    def read(text: str, option: str) -> str:
+        if name == "engine" and text == "all":
             raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
-        value = parser.parse(text, name)
+        if name == "gpu":
+            from ..config.gpus import gpus_of
+
+            gpus_of(text)
+        value = parser.parse(text, option) if parser else text
         return value if isinstance(value, str) else text
 
     return read

@@ -9,6 +9,7 @@
     plan.py, passes.py          the kernels and the context that fit in memory; the ways to run a layer
     checks/, timing.py          the comparisons; times
     programs/                   what the command runs: each layer, --scaling, --tp
+    ranks.py                    the processes that torchrun started
     transformers/               --against transformers
 
 Call `need_torch` before importing any of these.
@@ -30,6 +31,7 @@ MIN_TRANSFORMERS = (5, 23)
 def need_torch() -> str:
     """Return the version of torch. Raises CannotCheckError if torch is not installed."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write its stages to standard error
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and its C++ code what it expects a training program to mend
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns if NumPy is missing, which is not needed here

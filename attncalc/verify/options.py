@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 Program = Literal["layers", "scaling", "tensor_parallel"]
 DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
-    "layers": {"cpu": 128, "mps": 512, "cuda": 4096, "simulated": 2**40},
-    "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384, "simulated": 2**40},
-    "tensor_parallel": {"cpu": 128, "mps": 128, "cuda": 128},
+    "layers": {"cpu": 128, "mps": 512, "cuda": 4096, "xpu": 4096, "simulated": 2**40},
+    "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384, "xpu": 16_384, "simulated": 2**40},
+    "tensor_parallel": {"cpu": 128, "mps": 128, "xpu": 128, "cuda": 128},
 }
 """Tokens that a type of device verifies quickly, by program. A simulated one takes any number."""
 

@@ -72,7 +72,7 @@ METAVARS: dict[str, tuple[str, ...]] = {
     "PHASE": ("prefill", "decode", "train"),
     "MASK": ("causal", "bidirectional", "prefix:16", "prefix:0", "prefix:x"),
     "REVISION": ("main", "v2", "refs/pr/1"),
-    "DEVICE": ("auto", "cpu", "cuda", "cuda:1", "mps"),
+    "DEVICE": ("auto", "cpu", "cuda", "cuda:1", "xpu", "mps"),
     "KERNEL": ("all", "math", "flash", "efficient", "cudnn", "flex", "flash_attn2"),
     "LIBRARY": ("transformers",),
     "DIR": ("record",),

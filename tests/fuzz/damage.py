@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from random import Random
 from typing import Any
+
+from attncalc.config.huggingface.sizes import is_name_of_size, names_of_size
 
 NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, 64, 2**31, 2**63, 10**15, 10**30, 10**400, 0.5, 1.0, 1e308, -0.0)
 OTHERS: tuple[Any, ...] = (
@@ -104,7 +107,40 @@ def _change_item(random: Random, part: dict[str, Any], key: str, other: Mapping[
         items[at] = random.choice((value(random), copy.deepcopy(random.choice(items))))
 
 
-DAMAGES = (_change, _change, _change_number, _remove, _rename, _borrow, _borrow, _nest, _change_item)
+def _empty(random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]) -> None:
+    """Give a size as 0 or null."""
+    sizes = [name for name in part if is_name_of_size(name)]
+    part[random.choice(sizes) if sizes else key] = random.choice((0, None))
+
+
+def _quote(random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]) -> None:
+    """Write a number or a boolean in quotes."""
+    scalars = [name for name, value in part.items() if type(value) in (int, float, bool)]
+    if scalars:
+        key = random.choice(scalars)
+        part[key] = quoted(part[key])
+
+
+def quoted(scalar: float | bool) -> str:
+    """Return a number or a boolean as a text, as JSON writes it."""
+    return json.dumps(scalar) if isinstance(scalar, bool) else str(scalar)
+
+
+def _misspell(random: Random, part: dict[str, Any], key: str, other: Mapping[str, Any]) -> None:
+    """Give a size the name that it has in another dialect, or write a name with a wrong letter."""
+    sizes = [name for name in part if is_name_of_size(name)]
+    if sizes and random.randrange(3):
+        key = random.choice(sizes)
+        name = random.choice(sorted(names_of_size(key)))
+    else:
+        name = random.choice((key + "s", key.replace("_", "-"), key.replace("_", ""), key.title(), key[1:]))
+    part[name] = part.pop(key)
+
+
+DAMAGES = (
+    *(_change, _change, _change_number, _remove, _rename, _borrow, _borrow, _nest, _change_item),
+    *(_empty, _quote, _misspell),
+)
 """What can happen to a key of a mapping; some of it more often."""
 
 

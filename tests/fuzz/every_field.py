@@ -17,7 +17,7 @@ from .inputs import CHEAP, configs, params_json
 
 VALUES: tuple[Any, ...] = (
     *(10**400, -(10**400), 1e308, -1e308, math.inf, math.nan, 2**63, 10**30, 0, -1, 0.5),
-    *(None, True, "", "x", [], [1], [[]], {}, {"x": {}}),
+    *(None, True, "", "x", "8", "true", "false", [], [1], [[]], {}, {"x": {}}),
 )
 
 Place = tuple[str | int, ...]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .case import WRITERS, Case, Result, run_case
+from .damage import quoted
 from .oracles import check_json, check_result, figures
 
 Data = dict[str, Any]
@@ -293,6 +294,24 @@ def added_preset_equals_its_config(case: Case, result: Result, data: Data) -> No
     assert _values(changed) == _values(data), (case.arguments, _values(changed), _values(data))
 
 
+def quotes_change_no_figure(case: Case, result: Result, data: Data) -> None:
+    """A number or a boolean in quotes is an error, or belongs to a field that changes nothing."""
+    for file, content in case.files.items():
+        if not file.endswith("config.json") or not content.startswith(b"{"):
+            continue
+        config = json.loads(content)
+        inner = next((value for value in config.values() if isinstance(value, dict) and "hidden_size" in value), config)
+        scalars = [key for key, value in inner.items() if type(value) in (int, bool)]
+        for key in scalars[len(content) % 5 :: 5]:
+            value, inner[key] = inner[key], quoted(inner[key])
+            answer = run_case(case._replace(files={**case.files, file: json.dumps(config).encode()}))
+            inner[key] = value
+            check_result(case, answer)
+            if answer.code < 2:
+                changed = check_json(answer.out, case.arguments[0])
+                assert _values(changed) == _values(data), (case.arguments, key, _values(changed), _values(data))
+
+
 def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     """A row of `sweep` has the figure of the command that it stands for."""
     figure = {"kv": "kv_cache", "params": "params_total", "flops": "flops_total", "memory": "peak_flash"}
@@ -323,5 +342,6 @@ RELATIONS: tuple[Relation, ...] = (
     shards_sum_to_the_whole,
     batch_is_linear,
     added_preset_equals_its_config,
+    quotes_change_no_figure,
     sweep_equals_command,
 )

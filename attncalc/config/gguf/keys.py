@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...errors import AttncalcError
 from ...units import count, truncate
+from ..data_files import words
 from .header import ArrayLength, GgufHeader
 
 LARGEST = 2**40
 """The largest value that a key of the model may have."""
 _TIP = "convert the model again with a newer convert_hf_to_gguf.py"
+
+
+KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
+"""The file with the keys of llama.cpp."""
 
 
 class Keys:
@@ -36,10 +42,26 @@ class Keys:
         """Return an error about the file."""
         return AttncalcError(f"{self.file}: {problem}", _TIP)
 
+    def check(self) -> None:
+        """Raise AttncalcError if the file has a key of the architecture that llama.cpp does not have."""
+        prefix = f"{self.architecture}."
+        for key in self._metadata:
+            name = key.removeprefix(prefix)
+            if key.startswith(prefix) and name not in words(KNOWN_KEYS) and not name.startswith("rope."):
+                raise AttncalcError(
+                    f"{self.file}: the key {truncate(key, 80)} is not one of llama.cpp's, and may change the figures",
+                    "give the config.json of the same model",
+                )
+
     def _raw(self, key: str) -> Any:
         return self._metadata.get(f"{self.architecture}.{key}")
 
-    def _name(self, key: str) -> str:
+    def has(self, key: str) -> bool:
+        """Return whether the file has a key of the architecture."""
+        return self._raw(key) is not None
+
+    def name(self, key: str) -> str:
+        """Return a key's whole name: 'llama.block_count'."""
         return truncate(f"{self.architecture}.{key}", 80)
 
     def text(self, key: str) -> str:
@@ -56,7 +78,7 @@ class Keys:
         """Return a whole number. Raises AttncalcError if it is missing."""
         value = self.number(key)
         if value is None:
-            raise self.error(f"the key {self._name(key)} is missing")
+            raise self.error(f"the key {self.name(key)} is missing")
         return value
 
     def flag(self, key: str) -> bool | None:
@@ -86,14 +108,14 @@ class Keys:
     def _listed(self, key: str, value: Sequence[Any] | ArrayLength, layers: int) -> list[int]:
         if isinstance(value, ArrayLength) or len(value) < layers:
             length = value.length if isinstance(value, ArrayLength) else len(value)
-            raise self.error(f"the key {self._name(key)} has {count(length)} values for {count(layers)} layers")
+            raise self.error(f"the key {self.name(key)} has {count(length)} values for {count(layers)} layers")
         return [self._checked(key, item) for item in value[:layers]]
 
     def _checked(self, key: str, value: Any) -> int:
         if isinstance(value, bool):
             return int(value)
         if not isinstance(value, int) or not 0 <= value <= LARGEST:
-            raise self.error(f"the key {self._name(key)} is {truncate(value)}, and not a number from 0 on")
+            raise self.error(f"the key {self.name(key)} is {truncate(value)}, and not a number from 0 on")
         return value
 
     def vocabulary(self) -> int | None:

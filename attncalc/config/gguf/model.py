@@ -38,6 +38,23 @@ _OUTSIDE_MATRICES = {
     "altup_unembd_proj.weight": "altup_out",
 }
 """Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and Gemma 4)."""
+_ORIGINS = {
+    "d_model": "embedding_length",
+    "n_layers": "block_count",
+    "n_heads": "attention.head_count",
+    "n_kv_heads": "attention.head_count_kv",
+    "d_head": "attention.key_length",
+    "d_v": "attention.value_length",
+    "d_ff": "feed_forward_length",
+    "n_experts": "expert_count",
+    "n_experts_per_token": "expert_used_count",
+    "n_shared_experts": "expert_shared_count",
+    "max_context": "context_length",
+    "window": "attention.sliding_window",
+    "kv_lora_rank": "attention.kv_lora_rank",
+    "q_lora_rank": "attention.q_lora_rank",
+}
+"""{key of a model file: the key of the file that has the same number}, for errors."""
 _HEADS = re.compile(r"(cls|cls\.output|cls\.norm|dense_2|dense_3|output)\.(weight|bias)|output\.(scale|input_scale)")
 """Tensors of heads that are counted without being named."""
 
@@ -51,7 +68,10 @@ def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, C
     tensors = _all_tensors(headers, keys)
     weights = stored_weights(headers)
     architecture = _architecture(keys, weights)
-    return Document(keys.file, _Reader(keys, architecture, tensors).data(name), {}), weights
+    keys.check()
+    data = _Reader(keys, architecture, tensors).data(name)
+    origins = {key: {"": keys.name(other)} for key, other in _ORIGINS.items() if keys.has(other)}
+    return Document(keys.file, data, {}, origins), weights
 
 
 def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTensor]:

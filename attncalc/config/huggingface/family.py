@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,6 +24,7 @@ RULE_KEYS = (
     "kind",  # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
     "kinds",  # {name of a kind: the rules of its layers}
     "require",  # formulas that must hold
+    "zero",  # fields that may be 0, beside those of values.py
     "ignored",  # fields of the class that change no figure
     "heads",  # {ending of a class in `architectures`: the rules that the class changes}
     "variants",  # {ending of a class in `architectures`: the family that it is read as}
@@ -47,6 +49,10 @@ ANOTHER_DRAFT = "another_draft"
 """The entry for draft models that are not read, whatever their model_type."""
 LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
+
+
+_NAME_OF_LANGUAGE_MODEL = re.compile(r"(text|llm|lm|language)(_model|_backbone)?(_id|_name|_path|_name_or_path)")
+"""Fields that name another model as the language model: Ultravox's text_model_id."""
 
 
 class UnsupportedModelTypeError(AttncalcError):
@@ -166,14 +172,19 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
     """Return the rules of the model_type that a field gives. Raises AttncalcError if it is not supported."""
     rules = _rules(name)
     if rules is None:
-        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", _near_name(name) + TIP)
+        near = _near_name(name)
+        near_rules = families()[near] if near else {}
+        if "unsupported" not in near_rules or _bare(str(near)) != _bare(name):
+            hint = f"did you mean '{near}'? " if near and "unsupported" not in near_rules else ""
+            raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
+        rules = near_rules
     if "unsupported" in rules:
-        raise UnsupportedModelTypeError(f"{field} '{name}' is not supported: {rules['unsupported']}", TIP)
+        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported: {rules['unsupported']}", TIP)
     return rules
 
 
-def _near_name(name: str) -> str:
-    """Return "did you mean 'qwen3_moe'? " for 'qwen3-moe' or 'qwen3_meo', or '' if no family's name is that near.
+def _near_name(name: str) -> str | None:
+    """Return 'qwen3_moe' for 'qwen3-moe' or 'qwen3_meo', or None if no family's name is that near.
 
     The names may differ in separators, or in one letter that is wrong, missing or in the wrong place. Digits must be
     equal: a config of 'minimax_m3' is none of 'minimax_m2'.
@@ -181,14 +192,14 @@ def _near_name(name: str) -> str:
     import difflib  # imported here, so that only a wrong name pays for it
 
     if config_class(name):
-        return ""
+        return None
     bare = _bare(name)
     for known in difflib.get_close_matches(bare, sorted({_bare(other): None for other in families()}), n=3, cutoff=0.8):
         digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
         letters = [sorted(c for c in word if c.isalpha()) for word in (bare, known)]
         if digits[0] == digits[1] and _differing(*letters) <= 1:
-            return f"did you mean '{next(other for other in sorted(families()) if _bare(other) == known)}'? "
-    return ""
+            return next(other for other in sorted(families()) if _bare(other) == known)
+    return None
 
 
 def _bare(name: str) -> str:
@@ -213,18 +224,26 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
     return class_rules
 
 
-def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
+def _class_of(name: str, rules: Mapping[str, Any], outer: ConfigClass | None = None) -> ConfigClass:
     """Return transformers' config class with the family's `fields`.
 
-    `fields` declares the defaults, names and inner configs of a class that transformers does not have, or names that
-    the class accepts beside those of its attribute_map.
+    `fields` declares the defaults, names, inner configs and types of a class that transformers does not have, or names
+    that the class accepts beside those of its attribute_map.
+
+    Args:
+        name: The model_type.
+        rules: The family's rules.
+        outer: The class of the config around it, if it is inside one: a vendor's accepts what it likes.
     """
     known = config_class(rules.get("class", name)) or UNKNOWN_CLASS
     declared = rules.get("fields") or {}
+    types = {field: frozenset(names.split()) for field, names in declared.get("types", {}).items()}
     return known._replace(
         defaults={**known.defaults, **declared.get("defaults", {})},
         attribute_map={**known.attribute_map, **declared.get("attribute_map", {})},
         sub_configs={**known.sub_configs, **declared.get("sub_configs", {})},
+        types={**known.types, **types},
+        is_strict=known.is_strict and rules.get("class", name) == name and (outer is None or outer.is_strict),
     )
 
 
@@ -243,11 +262,12 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     if is_flat:
         inner_config = {key: value for key, value in outer.given.items() if key != "model_type"}
     if not isinstance(inner_config, Mapping):
-        raise AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
+        raise _missing_config(name, field, outer.given)
     inner_config = {**rules.get("text_defaults", {}), **inner_config}
-    inner_name = _inner_model_type(name, _class_of(name, rules), field, inner_config)
+    outer_class = _class_of(name, rules)
+    inner_name = _inner_model_type(name, outer_class, field, inner_config)
     inner_rules = _supported_rules(inner_name, f"{field}.model_type")
-    fields = Fields(inner_config, _class_of(inner_name, inner_rules), outer)
+    fields = Fields(inner_config, _class_of(inner_name, inner_rules, outer_class), outer)
     written_name = inner_config.get("model_type")
     if written_name == f"{name}_text" != inner_name:
         fields.remarks.append(f"{field}.model_type {truncate(written_name)} is read as {inner_name}.")
@@ -259,6 +279,17 @@ def _inner_family(name: str, rules: Mapping[str, Any], outer: Fields) -> Family:
     added = {key: [*as_list(inner.rules.get(key)), *as_list(outer_rules.get(key))] for key in ADDED}
     combined = {**inner.rules, **outer_rules, **added}
     return inner._replace(rules=combined, encoder_fields=_encoder_fields(name, combined, outer))
+
+
+def _missing_config(name: str, field: str, given: Mapping[str, Any]) -> AttncalcError:
+    """Return the error about a config without that of its language model, which another model's name may replace."""
+    for key, value in given.items():
+        if _NAME_OF_LANGUAGE_MODEL.fullmatch(key) and isinstance(value, str) and value:
+            return AttncalcError(
+                f"{field} is missing, and {key} names the language model: '{truncate(value)}'",
+                "give that model: attncalc counts the language model alone",
+            )
+    return AttncalcError(f"{field} is missing", f"a {name} config has the fields of its language model there")
 
 
 def _inner_model_type(name: str, outer_class: ConfigClass, field: str, inner_config: Mapping[str, Any]) -> str:

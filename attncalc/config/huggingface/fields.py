@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import isfinite, isinf
+from math import isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import AttncalcError
 from ...units import truncate
 
 
@@ -29,7 +28,10 @@ class ConfigClass(NamedTuple):
         sub_configs: {field with a config inside: the model_type of that config}.
         is_language_model: Whether it is a whole language model, and not only a part of one.
         fixed_sub_configs: The sub_configs whose model_type is the class's, whatever a config.json has there.
+        types: {field: the types that its values may have}, where the default's is not the only one.
         is_of_transformers: Whether transformers has the class, so that all its fields are known.
+        is_strict: Whether transformers reads the config with that class, and rejects values of other types.
+        divides: Whether it rejects a hidden_size that num_attention_heads does not divide.
     """
 
     defaults: Mapping[str, Any]
@@ -37,10 +39,13 @@ class ConfigClass(NamedTuple):
     sub_configs: Mapping[str, str]
     is_language_model: bool
     fixed_sub_configs: Sequence[str] = ()
+    types: Mapping[str, frozenset[str]] = {}
+    divides: bool = False
     is_of_transformers: bool = True
+    is_strict: bool = True
 
 
-UNKNOWN_CLASS = ConfigClass({}, {}, {}, True, is_of_transformers=False)
+UNKNOWN_CLASS = ConfigClass({}, {}, {}, True, is_of_transformers=False, is_strict=False)
 """For model_types that transformers has no class of."""
 
 
@@ -70,8 +75,17 @@ def transformers_version() -> str:
 
 def _to_class(content: Sequence[Any]) -> ConfigClass:
     """Return the ConfigClass of one item of classes.json, with the fields' own names."""
-    defaults, attribute_map, *others = content
-    return ConfigClass({attribute_map.get(name, name): v for name, v in defaults.items()}, attribute_map, *others)
+    defaults, attribute_map, sub_configs, is_language_model, fixed_sub_configs, fields_by_types, divides = content
+    types = {name: frozenset(key.split()) for key, names in fields_by_types.items() for name in names}
+    return ConfigClass(
+        {attribute_map.get(name, name): value for name, value in defaults.items()},
+        attribute_map,
+        sub_configs,
+        is_language_model,
+        fixed_sub_configs,
+        {attribute_map.get(name, name): names for name, names in types.items()},
+        divides,
+    )
 
 
 @cache
@@ -83,16 +97,46 @@ def _classes_json() -> str:
     return Path(__file__).with_name("classes.json").read_text(encoding="utf-8")
 
 
+_UNDECLARED_TYPES = {
+    "is_causal": frozenset({"bool", "null"}),
+    # `getattr(config, "head_dim", hidden_size // heads)` is null if it is null, and so are the two others
+    "head_dim": frozenset({"int"}),
+    "intermediate_size": frozenset({"int"}),
+    "is_gated_act": frozenset({"bool"}),
+    "num_labels": frozenset({"int"}),
+    "id2label": frozenset({"dict", "null"}),
+}
+"""{field that transformers reads from configs whose classes do not declare it: its types}."""
+
+
+@cache
+def _types_elsewhere(name: str) -> frozenset[str]:
+    """Return the types that a field has in any class; none if no class has it."""
+    return frozenset(
+        name_of_type
+        for known in config_classes().values()
+        if name in known.defaults
+        for name_of_type in known.types.get(name) or {type_of(known.defaults[name])}
+    )
+
+
+def type_of(value: Any) -> str:
+    """Return the type of a JSON value: 'null', 'bool', 'int', 'float', 'str', 'list' or 'dict'."""
+    return "null" if value is None else type(value).__name__
+
+
 class Fields(Mapping[str, Any]):
     """The fields of a config, with the class's default for a field that it omits, and None without a default.
 
     A field can be looked up by any of its names: `fields["n_embd"]` is `fields["hidden_size"]` for GPT-2.
 
     Attributes:
-        given: The fields of the config itself, under their own names.
+        config: The config itself.
+        given: Its fields, under their own names.
         remarks: One sentence about each field that the config gives twice, under two names, with two values.
         outer: The fields of the config that contains this one, for a text_config; else None.
         looked_up: The names of the fields that formulas have used, under their own names.
+        origins: What errors call the keys of the model file that formulas have computed (config/origins.py).
     """
 
     def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
@@ -102,9 +146,11 @@ class Fields(Mapping[str, Any]):
         class's own fields first, and then the others, in the order of the file.
         """
         self._class = config_class
+        self.config = config
         self.given: dict[str, Any] = {}
         self.remarks: list[str] = []
         self.looked_up: set[str] = set()
+        self.origins: dict[str, dict[str, str]] = {}
         names: dict[str, str] = {}
         for name, value in sorted(config.items(), key=lambda item: self.own_name(item[0]) != item[0]):
             own_name = self.own_name(name)
@@ -121,9 +167,18 @@ class Fields(Mapping[str, Any]):
         return self._class.is_of_transformers
 
     @property
+    def divides(self) -> bool:
+        """Whether the class rejects a hidden_size that num_attention_heads does not divide."""
+        return self._class.divides and self._class.is_strict
+
+    @property
     def outer_or_self(self) -> Fields:
         """The fields of the config around a text_config, which has the dtype and architectures; else these fields."""
         return self.outer or self
+
+    def names_in_file(self) -> dict[str, str]:
+        """Return {own name: the other name that the config has instead}."""
+        return {own: name for name in self.config if (own := self.own_name(name)) not in self.config}
 
     def own_name(self, name: str) -> str:
         """Return the name that the class has for `name`."""
@@ -139,7 +194,7 @@ class Fields(Mapping[str, Any]):
         if not changes:
             return self
         of_layer = Fields({**self.given, **changes}, self._class, self.outer)
-        of_layer.looked_up = self.looked_up
+        of_layer.looked_up, of_layer.origins = self.looked_up, self.origins
         return of_layer
 
     def __getitem__(self, name: str) -> Any:
@@ -155,6 +210,20 @@ class Fields(Mapping[str, Any]):
     def default(self, name: str) -> Any:
         """Return the class's default of a field, or None."""
         return self._class.defaults.get(name)
+
+    def types(self, name: str) -> frozenset[str]:
+        """Return the types that a field's values may have; none if they are not known.
+
+        A field that the class does not declare has those of other classes. Only transformers' own classes reject null,
+        and a list with one number per layer.
+        """
+        is_strict = self._class.is_strict
+        default = self.default(name)
+        declared = self._class.types.get(name, frozenset() if default is None else frozenset({type_of(default)}))
+        types = declared or (is_strict and _UNDECLARED_TYPES.get(name)) or _types_elsewhere(name)
+        if not types or is_strict:
+            return types
+        return types | {"null"} | ({"list"} if "int" in types else set())
 
     def is_default(self, name: str) -> bool:
         """Return whether the config gives the default; null, false, 0 and an empty list count as equal."""
@@ -175,67 +244,3 @@ def _with_new_names(layer_types: Any) -> Any:
     if not isinstance(layer_types, list):
         return layer_types
     return [_NEW_LAYER_TYPES.get(kind, kind) if isinstance(kind, str) else kind for kind in layer_types]
-
-
-_PER_LAYER_LISTS = ("layer_types", "mlp_layer_types")
-
-
-def check_values(fields: Fields, names: Collection[str]) -> None:
-    """Raise AttncalcError if one of the fields `names` cannot have its value.
-
-    A value must have the type of the class's default, a number must be a possible size, and a list with one entry per
-    layer must be as long as there are layers. `per_layer_config` must have fields of layers under their numbers.
-    """
-    for name in sorted(map(fields.own_name, names)):
-        value, default = fields.given.get(name), fields.default(name)
-        if value is not None and not _is_possible(value, default):
-            raise AttncalcError(
-                f"{name} {written(value)} is not {_TYPE_NAMES.get(type(default), 'a size')}",
-                "correct the config",
-            )
-    _check_per_layer_config(fields.given.get("per_layer_config"))
-    n_layers, mtp_layers = fields["num_hidden_layers"], fields["num_nextn_predict_layers"] or 0
-    if type(n_layers) is not int or type(mtp_layers) is not int:  # the rules that use them raise the error
-        return
-    for name in _PER_LAYER_LISTS:
-        value = fields.given.get(name)
-        # Some lists go on with the layers of multi-token prediction, which no figure counts.
-        if name in names and isinstance(value, list) and len(value) not in (n_layers, n_layers + mtp_layers):
-            raise AttncalcError(
-                f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
-            )
-
-
-def _check_per_layer_config(per_layer: Any) -> None:
-    """Raise AttncalcError if a `per_layer_config` is not {"5": {field: value}, ...}."""
-    if per_layer is None:
-        return
-    is_table = isinstance(per_layer, Mapping) and all(
-        key.isdecimal() and len(key) < _DIGITS and isinstance(changes, Mapping) for key, changes in per_layer.items()
-    )
-    if not is_table:
-        raise AttncalcError(
-            f"per_layer_config {written(per_layer)} has no fields of layers under their numbers",
-            'it looks like {"5": {"sliding_window": 512}}',
-        )
-
-
-_DIGITS = 10
-"""Digits that the number of a layer must have fewer than."""
-
-_TYPE_NAMES: dict[type, str] = {int: "a whole number", bool: "true or false", str: "a word", list: "a list"}
-
-
-def _is_possible(value: Any, default: Any) -> bool:
-    """Return whether a field with this default may have the value."""
-    if isinstance(value, float) and not isfinite(value):
-        return False
-    if type(value) is int and value < -1:  # some configs write -1 for "none"
-        return False
-    if type(default) is int:
-        return type(value) is int or isinstance(value, list)  # a list has one value per layer
-    if type(default) is bool:
-        return type(value) is bool
-    if isinstance(default, (str, list)):
-        return isinstance(value, (type(default), int, float, list))
-    return True

@@ -21,6 +21,7 @@ from types import CodeType
 from typing import Any
 
 from ...errors import AttncalcError
+from ..origins import origin
 from .fields import Fields, written
 
 FUNCTIONS: dict[str, Any] = {
@@ -33,10 +34,10 @@ FUNCTIONS: dict[str, Any] = {
 class _Namespace(dict[str, Any]):
     """The names of a formula: a layer's number, a function, or a field; it records which fields are looked up."""
 
-    def __init__(self, fields: Fields, variables: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Fields, variables: Mapping[str, Any], looked_up: list[str]) -> None:
         super().__init__(FUNCTIONS, **variables, top=fields.outer_or_self, __builtins__={})
         self.fields = fields
-        self.looked_up: list[str] = []
+        self.looked_up = looked_up
 
     def __missing__(self, name: str) -> Any:
         self.looked_up.append(name)
@@ -44,8 +45,27 @@ class _Namespace(dict[str, Any]):
         return self.fields[name]
 
 
-def value_of(rule: Any, fields: Fields, **variables: Any) -> Any:
+def value_of_key(key: str, rule: Any, fields: Fields, **variables: Any) -> Any:
+    """Return the value of the rule of a key, and record in the fields which of them it was computed from.
+
+    Raises AttncalcError as `value_of` does.
+    """
+    names: list[str] = []
+    value = value_of(rule, fields, names, **variables)
+    if key == "d_head" and "//" in str(rule) and value != value_of(rule.replace("//", "/"), fields, **variables):
+        numbers = ", ".join(f"{fields.own_name(name)} {written(fields[name])}" for name in names if fields[name])
+        raise AttncalcError(f"the width of a head is not a whole number: {numbers}", "correct one of them")
+    given = [name for name in names if fields[name] is not None] or names
+    if given:
+        is_equal = value is None or value == fields[given[0]]
+        fields.origins.setdefault(key, {})[str(value)] = origin(key, map(fields.own_name, given), is_equal=is_equal)
+    return value
+
+
+def value_of(rule: Any, fields: Fields, used: list[str] | None = None, /, **variables: Any) -> Any:
     """Return the value of a rule; lists and mappings may contain formulas too.
+
+    The names of the fields that a single formula looks up are added to `used`.
 
     Raises AttncalcError, with the fields that the formula uses, if it cannot be computed from their values.
     """
@@ -55,7 +75,7 @@ def value_of(rule: Any, fields: Fields, **variables: Any) -> Any:
         return {name: value_of(item, fields, **variables) for name, item in rule.items()}
     if not isinstance(rule, str) or not rule.startswith("="):
         return rule
-    names = _Namespace(fields, variables)
+    names = _Namespace(fields, variables, [] if used is None else used)
     try:
         return eval(_compile(rule[1:]), names)
     except (TypeError, ValueError, ZeroDivisionError, IndexError, KeyError, AttributeError, OverflowError):
@@ -64,11 +84,16 @@ def value_of(rule: Any, fields: Fields, **variables: Any) -> Any:
 
 def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> AttncalcError:
     """Return the error about a formula whose fields are missing or have values that it cannot use."""
+    zeros = [name for name in names if fields[name] == 0 and type(fields[name]) is int]
+    if zeros:
+        return AttncalcError(f"{zeros[0]} is 0; it must be at least 1", "correct the config")
     missing = [name for name in names if fields[name] is None]
     if missing:
         subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"  # some of them are optional
         return AttncalcError(f"{subject} is missing", "add it to the config")
-    values = ", ".join(f"{name} {written(fields[name])}" for name in names)
+    of_top = {name: fields.outer_or_self[name] for name in re.findall(r"""top\[['"](\w+)""", rule)}
+    given = {name: fields[name] for name in names} | {name: v for name, v in of_top.items() if v is not None}
+    values = ", ".join(f"{name} {written(value)}" for name, value in given.items())
     return AttncalcError(
         f"the model cannot be computed from {values or rule}", "a field has another value than its class expects"
     )
@@ -95,6 +120,11 @@ def names_in(rules: Any) -> set[str]:
     if not isinstance(rules, str) or not rules.startswith("="):
         return set()
     return set(_fields_of(rules[1:]))
+
+
+def outer_names_in(rules: Any) -> set[str]:
+    """Return the fields of the config around a text_config that formulas in `rules` name."""
+    return set(re.findall(r"""top\[["'](\w+)["']\]""", str(rules).replace("\\'", "'")))
 
 
 @cache

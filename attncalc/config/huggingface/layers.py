@@ -13,7 +13,7 @@ from ...units import truncate
 from ..keys import MAX_LAYERS, is_layer_key, keys_of_layer
 from .family import RULE_KEYS
 from .fields import Fields
-from .formulas import kinds_of_layer, names_in, uses_layer_number, value_of
+from .formulas import kinds_of_layer, names_in, uses_layer_number, value_of, value_of_key
 
 Layer = tuple[tuple[str, ...], dict[str, Any]]
 """The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys."""
@@ -80,7 +80,7 @@ def _rules_of_kinds(rules: Mapping[str, Any], kinds: Sequence[str], i: int) -> d
 
 def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: int) -> Layer:
     """Return layer i by its rules. Raises AttncalcError if its window or chunk has no size."""
-    keys = {key: value_of(rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
+    keys = {key: value_of_key(key, rules[key], fields, i=i) for key in _keys_that_apply(rules, fields, i)}
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:
             raise AttncalcError(f"layer {i}: {kinds[0]} needs a {key}", "the config lacks a field, or switches it off")
@@ -95,9 +95,16 @@ def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[s
         excluded |= {"window", "chunk"}
     if mlp == "none":
         excluded |= {"d_ff", "mlp_bias"}
-    if mlp == "none" or not experts:
+    if mlp == "none" or experts is None:
         excluded |= _EXPERT_KEYS
+    if mlp != "none" and experts is None and (names := _needed_experts(rules.get("n_experts"))):
+        raise AttncalcError(f"{' or '.join(names)} is missing", "add it to the config")
     return [key for key in keys_of_layer(attention) if key in rules and key not in excluded]
+
+
+def _needed_experts(rule: Any) -> list[str]:
+    """Return the fields that give the number of experts; none if the rule's formula allows layers without experts."""
+    return [] if "None" in str(rule) else sorted(names_in(rule))
 
 
 def _without_defaults(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
+from ..origins import renamed
 from .context import scaled_context
 from .family import (
     RULE_KEYS,
@@ -20,17 +21,21 @@ from .family import (
     family_of,
     model_type_of,
 )
-from .fields import Fields, check_values, transformers_version, written
-from .formulas import names_in, value_of
+from .fields import Fields, transformers_version, written
+from .formulas import names_in, outer_names_in, value_of, value_of_key
 from .layers import is_rule_of_layer, pattern_of_layers
 from .quantized import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
-from .sizes import check_sizes, omitted_sizes
+from .sizes import check_sizes, listed, omitted_sizes
 from .towers import FIELDS as TOWERS
 from .towers import towers
 from .unused_fields import UnusedFields, structural_fields, unused_fields
+from .values import check_values, check_zeros
 
 _FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
+
+_NEEDED = re.compile(r"=(None not in \((?=.*\)))?(?P<names>[\w, ]+)(\)| is not None)")
+"""A requirement that fields are given: '=vocab_size is not None', '=None not in (vocab_size, bias)'."""
 
 _LONGEST_LIST = 2000
 """Characters of a list of fields; a config.json has some dozens of them."""
@@ -40,7 +45,14 @@ LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """Endings of the names of classes with a language model's head."""
 
 
-def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", assume_grouped: bool = False) -> Document:
+def convert_config(
+    config: Mapping[str, Any],
+    file: str,
+    *,
+    title: str = "",
+    assume_grouped: bool = False,
+    names: Mapping[str, str] | None = None,
+) -> Document:
     """Return the model file that describes the same model as a config.json.
 
     Args:
@@ -48,17 +60,30 @@ def convert_config(config: Mapping[str, Any], file: str, *, title: str = "", ass
         file: What errors call it.
         title: What the model is called if the config does not name it.
         assume_grouped: Read an unknown model_type as plain grouped attention.
+        names: {field: what it is called in the user's file}, if the config was made of another format.
 
     Raises AttncalcError, with the field and its value, if the model_type is not supported, a field is missing or
     contradicts another, or a field changes the figures in a way that is not modelled.
     """
     try:
-        return Document(file, _keys(config, file, title, assume_grouped), {})
+        family = family_of(config, assume_grouped)
+        names = {**family.fields.names_in_file(), **(names or {})}
+        data = _keys(family, config, file, title)
+        origins = {
+            key: {value: renamed(text, names) for value, text in named.items()}
+            for fields in (family.encoder_fields, family.fields)
+            for key, named in (fields.origins if fields else {}).items()
+        }
+        return Document(file, data, {}, origins)
     except UnsupportedModelTypeError as error:
-        hint = "; --assume-grouped reads it as plain grouped attention" if _reads_as_grouped(config) else ""
+        hint = (
+            "; --assume-grouped reads it as plain grouped attention"
+            if not assume_grouped and _reads_as_grouped(config)
+            else ""
+        )
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
-        raise AttncalcError(f"{file}: {error.message}", error.tip) from None
+        raise AttncalcError(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
 
 
 def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
@@ -67,7 +92,7 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     from ..schema import check
 
     try:
-        document = Document("", _keys(config, "", "", True), {})
+        document = convert_config(config, "", assume_grouped=True)
         check(document)
         build_model(document, "")
     except AttncalcError:
@@ -75,9 +100,8 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool) -> dict[str, Any]:
+def _keys(family: Family, config: Mapping[str, Any], file: str, title: str) -> dict[str, Any]:
     """Return the keys of the model file."""
-    family = family_of(config, assume_grouped)
     data = {"title": _title(family, title), **_model_keys(family)}
     if not family.assumed:
         data["model_type"] = str(model_type_of(config))
@@ -85,7 +109,7 @@ def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool
         data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
     data.update(_keys_of_engines(family))
     name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]  # Windows has backslashes
-    if not _released(family.fields) and (scheme := scheme_in_name(f"{name} {title} {data['title']}")):
+    if not _released(family.fields) and (scheme := scheme_in_name(" ".join(_names(family, name, title)))):
         data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
         data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
     unused = _unused_fields(family, data)
@@ -97,6 +121,16 @@ def _keys(config: Mapping[str, Any], file: str, title: str, assume_grouped: bool
         raise AttncalcError(f"{name} {_value(family, name)} is not supported for {family.name}", _FIELD_TIP)
     notes = [*data.get("notes", ()), *_reading_notes(family, config, unused.ignored)]
     return {**data, "notes": notes} if notes else data
+
+
+def _names(family: Family, *names: str) -> list[str]:
+    """Return the names of a checkpoint, with the config's own unless that is of one by bitsandbytes.
+
+    Those always have a quantization_config. A config without one is of merged weights, and names what they came from.
+    """
+    own = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
+    others = [name for name in names if not own.endswith(name)]
+    return others if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE) else [*others, own]
 
 
 def _title(family: Family, title: str) -> str:
@@ -133,6 +167,7 @@ def _model_keys(family: Family) -> dict[str, Any]:
     """Return the keys of the model file, except the title and those from `quantization_config`."""
     rules, fields = family.rules, family.fields
     check_values(fields, names_in(rules))
+    check_values(fields.outer_or_self, outer_names_in(rules))
     if not family.assumed:
         check_sizes(family.name, rules, fields, whole=family.is_whole)
     _check_requirements(family)
@@ -147,6 +182,8 @@ def _model_keys(family: Family) -> dict[str, Any]:
         _move_to_layer_kinds(data, data["encoder"])
         values["extra_params"] = {**(values.get("extra_params") or {}), **_encoder_params(family)}
     data.update({key: _without_null_items(value) for key, value in values.items() if not is_stack_key(key)})
+    for used in filter(None, (fields, family.encoder_fields)):
+        check_zeros(used, rules)
     data["notes"] = [*_family_notes(rules, fields), *_general_notes(rules, fields)]
     data["dtype"] = _dtype(fields)
     return {key: value for key, value in data.items() if value not in (None, [], {})}
@@ -158,17 +195,25 @@ def _check_requirements(family: Family) -> None:
     for formula in family.rules.get("require", ()):
         if value_of(formula, fields):
             continue
+        if needed := _NEEDED.fullmatch(str(formula)):
+            missing = [name for name in re.findall(r"\w+", needed["names"]) if fields[name] is None]
+            verb = "is" if len(missing) == 1 else "are"
+            raise AttncalcError(
+                f"{listed(missing)} {verb} missing", f"configs of {family.name} have no defaults: add what is missing"
+            )
         values = {name: fields[name] for name in sorted(names_in(formula))}
-        values |= {name: fields.outer_or_self[name] for name in re.findall(r'top\["(\w+)"\]', formula)}
-        listed = ", ".join(f"{name} {written(value)}" for name, value in values.items())
-        subject = listed if len(values) == 1 else f"the combination of {listed}"
+        values |= {name: fields.outer_or_self[name] for name in sorted(outer_names_in(formula))}
+        written_values = ", ".join(f"{name} {written(value)}" for name, value in values.items())
+        subject = written_values if len(values) == 1 else f"the combination of {written_values}"
         raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 
 def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
     """Return the values of all rules but those of layers, as the class in `architectures` changes them."""
     values = {
-        key: value_of(rule, fields) for key, rule in rules.items() if key not in RULE_KEYS and not is_rule_of_layer(key)
+        key: value_of_key(key, rule, fields)
+        for key, rule in rules.items()
+        if key not in RULE_KEYS and not is_rule_of_layer(key)
     }
     for key, value in _head_values(rules, fields).items():
         is_table = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
@@ -204,7 +249,7 @@ def _encoder_keys(rules: Mapping[str, Any], fields: Fields, own_fields: Fields |
     else:
         stack_rules = rules["encoder"]
     values = {
-        key: value_of(rule, fields)
+        key: value_of_key(key, rule, fields)
         for key, rule in stack_rules.items()
         if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key)
     }

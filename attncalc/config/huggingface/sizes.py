@@ -39,7 +39,7 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
     if whole and not any(name in fields.given for names in required for name in names):
         inner = [field for field, value in fields.given.items() if isinstance(value, Mapping) and _has_sizes(value)]
         raise AttncalcError(
-            f"{_and([names[0] for names in required])} are missing{_found(others, inner)}",
+            f"{listed([names[0] for names in required])} are missing{_found(others, inner)}",
             f"a config.json of model_type {truncate(name)} has these fields; give the model's own file",
         )
     for other in others:
@@ -53,8 +53,8 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
 
 def _found(others: list[str], inner: list[str]) -> str:
     """Return what a config without sizes has instead: sizes of other names, or the fields that contain them."""
-    listed = [truncate(other) for other in (others or inner)[:8]]
-    return f"; the config has {_and(listed)} instead" if listed else ""
+    found = [truncate(other) for other in (others or inner)[:8]]
+    return f"; the config has {listed(found)} instead" if found else ""
 
 
 def _has_sizes(config: Mapping[str, Any]) -> bool:
@@ -103,7 +103,7 @@ def names_of_size(name: str) -> frozenset[str]:
 
 
 def _is_read(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
-    return fields.is_of_class(name) or name in map(fields.own_name, names_in(rules))
+    return fields.is_of_class(name) or name in map(fields.own_name, names_in(_without_unused_kinds(rules, fields)))
 
 
 def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | None:
@@ -115,15 +115,21 @@ def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | N
     if fields.is_known_class:
         own = sorted(filter(fields.is_of_class, names))
     else:
-        own = sorted(names & set(map(fields.own_name, names_in(_without_unused_kinds(rules)))))
+        own = sorted(names & set(map(fields.own_name, names_in(_without_unused_kinds(rules, fields)))))
     given = [n for n in own if n in fields.given]
     equal = [n for n in given if fields.given[n] == fields.given.get(name)]
     return next(iter([*equal, *given, *own]), None)
 
 
-def _without_unused_kinds(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules without kinds that a family only inherits: those of experts, for a family without any."""
-    return {key: rule for key, rule in rules.items() if key != "kinds" or "kind" in rules}
+def _without_unused_kinds(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """Return the rules without kinds that a family only inherits: those of experts, for a family without any.
+
+    A kind is used if a formula names it, or a list in the config.
+    """
+    formulas = str(rules.get("kind", ""))
+    listed = {str(item) for value in fields.given.values() if isinstance(value, list) for item in value}
+    used = {name: rule for name, rule in (rules.get("kinds") or {}).items() if name in formulas or name in listed}
+    return {**rules, "kinds": used}
 
 
 def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
@@ -137,6 +143,6 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
-def _and(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
     """Return 'a', 'a and b' or 'a, b and c'."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..data_files import words
 from .family import families
 from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
 from .sizes import head_dim_of, is_name_of_size, names_of_size, repeats_own_size
 
 ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
+_IGNORED_NAMES = Path(__file__).with_name("ignored_fields.txt")
 _IGNORED_PARTS = (
     *("rope", "rotary", "dropout", "initializer", "init_std", "init_method", "epsilon", "softcap", "aux_loss"),
     "_image_token",
@@ -39,6 +41,10 @@ READ_BY_ENGINES = frozenset(
     }
 )
 """Fields that transformers' cache or an engine reads whatever the class of the config is."""
+
+
+_SPANS = ("sliding_window", "attention_chunk_size")
+"""Those that transformers' cache switches off with null only: 0 makes windows of no tokens."""
 
 
 class UnusedFields(NamedTuple):
@@ -65,12 +71,13 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
     rejected: list[str] = []
     ignored: list[str] = []
     for name, value in fields.given.items():
-        if name in used_by_layers or is_ignored(name) or fields.is_default(name):
+        is_default = fields.is_default(name) and not (name in _SPANS and value == 0)
+        if name in used_by_layers or is_ignored(name) or is_default:
             continue
         if fields.is_of_class(name):
             if name not in used_by_rules:
                 rejected.append(name)
-        elif _matters_elsewhere(name) and not _repeats_another(name, value, rules, fields):
+        elif matters_to_a_family(name) and not _repeats_another(name, value, rules, fields):
             is_read = not fields.is_known_class or _has_own_code(fields) or _engine_reads(name, value, fields)
             (rejected if is_read else ignored).append(name)
     for changes in (fields.given.get("per_layer_config") or {}).values():
@@ -86,7 +93,7 @@ def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]
     """
     used = _own_names(rules, fields)
     for name, value in fields.given.items():
-        is_word = isinstance(value, str) and not _matters_elsewhere(name)
+        is_word = isinstance(value, str) and not matters_to_a_family(name)
         if name not in used and value and not is_word and not is_ignored(name):
             yield name
 
@@ -94,17 +101,11 @@ def structural_fields(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]
 def is_ignored(name: str) -> bool:
     """Return whether a field changes neither parameters, nor FLOPs, nor a cache, in any family."""
     return (
-        name in _ignored_names()
+        name in words(_IGNORED_NAMES)
         or name.startswith(_IGNORED_STARTS)
         or name.endswith(_IGNORED_ENDINGS)
         or any(part in name for part in _IGNORED_PARTS)
     )
-
-
-@cache
-def _ignored_names() -> frozenset[str]:
-    text = Path(__file__).with_name("ignored_fields.txt").read_text(encoding="utf-8")
-    return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
 
 
 def _own_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
@@ -113,14 +114,15 @@ def _own_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
 
 
 def _rules_of_present_kinds(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
-    """Return the rules without those of kinds that no layer has; all kinds if there is an encoder."""
+    """Return the rules without those of kinds that no layer has; an encoder may have all that a formula names."""
     present = {kind for i in range(n_layers) for kind in kinds_of_layer(rules, fields.of_layer(i), i)}
-    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or "encoder" in rules}
+    named = str(rules.get("kind", "")) if "encoder" in rules else ""
+    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or kind in named}
     return {**rules, "kinds": kinds}
 
 
-def _matters_elsewhere(name: str) -> bool:
-    """Return whether another family uses a field, or has a size of that name."""
+def matters_to_a_family(name: str) -> bool:
+    """Return whether some family uses a field, or has a size of that name."""
     return name in _names_in_all_families() or is_name_of_size(name)
 
 
@@ -155,7 +157,7 @@ def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
         return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
     # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
     is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
-    by_layer_types = name == "attention_chunk_size" and fields.is_of_class("layer_types")
+    by_layer_types = name == "attention_chunk_size" and value != 0 and fields.is_of_class("layer_types")
     longest = fields["max_position_embeddings"]
     is_window = name in ("sliding_window", "attention_chunk_size")
     is_long = is_window and type(value) is int and type(longest) is int and value >= longest

@@ -18,6 +18,7 @@ SCHEMAS = {
     "sweep": "what 'sweep --json' prints",
     "verify": "what 'verify --json' prints",
     "record": "the JSON file that 'verify --record' writes",
+    "records": "what 'verify --compare --json' prints",
     "gpus": "what 'gpus --json' prints",
     "presets": "what 'presets --json' prints",
     "families": "what 'presets families --json' prints",

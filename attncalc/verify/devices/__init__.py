@@ -1,4 +1,4 @@
-"""The devices that layers run on: a CPU, a CUDA GPU, Apple's GPU, or a simulated CUDA GPU."""
+"""The devices that layers run on: a CPU, a CUDA GPU, Intel's or Apple's GPU, or a simulated CUDA GPU."""
 
 from __future__ import annotations
 
@@ -10,36 +10,51 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
-from .base import DTYPES, Device, PeakMemory
+from ..errors import NO_IMAGE, failure_tip, first_line
+from ..ranks import torchrun_rank
+from . import nvml
+from .base import DTYPES, Block, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
 from .mps import Mps
 from .simulated import SimulatedCuda
+from .xpu import Xpu, has_xpu, missing_for_xpu
 
-__all__ = ["DTYPES", "Device", "PeakMemory", "find_device", "simulated_device"]
+__all__ = ["DTYPES", "Block", "Device", "PeakMemory", "find_device", "simulated_device"]
 
+FOR_XPU = "torch 2.9 or later from https://download.pytorch.org/whl/xpu; --device cpu runs everywhere"
 WITHOUT_GPU = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
 
 
 def find_device(name: str) -> Device:
-    """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'; for 'cuda' the GPU with the most free memory.
+    """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1', 'xpu' or 'mps'.
+
+    For 'cuda' it is the GPU with the most free memory, or in a rank of torchrun the GPU of that rank.
 
     Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device or cannot use it.
     """
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,4})?", name):
-        raise AttncalcError(f"unknown device '{truncate(name)}'", "known: auto, cpu, cuda, cuda:1, mps")
+    if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d{1,4})?", name):
+        raise AttncalcError(f"unknown device '{truncate(name)}'", "known: auto, cpu, cuda, cuda:1, xpu, mps")
     with warnings.catch_warnings(record=True) as problems:  # such as a driver that is too old for this torch
         warnings.simplefilter("always")
         has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if name == "auto":
-        name = "cuda" if has_cuda else "mps" if has_mps else "cpu"
+        name = "cuda" if has_cuda else "xpu" if has_xpu() else "mps" if has_mps else "cpu"
+        if name == "xpu" and missing_for_xpu():
+            cpu = Cpu()
+            cpu.notes += (f"The Intel GPU of this machine is not used: {missing_for_xpu()}.",)
+            return cpu
+    if name == "cuda" and (rank := torchrun_rank()):
+        name = f"cuda:{rank.local_number}"
     if name.startswith("cuda"):
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
             sees = f"torch {torch.__version__} sees {number} CUDA device" + ("" if number == 1 else "s")
-            reason = f" ({_first_line(problems[0].message)})" if problems and not number else ""
+            reason = f" ({first_line(problems[0].message)})" if problems and not number else ""
             raise CannotCheckError(f"--device {name} is not available: {sees}{reason}", WITHOUT_GPU)
         return _usable_gpu(int(name[5:])) if name != "cuda" else _freest_gpu(number)
+    if name.startswith("xpu"):
+        return _intel_gpu(int(name[4:] or 0))
     if name == "mps":
         if not has_mps:
             raise CannotCheckError("--device mps is not available on this machine", "--device cpu runs everywhere")
@@ -47,38 +62,57 @@ def find_device(name: str) -> Device:
     return Cpu()
 
 
+def _intel_gpu(index: int) -> Xpu:
+    """Return an Intel GPU. Raises CannotCheckError if there is no such GPU, or torch lacks what is needed."""
+    if missing := missing_for_xpu():
+        raise CannotCheckError(f"--device xpu is not available: {missing}", FOR_XPU)
+    number = torch.xpu.device_count()
+    if index >= number:
+        raise CannotCheckError(f"--device xpu:{index} is not available: torch sees {number} of them", WITHOUT_GPU)
+    return Xpu(index)
+
+
 def _usable_gpu(index: int) -> Cuda:
-    """Return a GPU. Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or broken."""
+    """Return a GPU on which a kernel ran.
+
+    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no kernels for it.
+    """
     try:
         device = Cuda(index)
         device.free()
+        torch.ones(1, device=device.torch).add_(1).item()
     except RuntimeError as error:
-        raise CannotCheckError(f"cuda:{index} cannot be used: {_first_line(error)}", WITHOUT_GPU) from None
+        tip = failure_tip(error) if NO_IMAGE in str(error) else WITHOUT_GPU
+        raise CannotCheckError(f"cuda:{index} cannot be used: {first_line(error)}", tip) from None
     return device
 
 
 def _freest_gpu(number: int) -> Cuda:
     """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if none can be used."""
-    usable: list[Cuda] = []
-    for index in range(number):
+    free = {index: _free_memory(index) for index in range(number)}
+    for index in sorted(free, key=lambda index: -free[index]):  # the first of several that are equal
         try:
-            usable.append(_usable_gpu(index))
+            freest = _usable_gpu(index)
         except CannotCheckError as error:
             failed = error
-    if not usable:
-        raise failed
-    freest = max(usable, key=lambda device: device.free())  # the first of several that are equal
-    if number > 1:
-        freest.is_chosen = True
-        free = human(freest.free(), BYTES)
-        freest.notes += (
-            f"{freest.torch} has the most free memory of {number} GPUs, {free}; --device chooses another.",
-        )
-    return freest
+            continue
+        if number > 1:
+            freest.is_chosen = True
+            most = human(freest.free(), BYTES)
+            freest.notes += (
+                f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device chooses another.",
+            )
+        return freest
+    raise failed
 
 
-def _first_line(problem: object) -> str:
-    return truncate((str(problem).strip() or type(problem).__name__).splitlines()[0], 120)
+def _free_memory(index: int) -> int:
+    """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it cannot be used."""
+    free = nvml.free_memory(index)
+    try:
+        return Cuda(index).free() if free is None else free
+    except RuntimeError:
+        return -1
 
 
 def simulated_device(gpu: Gpu | None) -> Device:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
-import sys
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from ...attention import Cross, Grouped
@@ -33,17 +30,20 @@ from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
 from ..layers.grouped import GroupedAttention
+from ..ranks import Rank, torchrun_rank
 from ..real_layer import RealLayer, attend_with
 from ..request import VerifyRequest
 from ..time_plan import plan_within_limit
 from . import OnProgress
+from .process_group import FAILED, MEET_SECONDS, Ranks, read_all
 
 COMPARED_TOKENS = 128
 """Tokens whose outputs are compared."""
-WATCH_SECONDS = 0.5
-"""Seconds between two looks at whether the parent still runs."""
 WEIGHT_COPIES = 3
 """Copies of the weights that a process holds while it splits a layer."""
+WITH_PROCESSES = "--device cpu uses processes instead"
+QUIET = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""The environment of the processes that are started here."""
 
 
 def verify_tensor_parallel(
@@ -51,44 +51,26 @@ def verify_tensor_parallel(
 ) -> VerifyResult:
     """Split every distinct attention layer of `model` over `tp` processes and check what each rank holds.
 
+    The processes are those that torchrun started, of which this is one; without torchrun they are started here. All
+    processes of torchrun return the same result.
+
     Raises AttncalcError if the heads cannot be split, CannotCheckError if there are fewer devices than ranks, or not
     enough memory.
     """
     model.shard(tp)
-    if device.torch.index and not device.is_chosen:
-        raise AttncalcError(f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda")
     if not dist.is_available():
         raise CannotCheckError("--tp needs torch.distributed, which this torch lacks", "install a build that has it")
-    if device.type == "mps" or (device.type == "cuda" and torch.cuda.device_count() < tp):
-        gpus = torch.cuda.device_count() if device.type == "cuda" else 1
-        raise CannotCheckError(
-            f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", "--device cpu uses processes instead"
-        )
-    if device.type == "cuda":
-        device = min((find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free())
-    with device.session(request.seed):
-        processes = 1 if device.type == "cuda" else tp
-        plan, steps = plan_within_limit(
-            model,
-            request,
-            device,
-            program="tensor_parallel",
-            ranks=tp,
-            processes=processes,
-            weight_copies=WEIGHT_COPIES,
-        )
     unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
     if not _split_cases(model):
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
-    on_progress.expect(steps)
-    on_progress(f"{model.name} over {tp} processes")
-    kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
-    ranks = _spawn(model, tp, plan.request, device, kernels)
+    measure = _measure_under_torchrun if torchrun_rank() else _measure_in_processes
+    measured = measure(model, tp, request, device, on_progress)
+    request = request._replace(context=measured.context)
     checks: list[Check] = []
     for i, symbolic in enumerate(_split_cases(model.symbolic())):
-        case_checks = _checks(symbolic, tp, plan.request, [reports[i] for reports in ranks])
+        case_checks = _checks(symbolic, tp, request, [reports[i] for reports in measured.ranks])
         checks += (check._replace(of=symbolic.name) for check in case_checks)
-    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=plan.request.context, limits=plan.shortened)
+    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=request.context, limits=measured.shortened)
 
 
 def _split_cases(model: ModelSpec) -> list[Case]:
@@ -164,80 +146,116 @@ def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankRep
     )
 
 
-def _spawn(
-    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, kernels: dict[str, str]
-) -> list[list[RankReport]]:
-    """Run one process per rank and return each rank's reports. Raises CannotCheckError if a process fails."""
+class _Measured(NamedTuple):
+    """The context that was run, the notes on it, and the reports of every rank."""
+
+    context: int
+    shortened: tuple[str, ...]
+    ranks: list[list[RankReport]]
+
+
+class _SplitPlan(NamedTuple):
+    """What the ranks run, as plain data: the context, the kernel of each case, and notes on a shortened context."""
+
+    context: int
+    kernels: dict[str, str]
+    shortened: tuple[str, ...]
+
+
+def _planned(
+    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, processes: int, on_progress: OnProgress
+) -> _SplitPlan:
+    """Return what fits on the device, on which `processes` ranks run."""
+    with device.session(request.seed):
+        plan, steps = plan_within_limit(
+            model,
+            request,
+            device,
+            program="tensor_parallel",
+            ranks=tp,
+            processes=1 if device.type == "cuda" else processes,
+            weight_copies=WEIGHT_COPIES,
+        )
+    on_progress.expect(steps)
+    on_progress(f"{model.name} over {tp} processes")
+    kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
+    return _SplitPlan(plan.request.context, kernels, plan.shortened)
+
+
+def _measure_under_torchrun(
+    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, on_progress: OnProgress
+) -> _Measured:
+    """Measure this rank's part, and return the reports of all. The rank with the least memory plans for all."""
+    rank = torchrun_rank()
+    assert rank is not None
+    if device.type not in ("cpu", "cuda"):
+        raise CannotCheckError(f"--tp does not run on {device.type}", WITH_PROCESSES)
+    store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=MEET_SECONDS)))
+    ranks = Ranks(rank, store, prints=True)
+    with ranks.group(device, request.seconds or 0) as mesh:
+        plans = ranks.exchange("plan", _planned(model, tp, request, device, rank.local_ranks, on_progress))
+        plan = min((_SplitPlan(*plan) for plan in plans), key=lambda plan: plan.context)
+        reports = ranks.exchange("report", _measure(model, request, device, mesh, plan))
+        ranks.leave()
+    return _Measured(plan.context, tuple(plan.shortened), reports)
+
+
+def _measure_in_processes(
+    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, on_progress: OnProgress
+) -> _Measured:
+    """Start one process per rank and return their reports. Raises CannotCheckError if a process fails."""
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
-    with tempfile.TemporaryDirectory(prefix="attncalc-") as folder:
-        quiet = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        if sys.platform == "linux":
-            quiet["GLOO_SOCKET_IFNAME"] = "lo"  # otherwise gloo resolves the host name
-        before = {name: os.environ.get(name) for name in quiet}
-        os.environ.update({name: value for name, value in quiet.items() if before[name] is None})
-        try:
-            spawn(_run_rank, (tp, folder, os.getpid(), model, request, device.type, kernels), nprocs=tp, daemon=True)
-        except (ProcessExitedException, ProcessRaisedException) as error:
-            last = str(error).strip().splitlines()[-1]
-            raise CannotCheckError(
-                f"--tp {tp}: a process failed: {last}", "give fewer ranks, or a shorter --context"
-            ) from None
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-        return [json.loads(Path(folder, f"{rank}.json").read_text(encoding="utf-8")) for rank in range(tp)]
-
-
-def end_with_parent(parent: int) -> None:
-    """End this process when the process `parent`, which started it, ends in whatever way.
-
-    A thread notices within a second that this process has another parent. SIGTERM ends the parent without its clean-up,
-    and a rank would otherwise wait for the others for half an hour.
-    """
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(WATCH_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    if device.torch.index and not device.is_chosen:
+        raise AttncalcError(f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda")
+    gpus = {"cpu": tp, "cuda": torch.cuda.device_count()}.get(device.type, 1)
+    if gpus < tp:
+        raise CannotCheckError(f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", WITH_PROCESSES)
+    if device.type == "cuda":
+        device = min((find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free())
+    plan = _planned(model, tp, request, device, tp, on_progress)
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it tells which processes it ends
+    before = {name: os.environ.get(name) for name in QUIET}
+    os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
+    try:
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        spawn(_run_rank, (tp, store.port, model, request, device.type, plan), nprocs=tp, daemon=True)
+    except (ProcessExitedException, ProcessRaisedException) as error:
+        failed = store.get(FAILED).decode() if store.check([FAILED]) else str(error).strip().splitlines()[-1]
+        message, _, tip = failed.partition("\n  tip: ")
+        raise CannotCheckError(f"--tp {tp}: {message}", tip or "give fewer ranks, or a shorter --context") from None
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+    return _Measured(plan.context, plan.shortened, read_all(store, "report", tp))
 
 
 def _run_rank(
-    rank: int,
-    tp: int,
-    folder: str,
-    parent: int,
-    model: ModelSpec,
-    request: VerifyRequest,
-    device_type: str,
-    kernels: dict[str, str],
+    number: int, tp: int, port: int, model: ModelSpec, request: VerifyRequest, device_type: str, plan: _SplitPlan
 ) -> None:
-    """Measure this rank's part of every layer, and write the reports into `folder`."""
-    end_with_parent(parent)
-    cuda = device_type == "cuda"
-    device = find_device(f"cuda:{rank}" if cuda else device_type)
-    if cuda:
-        torch.cuda.set_device(device.torch)
-    else:
+    """Measure this rank's part of every layer, and write the reports into the store of the process that started it."""
+    device = find_device(f"cuda:{number}" if device_type == "cuda" else device_type)
+    if device.type == "cpu":
         torch.set_num_threads(max(1, torch.get_num_threads() // tp))
-    dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/meet", rank=rank, world_size=tp)
-    try:
-        mesh = init_device_mesh(device_type, (tp,))
-        reports = []
-        with device.session(request.seed) as random:
-            for case in _split_cases(model):
-                reports.append(
-                    _measure_part(RealLayer(case, request, device.torch, random), tp, mesh, kernels[case.name])
-                )
-        Path(folder, f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
-    finally:
-        dist.destroy_process_group()
+    store = TCPStore("127.0.0.1", port, is_master=False)
+    ranks = Ranks(Rank(number, tp, number, tp), store, prints=False)
+    with ranks.group(device, request.seconds or 0) as mesh:
+        ranks.exchange("report", _measure(model, request, device, mesh, plan))
+        ranks.leave()
 
 
-def _measure_part(layer: RealLayer, tp: int, mesh: Any, kernel: str) -> RankReport:
+def _measure(model: ModelSpec, request: VerifyRequest, device: Device, mesh: Any, plan: _SplitPlan) -> list[RankReport]:
+    """Return this rank's measurements of every layer."""
+    request = request._replace(context=plan.context)
+    with device.session(request.seed) as random:
+        return [
+            _measure_part(RealLayer(case, request, device.torch, random), mesh, plan.kernels[case.name])
+            for case in _split_cases(model)
+        ]
+
+
+def _measure_part(layer: RealLayer, mesh: Any, kernel: str) -> RankReport:
     """Compare the output of the split layer with that of the whole one, and measure this rank's parameters and cache.
 
     Outputs are compared by the reference, which supports sinks, on a few tokens; the cache is filled with all tokens.
@@ -246,7 +264,7 @@ def _measure_part(layer: RealLayer, tp: int, mesh: Any, kernel: str) -> RankRepo
     compared = min(tokens, COMPARED_TOKENS)
     attend = attend_with(REFERENCE, layer.prefill_mask(compared))
     expected = layer.prefill(compared, attend)
-    split(layer, tp, mesh)
+    _split(layer, mesh)
     error = relative_error(layer.prefill(compared, attend), expected)
     cache = layer.new_cache() if layer.case.decodes else None
     if cache is not None:
@@ -258,9 +276,9 @@ def _measure_part(layer: RealLayer, tp: int, mesh: Any, kernel: str) -> RankRepo
     return {"params": params, "cache": cache.bytes if cache else 0, "error": error}
 
 
-def split(layer: RealLayer, tp: int, mesh: Any) -> None:
+def _split(layer: RealLayer, mesh: Any) -> None:
     """Split the layer over the ranks, as an engine does: KV heads are replicated if there are fewer than ranks."""
-    module, kind = layer.module, layer.case.kind
+    module, kind, tp = layer.module, layer.case.kind, mesh.size()
     assert isinstance(module, AttentionLayer)
     heads = kind.heads if isinstance(kind, Cross) else kind
     if isinstance(module, GroupedAttention) and isinstance(heads, Grouped):

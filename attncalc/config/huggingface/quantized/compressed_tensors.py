@@ -5,7 +5,7 @@ The bytes are those that the library itself writes for one linear layer (compres
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....quantization import LINEAR, Scheme
@@ -18,6 +18,12 @@ MXFP4 = Scheme("mxfp4", 4, group=32, scale_bits=8)
 MXFP8 = Scheme("fp8", 8, group=32, scale_bits=8)
 """MXFP8: an exponent of 8 bits per 32 elements."""
 
+_GROUP_KEYS = ("weights", "input_activations", "output_activations", "targets", "format")
+_ARGUMENTS = (
+    *("num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic", "actorder"),
+    *("scale_dtype", "zp_dtype", "observer", "observer_kwargs"),
+)
+"""The keys of compressed-tensors' QuantizationScheme and QuantizationArgs."""
 _CLASSES = {"Embedding": "embed_tokens"}
 """{class in targets: the module that it stands for}."""
 
@@ -48,6 +54,7 @@ def config_groups(found: Config, *, heads: bool) -> list[Scheme]:
             raise UnreadError("a group that is not an object")
         if group.get("weights") is None:  # only activations, or the output of attention, are quantized
             continue
+        _check_keys(group, _GROUP_KEYS)
         listed = group.get("targets") or [LINEAR]
         if not isinstance(listed, list):
             raise UnreadError("targets that are not a list")
@@ -69,6 +76,7 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
         raise UnreadError("weights that are not an object")
     if form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask"):
         raise UnreadError(f"format {form}")
+    _check_keys(weights, _ARGUMENTS)
     n_bits, kind = size(weights, "num_bits"), weights.get("type", "int")
     has_exponents = "uint8" in str(weights.get("scale_dtype")) or form.startswith("mx")
     if (kind, n_bits) == ("float", 4):
@@ -90,6 +98,11 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
         zero_bits=n_bits if weights.get("symmetric") is False else 0,
         row_bits=0 if weights.get("actorder") in (None, False, "weight", "static") else 32,  # weight_g_idx
     )
+
+
+def _check_keys(found: Config, known: Sequence[str]) -> None:
+    if unknown := next((key for key, value in found.items() if value and key not in known), None):
+        raise UnreadError(f"the key {unknown}")
 
 
 def _with_scales(scheme: Scheme, weights: Config) -> Scheme:

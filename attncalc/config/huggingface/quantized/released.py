@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....quantization import Quantization, Scheme
 from ....units import truncate
+from ...data_files import words
 from .averages import exl2, exl3, mlx
 from .cache import kv_dtype
 from .compressed_tensors import compressed_tensors
-from .fields import Config, Read, UnreadError, checked, modules
+from .fields import Config, Read, UnreadError, checked, modules, section
 from .floats import fbgemm_fp8, fp8, modelopt, mxfp8, quark
 from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, gptq, hqq, torchao
 
@@ -42,6 +44,7 @@ _METHODS: Mapping[str, Callable[[Config], Read]] = {
     "torchao": torchao,
 }
 """{quant_method: the function that reads it}. 'mxfp4', and a config without quantization, are read in `released`."""
+_KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
 _CONFIGS = ("quantization_config", "compression_config")
 """Fields that have the quantization; compression_config is an older name of compressed-tensors."""
 
@@ -86,6 +89,7 @@ def released(config: Config, text_config: Config) -> Released | None:
         return Released(Quantization(name, ()) if method else None, kv_dtype=cache, unread=name)
     names = truncate(text_config.get("model_type") or config.get("model_type") or "")
     try:
+        _check_keys(method, found)
         schemes, ignored = read({"expert_dtype": config.get("expert_dtype"), "names": names, **found})
         quantization = Quantization(
             method, checked(schemes), modules(ignored), truncate(config.get("model_type") or "")
@@ -111,6 +115,17 @@ def _find(config: Config, text_config: Config) -> Any:
 def _method(found: Config) -> str:
     """Return the quant_method in small letters; '' if there is none."""
     return str(found.get("quant_method") or ("modelopt" if "quant_algo" in found else "")).lower()
+
+
+def _check_keys(method: str, found: Config) -> None:
+    """Raise UnreadError if a key has a value, and is none of known_keys.txt: it may change the sizes.
+
+    MLX and hqq have names of modules among the keys, with what is quantized in these.
+    """
+    has_modules = method in ("mlx", "hqq")
+    for key, value in {**section(found, "quantization"), **found}.items():
+        if value and key not in words(_KNOWN_KEYS) and not (has_modules and isinstance(value, (Mapping, bool))):
+            raise UnreadError(f"the key {truncate(key)}")
 
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_per_tok")
