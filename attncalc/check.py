@@ -133,10 +133,12 @@ class Timing(NamedTuple):
         of: the layer group.
         phase: 'prefill' or 'decode'.
         kernel: the attention kernel.
-        ms: measured time in milliseconds.
+        ms: median of the measured times in milliseconds.
         flop: FLOP of the pass, of visible pairs only.
         bytes: bytes that the pass must move.
         least_ms: lower bound of the time, from the device's own matmul and copy.
+        ms_min: the shortest measured time.
+        ms_p90: the 90th percentile of the measured times: 9 of 10 are not longer.
         device_flop_per_s: FLOP per second of the device's own matmul, measured in the same run.
         device_bytes_per_s: bytes per second of the device's own copy or sum, measured in the same run.
     """
@@ -148,6 +150,8 @@ class Timing(NamedTuple):
     flop: int
     bytes: int
     least_ms: float
+    ms_min: float
+    ms_p90: float
     device_flop_per_s: float = math.inf
     device_bytes_per_s: float = math.inf
 
@@ -159,6 +163,8 @@ class Timing(NamedTuple):
             "phase": self.phase,
             "kernel": self.kernel,
             "ms": self.ms,
+            "ms_min": self.ms_min,
+            "ms_p90": self.ms_p90,
             "flop": int(self.flop),
             "bytes": int(self.bytes),
             "flop_per_s": flop_per_s,

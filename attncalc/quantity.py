@@ -376,6 +376,10 @@ class Ratio(NamedTuple):
         """Return the float nearest to the quotient, however large the two are."""
         return self.numerator / self.denominator
 
+    def __int__(self) -> int:
+        """Return the quotient, rounded down."""
+        return self.numerator // self.denominator
+
     @property
     def value(self) -> int | float:
         """The quotient as an int if it is whole, else as the nearest float."""

@@ -312,7 +312,9 @@ class Gpus(TorchDispatchMode):
             if args[-1].dtype in (torch.float16, torch.bfloat16):  # as on a GPU: a CPU may lack instructions for them
                 return op(*(arg.float() for arg in args), **kwargs).to(args[-1].dtype)
         if op is aten._safe_softmax.default:  # under a dispatch mode one operation; these are its temporary tensors
+            softmax = self.put(op(*args, **kwargs), index)
             self.inside(index, args[0].numel() + args[0].numel() // args[0].shape[-1] + 4)
+            return softmax
         return op(*args, **kwargs)
 
     def _fused(
@@ -457,6 +459,10 @@ class Event:
 
     def synchronize(self) -> None:
         """Do nothing: the CPU waits for each operation."""
+
+    def query(self) -> bool:
+        """Return False: the GPU sleeps until the CPU has queued everything."""
+        return False
 
     def elapsed_time(self, end: Event) -> float:
         """Return the milliseconds until another event; a GPU's clock has steps of a microsecond."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -28,10 +29,11 @@ from attncalc.model import ModelSpec  # noqa: E402
 from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
 from attncalc.report.record_files import to_json  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
+from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import LAYERS  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
-from attncalc.verify.record.machine import device_title, file_stem, main_dtype  # noqa: E402
+from attncalc.verify.record.machine import device_title, file_stem  # noqa: E402
 from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
 from attncalc.verify.record.steps import Step, Target, kinds_of, record_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
@@ -113,23 +115,6 @@ def test_the_examples_have_a_layer_of_every_recurrence() -> None:
     assert kinds == {kind for kind in LAYERS if issubclass(kind, Recurrent)} - {NoAttention}
 
 
-def test_a_gpu_without_bf16_runs_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute capability 7.5 is Turing, 8.0 Ampere; ROCm numbers its GPUs in another way."""
-
-    class Gpu(Device):
-        def __init__(self, **facts: object) -> None:
-            self._facts, self.name = facts, "cuda:0 (NVIDIA T4)"
-
-        def facts(self) -> dict[str, object]:
-            return self._facts
-
-    assert main_dtype(Gpu(compute_capability="7.5", rocm=None)) == "fp16"
-    assert main_dtype(Gpu(compute_capability="8.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="12.0", rocm=None)) == "bf16"
-    assert main_dtype(Gpu(compute_capability="7.5", rocm="6.2")) == "bf16"
-    assert main_dtype(find_device("cpu")) == "fp32"
-
-
 @pytest.mark.parametrize(
     ("name", "stem"),
     [
@@ -184,8 +169,10 @@ def recorded(
     """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
-    clock = getattr(verify, "clock", Clock())
-    return list(record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, now=clock))
+    clock, written = getattr(verify, "clock", Clock()), list[Document]()
+    with contextlib.suppress(KeyboardInterrupt):
+        record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, written.append, now=clock)
+    return written
 
 
 def taking(seconds: float, *errors: Exception | None) -> Verify:
@@ -279,6 +266,41 @@ def test_the_record_after_each_step_names_what_has_not_run(tmp_path: Path, monke
     assert last["skipped"] == []
 
 
+def measuring(clock: Clock, *seconds: float, end: BaseException) -> Verify:
+    """Return a measurement with a result after each of these seconds, which then ends early."""
+
+    def verify(model: ModelSpec, options: VerifyOptions, request: Any, device: Device, on: Any) -> VerifyResult:
+        for i, elapsed in enumerate(seconds, 1):
+            clock.seconds += elapsed
+            on.keep(VerifyResult((AGREES,) * i, context=request.context))
+        raise end
+
+    verify.clock = clock  # type: ignore[attr-defined]
+    return verify
+
+
+def test_results_of_a_long_step_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results after 3, 6 and 9 s: the second is written, as 5 s are over, and the third when the step ends."""
+    verify = measuring(Clock(), 3, 3, 3, end=KeyboardInterrupt())
+    written = recorded(tiny(tmp_path), contexts(8, 9), monkeypatch, verify)
+    assert [len(document["runs"][0]["checks"]) for document in written] == [2, 3]
+    for document in written:
+        assert document["runs"][0]["notes"] == [recorder.UNFINISHED]
+        assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
+        assert recorder.UNFINISHED in record_page(document)
+
+
+def test_an_interrupt_before_the_first_result_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded(tiny(tmp_path), contexts(8), monkeypatch, measuring(Clock(), end=KeyboardInterrupt())) == []
+
+
+def test_a_step_that_ends_in_an_error_keeps_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = measuring(Clock(), 1, end=DeviceFailedError("cuda:0 failed: CUDA error: an illegal memory access"))
+    *_, last = recorded(tiny(tmp_path), contexts(8), monkeypatch, verify)
+    assert [run["notes"] for run in last["runs"]] == [[recorder.UNFINISHED]]
+    assert [(step["arguments"], step["failed"]) for step in last["skipped"]] == [("tiny --context 8", True)]
+
+
 def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three steps takes as long as the first, 50 s, and a third such would not fit in 120 s."""
     shown: list[str] = []
@@ -286,7 +308,8 @@ def test_progress_has_a_number_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(recorder, "verify", verify)
     monkeypatch.setattr(recorder, "predicted_steps", lambda *_, **__: [50.0])
     clock: Any = verify.clock  # type: ignore[attr-defined]
-    list(record(contexts(8, 9, 10), tiny(tmp_path), find_device("cpu"), 2, "", shown.append, now=clock))
+    steps = contexts(8, 9, 10)
+    record(steps, tiny(tmp_path), find_device("cpu"), 2, "", shown.append, lambda _: None, now=clock)
     assert shown == ["1 of 2, about 2 min left: tiny --context 8", "2 of 2, about 50 s left: tiny --context 9"]
 
 
@@ -380,7 +403,7 @@ def test_a_record_of_a_cpu_is_written_and_read(ask: Ask, tmp_path: Path, monkeyp
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
     assert document["command"] == "attncalc verify --record docs/measured --device cpu --seed 3 --minutes 10"
     assert answer.out.startswith(f"All {sum(len(run['checks']) for run in document['runs'])} checks agree")
-    assert answer.out.splitlines()[-2:] == [str(folder / f"{stem}.md"), str(folder / f"{stem}.json")]
+    assert f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 
@@ -456,6 +479,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
         "--full",
         "--attention mha",
         "--minutes 0",
+        "--smoke",
         "--minutes -1",
         "--minutes soon",
         "--minutes 1000000",

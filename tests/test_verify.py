@@ -280,13 +280,13 @@ def test_a_kernel_that_fails_at_the_true_size_is_left_out_with_a_note(
 
     def fails_at_30_tokens(kernel: str, q: Tensor, *arguments: Any) -> Tensor:
         if kernel == "flash" and q.shape[2] == 30:
-            raise CannotRunError(kernel)
+            raise CannotRunError("flash does not run 30 tokens")
         return original(kernel, q, *arguments)
 
     monkeypatch.setattr("attncalc.verify.real_layer.sdpa", fails_at_30_tokens)
     answer = ask("verify", saved(ENCODER, tmp_path), "-c", "30", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "encoder, prefill: flash does not support these sizes." in json.loads(answer.out)["notes"]
+    assert "encoder, prefill: flash does not run 30 tokens." in json.loads(answer.out)["notes"]
     assert "peak_prefill_math" in {c["name"] for c in checks(answer)}
     assert "peak_prefill_flash" not in {c["name"] for c in checks(answer)}
 

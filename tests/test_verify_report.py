@@ -54,7 +54,7 @@ CHECKS = (
     error("math, fp16", 2e-4),
     error("flash, fp16", 4e-4),
 )
-TIMES = (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0),)
+TIMES = (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0, 1.9, 2.2),)
 
 
 def report(*checks: Check, device: Any = H200, tp: int = 1, full: bool = False, **result: Any) -> Report:

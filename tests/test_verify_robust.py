@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,21 +31,24 @@ from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
+from cuda_stand_in import H100, ROCM, Box, Gpus  # noqa: E402
 
 from attncalc.verify import timing  # noqa: E402
 from attncalc.verify.checks import memory  # noqa: E402
 from attncalc.verify.devices import find_device, host_memory, simulated_device  # noqa: E402
-from attncalc.verify.devices.base import MEASURED_TORCH, version_notes  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
+from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.programs.layers import verify_layers  # noqa: E402
-from attncalc.verify.progress import Progress  # noqa: E402
+from attncalc.verify.progress import Models, Progress  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
 from attncalc.verify.time_plan import plan_within_limit, predicted_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
+from attncalc.verify.torch_versions import MEASURED, version_notes  # noqa: E402
 
 GIB = 2**30
 Patch = pytest.MonkeyPatch
+OnBox = Callable[[Box], Gpus]
 SLOW = Ceiling(1e10, 1e9)
 """A device with 10 GFLOP/s and 1 GB/s."""
 
@@ -173,7 +179,7 @@ def test_a_context_beyond_any_memory_is_planned_without_running_it(context: int,
     assert sum(steps) <= 60
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "ten", "600000"])
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "600000", "0.0", "1e3", "nan"])
 def test_invalid_minutes_are_an_error(ask: Ask, text: str) -> None:
     answer = ask("verify", "gpt2", "--minutes", text)
     assert (answer.code, answer.out) == (2, "")
@@ -238,18 +244,28 @@ class Clock:
         return self.now
 
 
-def test_progress_counts_the_steps_of_all_models() -> None:
+def test_progress_counts_the_models_if_there_are_several() -> None:
     shown: list[str] = []
-    on_progress = Progress(shown.append, Clock())
-    on_progress.later = [[60.0, 60.0]]
+    clock = Clock()
+    on_progress = Progress(shown.append, clock)
+    on_progress.models = Models(1, 2, 120.0, deadline=600.0)
     on_progress.expect([60.0])
     on_progress("a, decoder")
-    on_progress.later = []
+    clock.now = 60.0
+    on_progress.models = Models(2, 2, 0.0, deadline=600.0)
     on_progress.expect([60.0, 60.0])
     on_progress("b, encoder")
-    on_progress("b, decoder")
-    assert [text.partition(":")[0].partition(",")[0] for text in shown] == ["1 of 3", "2 of 3", "3 of 3"]
-    assert shown[0] == "1 of 3, about 3 min left: a, decoder"
+    assert shown == ["1 of 2, about 3 min left: a, decoder", "2 of 2, about 2 min left: b, encoder"]
+
+
+def test_the_time_left_of_several_models_is_at_most_that_of_the_limit() -> None:
+    """The rest would take 15 min, and the limit ends in 5: the models that do not fit are not run."""
+    shown: list[str] = []
+    on_progress = Progress(shown.append, Clock())
+    on_progress.models = Models(3, 27, 840.0, deadline=300.0)
+    on_progress.expect([60.0])
+    on_progress("a, decoder")
+    assert shown == ["3 of 27, about 5 min left: a, decoder"]
 
 
 def test_finished_steps_correct_the_time_left() -> None:
@@ -270,13 +286,21 @@ def test_progress_without_predictions_names_the_step_only() -> None:
     assert shown == ["building"]
 
 
-def test_a_pipe_gets_at_most_one_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    with progress_lines.progress(clock) as show:
-        for second in range(0, 150, 10):
-            clock.now = float(second)
-            show(f"at {second}")
-    assert capsys.readouterr().err == "at 60\nat 120\n"
+def test_a_pipe_gets_a_line_now_and_then_however_long_a_step_takes(monkeypatch: Patch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(progress_lines, "LINE_SECONDS", 0.01)
+    with progress_lines.progress() as show:
+        show("one long step")
+        while stderr.getvalue().count("one long step\n") < 3:
+            time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if "print_steps" in thread.name]
+
+
+def test_a_short_run_prints_no_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_lines.progress() as show:
+        show("a step")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -345,52 +369,47 @@ def test_memory_that_keeps_running_out_is_one_error_line(ask: Ask, tmp_path: Pat
 # GPUs
 
 
-def fake_gpus(monkeypatch: Patch, free: list[int | None]) -> None:
-    """Let torch report GPUs with this much free memory; None is a GPU that cannot be used."""
-
-    def mem_get_info(device: torch.device) -> tuple[int, int]:
-        memory_free = free[device.index]
-        if memory_free is None:
-            raise RuntimeError(
-                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
-            )
-        return memory_free, 80 * GIB
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
+def box(*free: int) -> Box:
+    """Return a box of H100s with this much free memory."""
+    return Box(tuple(replace(H100, used=H100.memory - n) for n in free))
 
 
 @pytest.mark.parametrize("name", ["auto", "cuda"])
-def test_the_gpu_with_the_most_free_memory_is_chosen(monkeypatch: Patch, name: str) -> None:
-    fake_gpus(monkeypatch, [2 * GIB, None, 70 * GIB, 60 * GIB])
+def test_the_gpu_with_the_most_free_memory_is_chosen(on_box: OnBox, name: str) -> None:
+    on_box(box(2 * GIB, 0, 70 * GIB, 60 * GIB))
     device = find_device(name)
-    assert device.name == "cuda:2 (NVIDIA H100)"
+    assert device.name == f"cuda:2 ({H100.name})"
     assert any(note.startswith("cuda:2 has the most free memory of 4 GPUs, 70.00 GiB") for note in device.notes)
 
 
-def test_a_gpu_that_is_named_is_used(monkeypatch: Patch) -> None:
-    fake_gpus(monkeypatch, [2 * GIB, 70 * GIB])
-    assert find_device("cuda:0").name == "cuda:0 (NVIDIA H100)"
+def test_a_gpu_that_is_named_is_used(on_box: OnBox) -> None:
+    on_box(box(2 * GIB, 70 * GIB))
+    assert find_device("cuda:0").name == f"cuda:0 ({H100.name})"
     assert not any("free memory" in note for note in find_device("cuda:0").notes)
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0"])
-def test_a_gpu_in_exclusive_use_is_one_error_line(monkeypatch: Patch, name: str) -> None:
-    fake_gpus(monkeypatch, [None])
+@pytest.mark.parametrize(
+    ("error", "tip"),
+    [
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "--device cpu runs everywhere"),
+        ("CUDA error: no kernel image is available for execution on the device", "install a wheel of torch"),
+        ("CUDA error: out of memory", "--device cpu runs everywhere"),
+    ],
+)
+def test_a_gpu_on_which_no_kernel_runs_is_one_error_line(on_box: OnBox, name: str, error: str, tip: str) -> None:
+    """The first launch shows it; torch's message goes on about how to debug it."""
+    on_box(Box(error=f"{error}\nCUDA kernel errors might be asynchronously reported at some other API call"))
     with pytest.raises(CannotCheckError) as caught:
         find_device(name)
-    assert caught.value.message == (
-        "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
-    )
+    assert caught.value.message == f"cuda:0 cannot be used: {error}"
+    assert caught.value.tip.startswith(tip)
 
 
-def test_rocm_is_named_and_has_no_cudnn(monkeypatch: Patch) -> None:
-    fake_gpus(monkeypatch, [70 * GIB])
-    monkeypatch.setattr(torch.version, "hip", "6.4.1")
+def test_rocm_is_named_and_has_no_cudnn(on_box: OnBox) -> None:
+    on_box(ROCM)
     device = find_device("cuda")
-    assert device.name == "cuda:0 (NVIDIA H100, ROCm 6.4.1)"
+    assert device.name == "cuda:0 (AMD Instinct MI300X, ROCm 6.4.43482)"
     assert device.kernels == ("math", "flash", "efficient")
 
 
@@ -398,10 +417,10 @@ def test_rocm_is_named_and_has_no_cudnn(monkeypatch: Patch) -> None:
 def test_a_version_of_torch_that_was_not_measured_is_noted(version: str, noted: bool) -> None:
     notes = version_notes(version)
     assert bool(notes) == noted
-    assert all(version in note and MEASURED_TORCH in note for note in notes)
+    assert all(version in note and ".".join(map(str, MEASURED)) in note for note in notes)
 
 
-def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monkeypatch: Patch) -> None:
+def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_box: OnBox, monkeypatch: Patch) -> None:
     """An L2 cache of 50 MiB is evicted by writing twice as much."""
     log: list[str] = []
 
@@ -415,16 +434,20 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monke
         def synchronize(self) -> None:
             log.append("wait")
 
+        def query(self) -> bool:
+            return False
+
         def elapsed_time(self, end: Event) -> float:
             return 2.5
 
     evictor = SimpleNamespace(zero_=lambda: log.append("evict"))
-    fake_gpus(monkeypatch, [70 * GIB])
+    on_box(box(70 * GIB))
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: log.append("sleep"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 * 2**20))
-    device = find_device("cuda:0")
+    facts = SimpleNamespace(L2_cache_size=50 * 2**20, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
+    device = Cuda(0)
     sizes: list[int] = []
 
     def empty(size: int, **_: Any) -> Any:
@@ -437,7 +460,7 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(monke
         log.append("run")
 
     assert device.seconds(run) == 0.0025
-    assert log == ["synchronize", "evict", "record", "run", "record", "wait"]
+    assert log == ["synchronize", "evict", "sleep", "record", "run", "record", "wait"]
     assert sizes == [100 * 2**20]
 
 

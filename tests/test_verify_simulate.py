@@ -17,15 +17,21 @@ from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
+from cuda_stand_in import Box  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
 from attncalc.cli.catalogue import CATALOGUE  # noqa: E402
+from attncalc.verify import time_plan  # noqa: E402
 from attncalc.verify.checks.memory import SEEDS, PeakChecks, peak_checks  # noqa: E402
+from attncalc.verify.devices import simulated_device  # noqa: E402
 from attncalc.verify.devices.base import PeakMemory  # noqa: E402
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.devices.live_tensors import LiveTensors, live_tensors  # noqa: E402
 from attncalc.verify.devices.simulated import SimulatedCuda  # noqa: E402
+from attncalc.verify.options import VerifyOptions  # noqa: E402
+from attncalc.verify.request import resolve  # noqa: E402
+from attncalc.verify.timing import Ceiling  # noqa: E402
 
 MIB = 2**20
 
@@ -52,6 +58,28 @@ def attention_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out presets with recurrences, which have no kernel of their own on a GPU."""
     presets = tuple(name for name in CATALOGUE if name not in RECURRENT)
     monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", presets)
+
+
+def test_the_context_of_a_recurrence_is_shortened_to_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 10 ms per token of a prefill, all checks take 30: 65,536 tokens half an hour, and 1,024 tokens 31 s."""
+    monkeypatch.setattr(time_plan, "_simulated_token", lambda *_: 0.01)
+    device, model = simulated_device(None), load("qwen3-next-80b-a3b")
+    request = resolve(model, VerifyOptions(context=65_536, minutes=1), device)
+    with device.session(0):
+        plan, steps = time_plan.plan_within_limit(model, request, device)
+    assert plan.request.context == 1024
+    assert steps == [pytest.approx(30.72), 0.0]
+    assert plan.shortened == ("Context 65,536 would take about 33 min: shortened to 1,024.",)
+
+
+def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
+    """Once for layers that are equal, whatever the context."""
+    device, model = simulated_device(None), load("qwen3-next-80b-a3b")
+    requests = [resolve(model, VerifyOptions(context=n), device) for n in (1_000_000, 2_000_000)]
+    with device.session(0):
+        short, long = (time_plan.predicted_steps(model, r, device, Ceiling(1, 1)) for r in requests)
+    assert 0 < 2 * short[0] == pytest.approx(long[0])
+    assert short[1] == long[1] == 0
 
 
 @pytest.mark.usefixtures("attention_only")
@@ -293,7 +321,7 @@ def test_the_figures_of_allocator_and_driver_are_reported() -> None:
     }
 
 
-def test_a_gpu_reports_the_allocators_increase(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_reports_the_allocators_increase(on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stubs of torch.cuda: 1,000 bytes exist before the run, which requests 300 more in blocks of 512."""
     stats = {
         "requested_bytes.all.current": 1000,
@@ -302,17 +330,17 @@ def test_a_gpu_reports_the_allocators_increase(monkeypatch: pytest.MonkeyPatch) 
         "allocated_bytes.all.peak": 1536,
         "reserved_bytes.all.peak": 2 * MIB,
     }
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+    on_box(Box())
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * MIB, 80 * MIB))
     peak = Cuda(0).peak(lambda: torch.empty(75))
     assert peak == PeakMemory(300, allocated=512, reserved=2 * MIB, driver=20 * MIB, inside=())
 
 
-def test_an_allocator_that_counts_no_requests_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+def test_an_allocator_that_counts_no_requests_is_not_checked(
+    on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_box(Box())
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
     assert not Cuda(0).measures_memory
 

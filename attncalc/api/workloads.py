@@ -46,7 +46,7 @@ class SizeOptions(TypedDict, total=False):
             *("--context", "-c", "--max-model-len"),
             metavar="N",
             parse=COUNT,
-            help="Tokens of context (4096, 128k, 128K; fit: auto). Default: the model's maximum.",
+            help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
             common=True,
         ),
     ]
@@ -118,7 +118,6 @@ class DtypeOptions(TypedDict, total=False):
             metavar="DTYPE",
             parse=Parser(_compute_dtype),
             help="Dtype of weights and activations. Default: as released.",
-            common=True,
         ),
     ]
 
@@ -132,7 +131,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
             *("--kv-dtype", "--kv-cache-dtype"),
             metavar="DTYPE",
             parse=DTYPE_OR_AUTO,
-            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype; fit: the engine's.",
+            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
             common=True,
         ),
     ]

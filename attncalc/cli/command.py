@@ -116,7 +116,8 @@ def _brief(param: Any) -> tuple[str, str]:
     names = ", ".join((*short, *long))
     is_option = param.param_type_name == "option"
     metavar = f" {param.metavar}" if is_option and param.metavar else ""
-    return f"{names}{metavar}" if is_option else param.metavar, re.split(r"[.:;] |\.$| \(", param.help or "")[0]
+    help = re.sub(r" \([^()]*\)", "", param.help or "")  # noqa: A001 - as typer calls it
+    return f"{names}{metavar}" if is_option else param.metavar, re.split(r"[.:;] |\.$", help)[0]
 
 
 class Group(typer.core.TyperGroup):

@@ -58,7 +58,7 @@ class ScreenOptions(Options):
     ] = False
 
 
-EPILOG = "For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
+EPILOG = "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
 
 
 @app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
@@ -91,7 +91,7 @@ def fit(
 
 
 def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOptions:
-    """Return the options, with --output 1K beside --prompt as --output-len 1K: it was so before 0.2.
+    """Return the options, with --output 1K beside --prompt as --output-len 1K, its old spelling.
 
     Raises AttncalcError for a number without --prompt: a file is hardly meant.
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +16,7 @@ from ..config import load, load_with_config
 from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
-from ..units import parse_count, truncate
+from ..units import parse_count, parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
 from .catalogue import CATALOGUE
@@ -24,11 +26,33 @@ from .verify_compare import compare
 
 if TYPE_CHECKING:
     from ..report.verify import VerifiedModel
+    from ..verify.devices import Device
     from ..verify.options import VerifyOptions
 
-    Verified = tuple[list[VerifiedModel], dict[str, object]]
 
 app = command_app()
+
+
+class Verified(NamedTuple):
+    """What was verified.
+
+    Attributes:
+        models: the models that were reached, in the order in which they were asked for.
+        device: the device as plain data.
+        unreached: the names of the others.
+        ended: the interrupt or the error that ended it early.
+    """
+
+    models: list[VerifiedModel]
+    device: dict[str, object]
+    unreached: Sequence[str] = ()
+    ended: KeyboardInterrupt | AttncalcError | None = None
+
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+SMOKE_MODEL, SMOKE_CONTEXT, SMOKE_MINUTES = "gpt2", 64, 0.5
+"""The preset that --smoke runs, its tokens, and its time."""
 MAX_MINUTES = 366 * 24 * 60
 """The largest --minutes."""
 
@@ -111,6 +135,12 @@ class LayerOptions(Options):
 class ProgramOptions(Options):
     """What is measured instead of single layers."""
 
+    smoke: Annotated[
+        bool,
+        typer.Option(
+            "--smoke", help="Instead: a check of 30 seconds on any device, with a line to paste into an issue."
+        ),
+    ] = False
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
     ] = False
@@ -137,16 +167,19 @@ class ProgramOptions(Options):
         o.option(
             "--minutes",
             metavar="N",
-            help="Shorten the context so that it takes about N minutes. Default: 1; 10 for all presets and --record.",
+            help="Time that it may take: contexts are shortened. Default: 1; 10 without a model and for --record.",
         ),
     ] = None
 
-    def minutes_or(self, default: int) -> int:
+    def minutes_or(self, default: float) -> float:
         """Return --minutes, or the default. Raises AttncalcError if it is not a number of at most a year."""
-        minutes = default if self.minutes is None else parse_count(self.minutes, "--minutes")
-        if minutes > MAX_MINUTES:
-            raise AttncalcError(f"--minutes {truncate(self.minutes)} is more than a year", "give a smaller number")
-        return minutes
+        if self.minutes is None:
+            return default
+        try:
+            minutes, parts = parse_decimal(self.minutes, "--minutes", upper=MAX_MINUTES)
+        except AttncalcError as error:
+            raise AttncalcError(error.message, "write a number of minutes: 10, or 0.5 for 30 seconds") from None
+        return minutes / parts
 
     def ranks(self) -> int:
         """Return --tp. Raises AttncalcError if it is not a number."""
@@ -178,7 +211,7 @@ class VerifyOutputOptions(o.OutputOptions):
     )
 
 
-EPILOG = "Without a model: every preset, one line each. For example: attncalc verify --preset llama2-70b"
+EPILOG = f"Without a model: {len(CATALOGUE)} presets, one line each. For example: attncalc verify --preset llama2-70b"
 
 
 @app.command(help=COMMANDS["verify"], epilog=EPILOG)
@@ -202,13 +235,16 @@ def verify(
     if record.compare is not None:
         _check_compare(model, device, size, layers, program, record)
         raise typer.Exit(compare(record.compare, output, full=output.full))
+    if program.smoke:
+        _smoke(model, device, size, layers, program, record, output)
+        return
     if record.record is not None:
         raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
 
     ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
     if program.against is not None:
         _check_against(program.against, model, device, layers, program)
-        verified, device_facts = _compare_with_transformers(model.name(), size, device.dtype)
+        verified = _compare_with_transformers(model.name(), size, device.dtype)
     else:
         _check_combinations(model, size, layers, program)
         _check_simulate(device, layers, program)
@@ -228,7 +264,7 @@ def verify(
             timed=model.is_given,
             minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
-        verified, device_facts = _verify_on_device(specs, options, device)
+        verified = _verify_on_device(specs, options, device)
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
@@ -236,12 +272,19 @@ def verify(
     from ..report.verify_all import catalogue_report
 
     if model.is_given:
-        plot.write(verify_report(verified[0], device_facts, ranks, full=output.full), output)
+        plot.write(verify_report(verified.models[0], verified.device, ranks, full=output.full), output)
     else:
-        output.show(catalogue_report(verified, device_facts, full=output.full))
-    if not all(check.ok for v in verified for check in v.result.checks):
+        output.show(catalogue_report(verified.models, verified.device, verified.unreached, full=output.full))
+    _end(verified)
+
+
+def _end(verified: Verified) -> None:
+    """End with the exit code of what was verified, or with the error that ended it."""
+    if verified.ended is not None:
+        raise typer.Exit(INTERRUPTED) if isinstance(verified.ended, KeyboardInterrupt) else verified.ended
+    if not all(check.ok for v in verified.models for check in v.result.checks):
         raise typer.Exit(1)
-    if not all(v.result.checks for v in verified):
+    if verified.unreached or not all(v.result.checks for v in verified.models):
         raise typer.Exit(CannotCheckError.code)
 
 
@@ -262,6 +305,56 @@ def _check_compare(
                 raise AttncalcError(
                     f"--compare cannot be combined with {option}", "--compare reads two records and runs nothing"
                 )
+
+
+def _smoke(
+    model: o.NamedModelOptions,
+    device: DeviceOptions,
+    size: VerifySizeOptions,
+    layers: LayerOptions,
+    program: ProgramOptions,
+    record: RecordOptions,
+    output: VerifyOutputOptions,
+) -> None:
+    """Check a small model soon, with a line to paste. Raises AttncalcError for an option that --smoke does not take."""
+    used = {
+        "a model": model.is_given,
+        "--batch": size.batch is not None,
+        "--context": size.context is not None,
+        "--source-context": size.source_context is not None,
+        "--attention": layers.attention is not None,
+        "--scaling": program.scaling,
+        "--tp": program.ranks() > 1,
+        "--against": program.against is not None,
+        "--minutes": program.minutes is not None,
+        "--simulate": device.simulate is not None,
+        "--record": record.record is not None,
+    }
+    for option, is_used in used.items():
+        if is_used:
+            raise AttncalcError(
+                f"--smoke cannot be combined with {option}",
+                "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed",
+            )
+    from ..verify.options import VerifyOptions
+
+    options = VerifyOptions(
+        context=SMOKE_CONTEXT,
+        dtype=device.dtype,
+        kernel=layers.kernel,
+        seed=layers.seed_number(),
+        timed=False,
+        minutes=SMOKE_MINUTES,
+    )
+    found = _device(device)
+    from ..report.verify import verify_report
+    from ..report.verify_smoke import smoke_line
+    from ..verify.record.machine import machine_facts, main_dtype
+
+    verified = _run([load(SMOKE_MODEL)], options._replace(dtype=options.dtype or main_dtype(found)), found)
+    line = smoke_line(verified.models[0], machine_facts(found))
+    output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
+    _end(verified)
 
 
 def _write_record(
@@ -298,42 +391,59 @@ def _write_record(
     return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
 
 
-def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
-    """Verify each model on the chosen device, or on a simulated one.
-
-    Of several models, one that cannot be verified gets no checks and a note. Raises CannotCheckError if a single model
-    cannot be verified.
-    """
+def _device(chosen: DeviceOptions) -> Device:
+    """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
     from ..verify import need_torch
 
     need_torch()
-    from ..report.progress import progress
-    from ..report.verify import VerifiedModel
     from ..verify.devices import find_device, simulated_device
-    from ..verify.programs import verify as run_program
-    from ..verify.progress import Progress
-    from ..verify.request import resolve
-    from ..verify.time_plan import share_time
 
     if chosen.simulate is None:
-        device = find_device(chosen.device)
-    else:
-        device = simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
-    verified = []
+        return find_device(chosen.device)
+    return simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
+
+
+def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
+    """Verify each model on the chosen device."""
+    return _run(specs, options, _device(chosen))
+
+
+def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Verified:
+    """Verify each model on a device.
+
+    Of several models, one that cannot be verified gets no checks and a note, and one that the time does not reach is
+    left out. Raises CannotCheckError if a single model cannot be verified, or nothing was before the device failed.
+    """
+    from ..report.progress import progress
+    from ..report.verify import VerifiedModel
+    from ..verify.errors import DeviceFailedError
+    from ..verify.programs.several import verify_several
+    from ..verify.progress import Progress
+    from ..verify.request import resolve
+    from .verify_record import with_datasheet
+
+    asked = [(spec, resolve(spec, options, device)) for spec in specs]
+    results: dict[int, VerifyResult] = {}
+    ended: KeyboardInterrupt | AttncalcError | None = None
     with progress() as show:
-        on_progress = Progress(show)
-        asked = [(spec, resolve(spec, options, device)) for spec in specs]
-        requests, steps = share_time(asked, options, device) if len(specs) > 1 else ([asked[0][1]], [[]])
-        for i, (spec, request) in enumerate(zip(specs, requests, strict=True)):
-            on_progress.later = steps[i + 1 :]
-            try:
-                result = run_program(spec, options, request, device, on_progress)
-            except CannotCheckError as error:
-                if len(specs) == 1:
-                    raise
-                result = VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
-            verified.append(VerifiedModel(spec, request.prefill(result.context), request.kernels, result))
-    return verified, device.facts()
+        try:
+            for i, result in verify_several(asked, options, device, Progress(show)):
+                results[i] = result
+        except (KeyboardInterrupt, DeviceFailedError) as error:
+            ended = error
+    if ended is not None and not results:
+        if isinstance(ended, KeyboardInterrupt):
+            sys.stderr.write("interrupted: nothing was measured\n")
+            raise typer.Exit(INTERRUPTED)
+        raise ended
+    verified = [
+        VerifiedModel(spec, request.prefill(results[i].context), request.kernels, results[i])
+        for i, (spec, request) in enumerate(asked)
+        if i in results
+    ]
+    return Verified(
+        verified, with_datasheet(device.facts()), [spec.name for i, spec in enumerate(specs) if i not in results], ended
+    )
 
 
 def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | None) -> Verified:
@@ -354,7 +464,7 @@ def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | 
     workload = resolve_workload(spec, size.batch_size(), size.tokens(), size.source_tokens(spec), dtype)
     with progress() as on_progress:
         comparison = compare_with_transformers(spec, config, workload, on_progress)
-    return [VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts
+    return Verified([VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts)
 
 
 def _check_against(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import load
 from ..config.data_files import file_names, presets_folder
+from ..config.gpus import gpu_of_device
 from ..errors import AttncalcError, CannotCheckError
 from ..model import ModelSpec, plural
 from ..units import duration
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 MINUTES = 10
 """Minutes of a record, unless --minutes names another number."""
+SHARE = (
+    "To share them, attach both to an issue, or add them to docs/measured in a pull request. They name the device, its "
+    "driver,\nthe processor and versions, and nothing else about this machine.\n"
+)
 EXAMPLES = "presets/kinds"
 """The folder of small models whose kinds of attention no preset has."""
 
@@ -35,7 +41,7 @@ def check_alone(used: Iterable[tuple[str, bool]]) -> None:
             )
 
 
-def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: int, *, force: bool) -> int:
+def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: float, *, force: bool) -> int:
     """Measure on a device and write its record into `folder`; return the exit code.
 
     Raises AttncalcError before anything is measured if an option is unknown, the files exist (without force) or cannot
@@ -56,29 +62,45 @@ def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: i
     steps = plan_record(models, base, device)
     files = prepare_files(folder, file_stem(device_title(device)), force=force)
     command = _command(device_name, base, minutes)
-    written = None
+    written: dict[str, Any] = {}
+
+    def write(document: dict[str, Any]) -> None:
+        document["device"] = with_datasheet(document["device"])
+        files.write(document)
+        written.update(document)
+
     try:
         with progress() as on_progress:
-            for document in record(steps, models, device, minutes, command, on_progress):
-                files.write(document)
-                written = document
+            record(
+                steps, models, device, int(minutes) if minutes == int(minutes) else minutes, command, on_progress, write
+            )
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
         sys.stderr.write(f"interrupted: {_saved(written, files)}\n")
         return 130 if isinstance(interrupt, KeyboardInterrupt) else int(interrupt.code or 0)
-    assert written is not None
     late = sum(step["seconds"] is not None for step in written["skipped"])
     sys.stdout.write(f"{record_verdict(written)}\n")
     if late:
         sys.stdout.write(f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more time.\n")
-    sys.stdout.write(f"{files.page}\n{files.data}\n")
+    sys.stdout.write(f"Written: {files.page} and {files.data}\n")
+    sys.stdout.write(SHARE)
     if not agrees(written):
         return 1
     return CannotCheckError.code if is_empty(written) else 0
 
 
-def _saved(written: dict[str, Any] | None, files: RecordFiles) -> str:
+def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a device with its datasheet's rates, if it is a GPU: null for one that is not known."""
+    named = re.fullmatch(r"(?:cuda|xpu):\d+ \((.+?)(?:, ROCm .*)?\)", str(device["name"]))
+    if named is None:
+        return dict(device)
+    known = gpu_of_device(named[1], device["memory"])
+    datasheet = {"gpu": known.name, "flop_per_s": dict(known.flops), "bytes_per_s": known.bandwidth} if known else None
+    return {**device, "datasheet": datasheet}
+
+
+def _saved(written: dict[str, Any], files: RecordFiles) -> str:
     """Return what an interrupt has left."""
-    if written is None:
+    if not written:
         return "nothing was measured"
     runs = written["runs"]
     return f"{plural(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {files.page} and {files.data}"
@@ -91,10 +113,10 @@ def record_models() -> dict[str, ModelSpec]:
     return {name: load(name) for name in CATALOGUE} | examples
 
 
-def _command(device: str, base: VerifyOptions, minutes: int) -> str:
+def _command(device: str, base: VerifyOptions, minutes: float) -> str:
     """Return the command that repeats the record in a checkout."""
     words = ["attncalc", "verify", "--record", "docs/measured", "--device", device]
     words += ["--dtype", base.dtype] if base.dtype else []
     words += ["--kernel", base.kernel] if base.kernel != "all" else []
     words += ["--seed", str(base.seed)] if base.seed else []
-    return shlex.join([*words, "--minutes", str(minutes)])
+    return shlex.join([*words, "--minutes", f"{minutes:.12g}"])

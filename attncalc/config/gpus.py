@@ -26,6 +26,11 @@ _MEMORY = re.compile(r"\d[\d.,_]* ?[KMGTPE]i?B", re.IGNORECASE)
 """'24GB', '23.5 GiB'."""
 
 
+_TRADEMARKS = re.compile(r"\((r|tm)\)")
+_VENDOR_WORDS = ("nvidia", "amd", "intel", "tesla", "geforce", "instinct", "gpu", "graphics")
+"""Words of a driver's names that names here lack."""
+
+
 def _folder() -> Path:
     return presets_folder() / "gpus"
 
@@ -59,6 +64,22 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
     hint = did_you_mean(normalized, [*known, *aliases])
     raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{hint}{_TIP}")
+
+
+def gpu_of_device(title: str, memory: int) -> Gpu | None:
+    """Return the GPU that a driver calls `title`, 'NVIDIA H100 80GB HBM3', and that has about this memory in bytes.
+
+    None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12 GB, by its memory.
+    """
+    words = (word for word in re.split(r"[\s_-]+", _TRADEMARKS.sub("", title.lower())) if word)
+    name = "-".join(word for word in words if word not in _VENDOR_WORDS)
+    found = [
+        _to_gpu(own_name, data)
+        for own_name, data in folder_content(_folder()).items()
+        if name in data.get("aliases", ()) or re.fullmatch(re.escape(name) + r"(-\d+gb)?", own_name)
+    ]
+    closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
+    return closest if closest and abs(closest.memory - memory) <= memory // 8 else None
 
 
 def gpus_of(text: str) -> tuple[int | None, Gpu]:

@@ -232,7 +232,7 @@ def _from_meta(data: Mapping[str, Any]) -> Translated:
     else:
         config["intermediate_size"] = _d_ff(data, 4 * dim)
         config["max_position_embeddings"] = _context_of_llama(data, is_llama_3)
-    inner: dict[str, Any] = config.get("text_config", config)  # type: ignore[assignment]
+    inner: dict[str, Any] = config.get("text_config", config)
     notes.append(
         f"The params.json names no maximum context; {inner['max_position_embeddings']:,} tokens are assumed, as Meta "
         "released it."

@@ -75,10 +75,15 @@ class Machine(NamedTuple):
     Attributes:
         threads: threads of a CPU, which has its own flash kernel; 0 for a GPU.
         multiprocessors: streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them.
+        rocm: whether it is AMD's GPU. Its flash and efficient kernels (AOTriton) neither split keys nor have an fp32
+            accumulator.
+        efficient_shares_kv_heads: whether the efficient kernel takes shared KV heads as they are.
     """
 
     threads: int = 0
     multiprocessors: int = 0
+    rocm: bool = False
+    efficient_shares_kv_heads: bool = False
 
 
 class Shape(NamedTuple):
@@ -144,12 +149,19 @@ def moments(s: Shape, machine: Machine) -> dict[str, list[Moment]]:
     if machine.threads:
         flash = _fused(s, bias=True, scratch=(_logsumexp(s), *_thread_buffers(s, machine.threads)))
     else:
-        scratch = (_logsumexp(s), *_padded_heads(s), *_split_buffers(s, machine.multiprocessors))
-        flash = _fused(s, scratch=scratch)
+        splits = () if machine.rocm else _split_buffers(s, machine.multiprocessors)
+        flash = _fused(s, scratch=(_logsumexp(s), *_padded_heads(s), *splits))
+    efficient = _fused(
+        s,
+        bias=True,
+        repeats=not machine.efficient_shares_kv_heads,
+        alignment=EFFICIENT_ALIGNMENT,
+        scratch=() if machine.rocm else _accumulator(s),
+    )
     return {
         "math": _math(s),
         "flash": flash,
-        "efficient": _fused(s, bias=True, repeats=True, alignment=EFFICIENT_ALIGNMENT, scratch=_accumulator(s)),
+        "efficient": efficient,
         "cudnn": _fused(s, bias=True),
     }
 

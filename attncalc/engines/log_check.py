@@ -59,7 +59,7 @@ def figure_of(name: str, pool: Pool) -> int | float:
         return int(pool.tokens)
     if name == "kv_blocks":
         return int(pool.blocks or 0)
-    return next((int(float(d.quantity)) for d in pool.details if d.name == name), 0)
+    return next((int(d.quantity) for d in pool.details if d.name == name), 0)
 
 
 def size_checks(log: StartupLog, predicted: dict[str, Printed], given: str = "") -> tuple[Check, ...]:

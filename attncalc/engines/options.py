@@ -17,7 +17,6 @@ class VersionOptions(TypedDict, total=False):
             metavar="VERSION",
             parse=TEXT,
             help="Version of the engine, as 0.9.2, or b11258 of llama.cpp. Default: the newest known one.",
-            common=True,
         ),
     ]
 

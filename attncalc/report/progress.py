@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-LINE_SECONDS = 60.0
+LINE_SECONDS = 30.0
 """Seconds between two lines where standard error is not a terminal."""
 
 
 @contextmanager
-def progress(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step.
 
-    A bar on a terminal disappears at the end. In a pipe or a file there is at most one line per LINE_SECONDS, and none
-    before the first LINE_SECONDS are over, so that short runs print nothing.
+    A bar on a terminal disappears at the end. In a pipe or a file there is a line each LINE_SECONDS, however long a
+    step takes, and none before the first LINE_SECONDS are over, so that short runs print nothing.
     """
     if sys.stderr is None:
         yield lambda _: None
         return
     if not sys.stderr.isatty():
-        yield _lines(clock)
+        with _lines() as show:
+            yield show
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -33,15 +34,20 @@ def progress(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[
         yield lambda step: bar.update(task, description=step)
 
 
-def _lines(clock: Callable[[], float]) -> Callable[[str], None]:
-    """Return a function that prints a step if the last line, or the start, was LINE_SECONDS ago."""
-    last = clock()
+@contextmanager
+def _lines() -> Iterator[Callable[[str], None]]:
+    """Yield a function that takes the current step, which a thread prints each LINE_SECONDS."""
+    current, ended = [""], threading.Event()
 
-    def show(step: str) -> None:
-        nonlocal last
-        if clock() - last >= LINE_SECONDS:
-            last = clock()
-            sys.stderr.write(f"{step}\n")
+    def print_steps() -> None:
+        while not ended.wait(LINE_SECONDS):
+            sys.stderr.write(f"{current[0]}\n")
             sys.stderr.flush()
 
-    return show
+    thread = threading.Thread(target=print_steps, daemon=True)
+    thread.start()
+    try:
+        yield lambda step: current.__setitem__(0, step)
+    finally:
+        ended.set()
+        thread.join()

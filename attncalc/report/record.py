@@ -12,6 +12,7 @@ from ..check import Check, largest_difference
 from ..model import plural
 from ..units import BYTES, count, duration, human
 from .markdown import escape
+from .utilization import datasheet_shares, percent
 from .verify_tables import number
 from .verify_verdict import verdict
 
@@ -135,6 +136,7 @@ def _device_table(record: Document) -> str:
         "compute capability": device.get("compute_capability"),
         "multiprocessors": count(multiprocessors) if multiprocessors else None,
         "driver": device.get("driver"),
+        **_clocks(device.get("clocks") or {}),
         "CUDA": device.get("cuda"),
         "ROCm": device.get("rocm"),
         "cuDNN": device.get("cudnn"),
@@ -148,6 +150,17 @@ def _device_table(record: Document) -> str:
         "command": f"`{record['command']}`",
     }
     return _table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value])
+
+
+def _clocks(clocks: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the clocks and the power limit with their units."""
+    units = {"sm_mhz": "MHz", "sm_max_mhz": "MHz", "memory_max_mhz": "MHz", "power_limit_w": "W"}
+    labels = ("clock at the start", "highest clock", "highest memory clock", "power limit")
+    values = (clocks.get(name) for name in units)
+    return {
+        label: f"{value:,.0f} {unit}" if value else None
+        for label, value, unit in zip(labels, values, units.values(), strict=True)
+    }
 
 
 # Checks
@@ -295,10 +308,14 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
             timing = dict(zip(columns, row, strict=True))
             passes.setdefault((timing["phase"], timing["kernel"], run.dtype), []).append((run, timing))
     rows = []
+    has_datasheet = bool(record["device"].get("datasheet"))
     for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
         flop, moved = (median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share"))
         run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
-        shares = (f"{100 * share:.0f} %" for share in (flop, moved, _share_of_bound(best)))
+        own = (f"{100 * share:.0f} %" for share in (flop, moved))
+        of_datasheet = [_datasheet_shares(timing, record, dtype) for _, timing in timed] if has_datasheet else []
+        published = (percent(median(share)) for share in zip(*of_datasheet, strict=True) if None not in share)
+        shares = (*own, *((*published, "-", "-")[:2] if has_datasheet else ()), f"{100 * _share_of_bound(best):.0f} %")
         rows.append((phase, kernel, dtype, count(len(timed)), *shares, run.arguments, f"{best['ms']:,.3f}"))
     if rows:
         names = (
@@ -308,15 +325,22 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
             "passes",
             "of the matmul's rate",
             "of the copy's rate",
+            *(("of the datasheet's FLOP/s", "of its bytes/s") if has_datasheet else ()),
             "best, of the bound",
         )
-        yield _table((*names, "in", "ms"), rows, numbers=(3, 4, 5, 6, 8))
+        last = len(names) + 1
+        yield _table((*names, "in", "ms"), rows, numbers=(*range(3, last - 1), last))
         yield (
             "Each rate is the median over the passes, as a share of what this device's own large matmul (FLOP/s) and "
             "copy (bytes/s) reached in the same run. The bound is the time that they would take for the same work, "
             "whichever is longer. More than 100 % means that the data fits in a processor cache, or that the device "
             "was busy while its own rate was measured. Times are not checked."
         )
+
+
+def _datasheet_shares(timing: Mapping[str, Any], record: Document, dtype: str) -> tuple[float | None, ...]:
+    per_s = 1000 / timing["ms"]
+    return datasheet_shares(timing["flop"] * per_s, timing["bytes"] * per_s, record["device"], dtype)
 
 
 def _share_of_bound(timing: Mapping[str, Any]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..check import VerifyResult
@@ -16,7 +16,9 @@ from .charts.scaling import DEFAULT, LEGEND, scaling_charts
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
 from .report import Figure, Report, Table, heading, workload_facts
+from .utilization import time_facts, utilization_tables
 from .verify_tables import (
+    came_from,
     check_tables,
     groups_of,
     pass_tables,
@@ -50,16 +52,20 @@ class VerifiedModel(NamedTuple):
     result: VerifyResult
 
 
-def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False) -> Report:
+def verify_report(
+    verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, full: bool = False, to_paste: str = ""
+) -> Report:
     """Return the report of one model: the verdict and a row per section of checks; with `full`, every check.
 
-    `--tp` and `--against` have few checks, which are always listed.
+    `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of `--smoke`.
     """
     model, result = verified.model, verified.result
     groups = groups_of(result.checks)
     figures = _figures(verified)
     answer = verdict(result.checks, f"{compared_with(device, result)} in {verified.workload.dtype}", result.simulated)
     lists_checks = full or tp > 1 or _is_meta(device)
+    times = [time_facts(timing, device, str(verified.workload.dtype)) for timing in result.times]
+    pasted = [f"To paste into an issue: {to_paste}"] if to_paste else []
     return Report(
         "verify",
         heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
@@ -67,9 +73,9 @@ def verify_report(verified: VerifiedModel, device: DeviceFacts, tp: int = 1, *, 
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
         tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
-        tuple(_tables(result, full=full, lists_checks=lists_checks)),
-        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device)),
-        extra=json_facts(result, device, answer, _json_notes(verified)),
+        tuple(_tables(result, times, full=full, lists_checks=lists_checks)),
+        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device), *pasted),
+        extra={**json_facts(result, device, answer, (*_json_notes(verified), *pasted)), "times": times},
         checks=result.checks,
         answer=answer,
         picture=_picture(verified, device),
@@ -81,7 +87,7 @@ def _picture(verified: VerifiedModel, device: DeviceFacts) -> Picture | None:
     result, dtype = verified.result, verified.workload.dtype
     return picture(
         verified.model.title,
-        f"measured {compared_with(device, result)}",
+        f"{came_from(result)} {compared_with(device, result)}",
         [LEGEND, ", ".join(fact for fact in _conditions(verified, device) if fact)],
         tuple(scaling_charts(result.scaling)),
         DEFAULT,
@@ -101,7 +107,7 @@ def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: It
         "checks": [check.facts() for check in result.checks],
         "reported": [figure.facts() for figure in result.reported],
         "device": {name: fact for name, fact in device.items() if name != "notes"},
-        "times": [timing.facts() for timing in result.times],
+        "times": [],
         "scaling": [row.facts() for row in result.scaling],
     }
 
@@ -146,17 +152,21 @@ def _figures(verified: VerifiedModel) -> list[Figure]:
     ]
 
 
-def _tables(result: VerifyResult, *, full: bool, lists_checks: bool) -> Iterator[Table]:
-    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok])
+def _tables(
+    result: VerifyResult, times: Sequence[Mapping[str, Any]], *, full: bool, lists_checks: bool
+) -> Iterator[Table]:
+    source = came_from(result)
+    yield from check_tables(result.checks if lists_checks else [c for c in result.checks if not c.ok], source)
     if result.scaling:
-        yield from scaling_tables(result.scaling)
+        yield from scaling_tables(result.scaling, source)
     elif full:
         yield from peak_tables(result.checks)
         yield from time_tables(result.times)
+        yield from utilization_tables(times)
     elif not lists_checks:
         yield section_table(result.checks)
         yield from pass_tables(result)
-    yield from reported_tables(result.reported, full=full)
+    yield from reported_tables(result.reported, source, full=full)
 
 
 # Notes

@@ -10,17 +10,25 @@ from ..units import count
 from .notes import WARNING
 from .report import LABEL, Column, Report, Table, workload_facts
 from .verify import DeviceFacts, VerifiedModel, compared_with, device_notes, json_facts, skipped_notes
-from .verify_tables import NOT_OK, OK, PEAKS, check_tables, reported_tables
+from .verify_tables import NOT_OK, OK, PEAKS, came_from, check_tables, reported_tables
 from .verify_verdict import failure_notes, failure_sentences, verdict
 
 
-def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, full: bool = False) -> Report:
-    """Return the report of several models: the verdict, and one row per model; with `full`, every check."""
+def catalogue_report(
+    verified: Sequence[VerifiedModel], device: DeviceFacts, unreached: Sequence[str] = (), *, full: bool = False
+) -> Report:
+    """Return the report of several models: the verdict, and one row per model; with `full`, every check.
+
+    A note names the models that were not reached before the time or the run ended.
+    """
     result = _combined(verified)
-    unverified = tuple(_unverified(verified))
+    unverified = tuple(_unverified(verified, unreached))
     answer = verdict(result.checks, compared_with(device, result), result.simulated)
-    if unverified:
-        answer += f" {plural(len(unverified), 'preset')} could not be verified."
+    failed = sum(not v.result.checks for v in verified)
+    if failed:
+        answer += f" {plural(failed, 'preset')} could not be verified."
+    if unreached:
+        answer += f" {plural(len(unreached), 'preset')} {'was' if len(unreached) == 1 else 'were'} not reached."
     facts = ({"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified)
     return Report(
         "verify",
@@ -31,8 +39,8 @@ def catalogue_report(verified: Sequence[VerifiedModel], device: DeviceFacts, *, 
         tuple((fact, ()) for fact in facts),
         (
             _model_table(verified),
-            *check_tables(result.checks if full else [c for c in result.checks if not c.ok]),
-            *reported_tables(result.reported, full=full),
+            *check_tables(result.checks if full else [c for c in result.checks if not c.ok], came_from(result)),
+            *reported_tables(result.reported, came_from(result), full=full),
         ),
         (
             *failure_notes(result.checks),
@@ -90,8 +98,10 @@ def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:
     )
 
 
-def _unverified(verified: Sequence[VerifiedModel]) -> Iterator[str]:
-    """Yield why a model could not be verified at all."""
+def _unverified(verified: Sequence[VerifiedModel], unreached: Sequence[str]) -> Iterator[str]:
+    """Yield why a model could not be verified at all, and which models were not reached."""
     for model in verified:
         if not model.result.checks:
             yield f"{WARNING}not verified: {' '.join(model.result.skipped)}"
+    if unreached:
+        yield f"{WARNING}not reached: {', '.join(unreached)}. --minutes N sets the time."

@@ -162,10 +162,7 @@ def compare_report(comparison: Comparison, *, full: bool) -> Report:
         answer=_answer(comparison),
         extra={
             "answer": _answer(comparison),
-            **{
-                side: {"attncalc": record["attncalc"], "date": record["date"], "device": record["device"]}
-                for side, record in zip("ab", comparison.records, strict=True)
-            },
+            **{side: _facts(record) for side, record in zip("ab", comparison.records, strict=True)},
             "runs": [row.facts() for row in rows],
             "differences": [difference.facts() for difference in differences],
             "only_a": list(comparison.only[0]),
@@ -189,11 +186,20 @@ def _answer(comparison: Comparison) -> str:
     return f"The records differ in {count(len(comparison.differences))} of {compared}.{faster}"
 
 
-def _device(record: Document) -> str:
+def _facts(record: Document) -> dict[str, str | None]:
     device = record["device"]
-    driver = f"driver {device['driver']}" if device.get("driver") else ""
-    facts = (device["title"], f"torch {device['torch']}", driver, f"attncalc {record['attncalc']}", record["date"])
-    return ", ".join(filter(None, map(str, facts)))
+    return {
+        "title": device["title"],
+        "torch": device["torch"],
+        "driver": device["driver"],
+        "attncalc": record["attncalc"],
+        "date": record["date"],
+    }
+
+
+def _device(record: Document) -> str:
+    title, *facts = (f"{name} {fact}" if fact else "" for name, fact in _facts(record).items())
+    return ", ".join([title.partition(" ")[2], *filter(None, facts)])
 
 
 def _time_cells(row: Row) -> Sequence[str]:

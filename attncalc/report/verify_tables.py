@@ -45,16 +45,21 @@ def sections_of(checks: Iterable[Check]) -> list[str]:
 # Checks
 
 
-def check_tables(checks: Sequence[Check]) -> Iterator[Table]:
-    """Yield the table of each layer group, then that of the whole model: one row per check."""
+def came_from(result: VerifyResult) -> str:
+    """Return the heading of the figures that predictions are compared with."""
+    return "simulated" if result.simulated else "measured"
+
+
+def check_tables(checks: Sequence[Check], source: str = "measured") -> Iterator[Table]:
+    """Yield the table of each layer group, then that of the whole model: one row per check. `source` is `came_from`."""
     for group in (*groups_of(checks), ""):
         of_group = [check for check in checks if check.of == group]
         if of_group:
-            yield _check_table(group, of_group)
+            yield _check_table(group, of_group, source)
 
 
-def _check_table(group: str, checks: Sequence[Check]) -> Table:
-    names = ("predicted", "measured", "diff", "tolerance")
+def _check_table(group: str, checks: Sequence[Check], source: str) -> Table:
+    names = ("predicted", source, "diff", "tolerance")
     header = (Column(group or "the whole model", "left"), *map(Column, names), LABEL)
     rows: list[tuple[str, ...]] = []
     strong = set()
@@ -83,11 +88,13 @@ def number(value: float) -> str:
 
 
 def difference(check: Check) -> str:
-    """Return the difference, in percent for a peak; '' if the measured figure is a difference itself."""
+    """Return the difference in the unit of `tolerance`; '' if the measured figure is a difference itself."""
     if not check.predicted:
         return ""
-    if check.unit == BYTES and check.tolerance:
+    if _is_in_percent(check):
         return f"{100 * check.relative_difference:.2f} %"
+    if check.unit == BYTES and check.tolerance:
+        return f"{count(int(check.difference))} B"
     return number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
 
 
@@ -95,10 +102,14 @@ def tolerance(check: Check) -> str:
     """Return the tolerance, in percent for a peak; in bytes if it is less than 0.1 %."""
     if not check.tolerance:
         return "0"
-    if check.unit == BYTES:
-        percent = 100 * check.tolerance / max(1, check.predicted)
-        return f"{percent:.0f} %" if percent >= 0.1 else f"{count(int(check.tolerance))} B"
-    return f"{check.tolerance:.1g}"
+    if _is_in_percent(check):
+        return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
+    return f"{count(int(check.tolerance))} B" if check.unit == BYTES else f"{check.tolerance:.1g}"
+
+
+def _is_in_percent(check: Check) -> bool:
+    """Whether the difference and the tolerance of a peak are shares of it, of at least 0.1 %."""
+    return check.unit == BYTES and 1000 * check.tolerance >= max(1, check.predicted)
 
 
 # Peak memory and time
@@ -114,7 +125,7 @@ def pass_tables(result: VerifyResult) -> Iterator[Table]:
     columns = [Column("" if several else groups[0], "left")]
     cells = [["  " + label if several else label] for _, label in passes]
     peaks, times = zip(*passes.values(), strict=True)
-    for more_columns, more_cells in (_peak_cells(peaks), _time_cells(times)):
+    for more_columns, more_cells in (_peak_cells(peaks, came_from(result)), _time_cells(times)):
         columns += more_columns
         cells = [row + more for row, more in zip(cells, more_cells, strict=True)]
     rows: list[tuple[str, ...]] = []
@@ -128,14 +139,14 @@ def pass_tables(result: VerifyResult) -> Iterator[Table]:
     yield Table(tuple(columns), tuple(rows), strong=frozenset(strong))
 
 
-def _peak_cells(peaks: Sequence[Check | None]) -> tuple[list[Column], list[list[str]]]:
+def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column], list[list[str]]]:
     """Return the columns of peaks, and their cells for each pass; no columns without a peak."""
     measured = [check for check in peaks if check]
     if not measured:
         return [], [[] for _ in peaks]
     unit, numbers = column([n for check in measured for n in (int(check.predicted), int(check.measured))], BYTES)
     of_check = iter(numbers)
-    columns = [Column(f"peak, {unit}\npredicted"), Column(f"peak, {unit}\nmeasured"), Column("diff")]
+    columns = [Column(f"peak, {unit}\npredicted"), Column(f"peak, {unit}\n{source}"), Column("diff")]
     return columns, [[next(of_check), next(of_check), difference(check)] if check else ["-"] * 3 for check in peaks]
 
 
@@ -178,7 +189,7 @@ def _first(names: Sequence[str], limit: int) -> str:
 
 
 def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
-    """Yield one table of all times: the rates that each reaches, and its lower bound."""
+    """Yield one table of all times: the rates that each reaches in its median time, and its lower bound."""
     several = len({timing.of for timing in times}) > 1
     rows = []
     for t in times:
@@ -187,13 +198,13 @@ def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
         rows.append(
             (
                 f"{t.of}, {label}" if several else label,
-                f"{t.ms:,.3f}",
+                *(f"{ms:,.3f}" for ms in (t.ms_min, t.ms, t.ms_p90)),
                 *(f"{rate:,.1f}" for rate in rates),
                 f"{t.least_ms:,.3f}",
                 _share_of_bound(t),
             )
         )
-    names = ("ms", "GFLOP/s", "GB/s", "bound, ms", "bound / time")
+    names = ("ms,\nmin", "ms,\nmedian", "ms,\np90", "GFLOP/s", "GB/s", "bound,\nms", "bound /\nmedian")
     if rows:
         yield Table((Column("time per layer", "left"), *map(Column, names)), tuple(rows))
 
@@ -201,7 +212,7 @@ def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
 # Scaling
 
 
-def scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
+def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table]:
     """Yield one table per layer: time and peak at each context, and their ratios to the context before."""
     names = ("tokens", "ms", "time\nx", "FLOP\nx")
     for group in dict.fromkeys(row.of for row in scaling):
@@ -223,14 +234,14 @@ def scaling_tables(scaling: Sequence[ScalingRow]) -> Iterator[Table]:
             table_rows.append(
                 (label, count(row.context), f"{row.ms:,.2f}" if row.ms else "-", *ratios[:2], peak, *ratios[2:])
             )
-        header = (*names, f"peak\n{unit}", "measured\nx", "predicted\nx")
+        header = (*names, f"peak\n{unit}", f"{source}\nx", "predicted\nx")
         yield Table((Column(group, "left"), *map(Column, header)), tuple(table_rows))
 
 
 # Figures for information
 
 
-def reported_tables(reported: Sequence[Reported], *, full: bool) -> Iterator[Table]:
+def reported_tables(reported: Sequence[Reported], source: str, *, full: bool) -> Iterator[Table]:
     """Yield one table of the figures that are not checked: the largest of each section, or all of them."""
     sections = {section: [f for f in reported if f.section == section] for section in _reported_sections(reported)}
     rows = []
@@ -242,7 +253,7 @@ def reported_tables(reported: Sequence[Reported], *, full: bool) -> Iterator[Tab
             rows.append((section if i == 0 else "", *numbers, label))
     if rows:
         of = "of" if full else "largest of"
-        columns = (Column("not checked", "left"), Column("predicted"), Column("measured"), Column(of, "left"))
+        columns = (Column("not checked", "left"), Column("predicted"), Column(source), Column(of, "left"))
         yield Table(columns, tuple(rows))
 
 

@@ -74,8 +74,9 @@ def _percent(check: Check) -> str:
 
 
 def section_table(checks: Sequence[Check]) -> Table:
-    """Return one row per section: its checks, and the largest difference of the check that is closest to its tolerance.
+    """Return one row per section: its checks, and the difference of the check that is closest to its tolerance.
 
+    The difference has the unit of the tolerance: percent, bytes, or none. Of exact counts it is in their own unit.
     With several layer groups, the name of that check begins with its group.
     """
     several = len(groups_of(checks)) > 1
@@ -92,7 +93,7 @@ def section_table(checks: Sequence[Check]) -> Table:
             (
                 section,
                 f"{len(of_section) - failed} of {len(of_section)}" if failed else count(len(of_section)),
-                (difference(worst) or number(worst.measured)).lstrip("-"),
+                _with_unit(worst, (difference(worst) or number(worst.measured)).lstrip("-")),
                 tolerance(worst),
                 NOT_OK if failed else OK,
                 truncate(name, MAX_CHECK_NAME) if worst.difference else "",
@@ -100,11 +101,16 @@ def section_table(checks: Sequence[Check]) -> Table:
         )
     columns = (
         LABEL,
-        *map(Column, ("checks", "max diff", "tolerance")),
+        *map(Column, ("checks", "difference", "tolerance")),
         LABEL,
         Column("of the check", "left"),
     )
     return Table(columns, tuple(rows), strong=frozenset(strong))
+
+
+def _with_unit(check: Check, difference: str) -> str:
+    """Return the difference of a count with its unit: '2,048 B', '128 parameters'."""
+    return f"{difference} {check.unit}".rstrip() if check.difference and not check.tolerance else difference
 
 
 def failure_notes(checks: Sequence[Check]) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _on_gpu(number: int, device: Device, resolved: ResolvedRequest) -> DeviceMem
 
 def _detail(device: Device, name: str) -> int | None:
     details = device.budget.reserve.runtime.details if device.budget.reserve else ()
-    return next((int(float(detail.quantity)) for detail in details if detail.name == name), None)
+    return next((int(detail.quantity) for detail in details if detail.name == name), None)
 
 
 def _host_weights(host: ModelSpec, resolved: ResolvedRequest) -> int:

@@ -188,6 +188,6 @@ def _runtime_parts(budget: MemoryBudget) -> dict[str, tuple[int, int, int]]:
     runtime = budget.reserve.runtime
     parts = {part.name: (part.low, int(part.expected), part.high) for part in (*runtime.parts, *runtime.outside)}
     for detail in runtime.details:
-        size = int(float(detail.quantity))  # ggml aligns tensors
+        size = int(detail.quantity)  # ggml aligns tensors
         parts.setdefault(detail.name, (size * 98 // 100, size, size * 102 // 100))
     return parts

@@ -7,8 +7,9 @@ All three take shared KV heads as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import inspect
+import logging
+from collections.abc import Callable, Hashable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -16,13 +17,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import CannotRunError
+from .errors import CannotRunError, refusal
 from .masks import KernelMask
 
 BLOCK = 128
 """Queries and keys of a block of flex_attention's mask."""
-OUT_OF_MEMORY = "out of memory"
-"""Part of the messages of errors that are not the kernel's refusal."""
+GRAPHS = 8
+"""Graphs that torch compiles of one function. After that it would run it uncompiled (torch._dynamo.config)."""
 
 Kernel = Callable[[Tensor, Tensor, Tensor, KernelMask, float], Tensor]
 
@@ -34,11 +35,13 @@ class ExtraKernel(NamedTuple):
         module: the module that has it.
         run: computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S, d_v).
         like: the kernel of `attncalc memory` whose tensors it has.
+        splits_keys: whether it splits the keys of a decode step, as that kernel does on a GPU.
     """
 
     module: str
     run: Kernel
     like: str
+    splits_keys: bool = False
 
     @property
     def package(self) -> str:
@@ -56,8 +59,7 @@ def run(
 ) -> Tensor:
     """Return what one of EXTRA_KERNELS computes, as `kernels.sdpa` does for torch's own.
 
-    Raises CannotRunError if the kernel is not installed or does not support these inputs: it then raises ImportError,
-    ValueError, NotImplementedError, or a RuntimeError of its own checks or of the compiler.
+    Raises CannotRunError if the kernel is not installed or does not run these inputs.
     """
     if sinks is not None:
         raise CannotRunError(f"{kernel} has no sinks")
@@ -66,20 +68,20 @@ def run(
         raise CannotRunError(f"{extra.package} is not installed")
     try:
         return extra.run(q, k, v, mask, scale)
-    except torch.OutOfMemoryError:
-        raise
-    except (ImportError, OSError, ValueError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
-        if OUT_OF_MEMORY in str(error):
-            raise
-        raise CannotRunError(
-            f"{kernel}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        ) from error
+    except Exception as error:
+        raise refusal(kernel, error) from None
 
 
 def cost_kernel(kernel: str) -> str:
     """Return the kernel of `attncalc memory` that predicts this one: itself for torch's four."""
     extra = EXTRA_KERNELS.get(kernel)
     return extra.like if extra else kernel
+
+
+def has_split_buffers(kernel: str) -> bool:
+    """Whether the kernel has the buffers for split keys that `attncalc memory` predicts for `cost_kernel`."""
+    extra = EXTRA_KERNELS.get(kernel)
+    return extra is None or extra.splits_keys
 
 
 def is_compiled(kernel: str) -> bool:
@@ -98,15 +100,32 @@ def missing(kernel: str) -> str | None:
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
     """Run flex_attention: compiled on a GPU, where the uncompiled one holds the whole score matrix."""
-    function = _compiled_flex() if q.is_cuda else import_module(EXTRA_KERNELS["flex"].module).flex_attention
+    form = "causal" if mask.causal else None if mask.matrix is None else mask.matrix.dim()
+    shape = (q.shape, k.shape, v.shape, q.dtype, form)
+    function = _compiled_flex(shape) if q.is_cuda else import_module(EXTRA_KERNELS["flex"].module).flex_attention
     grouped = q.shape[1] != k.shape[1]
     out: Tensor = function(q, k, v, block_mask=_block_mask(mask, q, k), scale=scale, enable_gqa=grouped)
     return out
 
 
-@cache
-def _compiled_flex() -> Callable[..., Any]:
-    return torch.compile(import_module(EXTRA_KERNELS["flex"].module).flex_attention, dynamic=False)
+_compiled_shapes: set[Hashable] = set()
+"""The inputs that torch has compiled flex_attention for."""
+
+
+def _compiled_flex(shape: Hashable) -> Callable[..., Any]:
+    """Return flex_attention, compiled for these inputs.
+
+    torch compiles GRAPHS of them and runs all others uncompiled. It forgets what it has compiled before that happens,
+    and `fullgraph` makes it an error if it happens nevertheless.
+    """
+    if shape not in _compiled_shapes and len(_compiled_shapes) == GRAPHS:
+        torch.compiler.reset()
+        _compiled_shapes.clear()
+    _compiled_shapes.add(shape)
+    for name in ("torch._dynamo", "torch._inductor"):  # they warn on standard error
+        logging.getLogger(name).setLevel(logging.ERROR)
+    function = import_module(EXTRA_KERNELS["flex"].module).flex_attention
+    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
@@ -136,15 +155,16 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     full = torch.arange(columns, dtype=torch.int32, device=q.device).expand(1, 1, rows, columns).contiguous()
     partial = torch.zeros_like(full)
     partial[..., 0] = numbers
-    return flex.BlockMask.from_kv_blocks(
+    make = flex.BlockMask.from_kv_blocks
+    newer = {"seq_lengths": (queries, keys), "compute_q_blocks": False}  # blocks of queries are for gradients only
+    return make(
         torch.ones_like(numbers).view(1, 1, rows),
         partial,
         numbers.view(1, 1, rows),
         full,
         BLOCK_SIZE=BLOCK,
         mask_mod=is_past,
-        seq_lengths=(queries, keys),
-        compute_q_blocks=False,  # for gradients only
+        **{name: value for name, value in newer.items() if name in inspect.signature(make).parameters},
     )
 
 
@@ -177,7 +197,7 @@ def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, 
 
 EXTRA_KERNELS = {
     "flex": ExtraKernel("torch.nn.attention.flex_attention", _flex, "flash"),
-    "flash_attn2": ExtraKernel("flash_attn.flash_attn_interface", _flash_attn2, "flash"),
-    "flash_attn3": ExtraKernel("flash_attn_interface", _flash_attn3, "flash"),
+    "flash_attn2": ExtraKernel("flash_attn.flash_attn_interface", _flash_attn2, "flash", splits_keys=True),
+    "flash_attn3": ExtraKernel("flash_attn_interface", _flash_attn3, "flash"),  # num_splits is 1 by default
 }
 """The kernels besides torch's four, by the name that `--kernel` takes."""

@@ -11,10 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import extra_kernels
-from .errors import CannotRunError
+from .errors import refusal
 from .extra_kernels import EXTRA_KERNELS
 from .masks import KernelMask
 from .simulate.sdpa import fused_sdpa
+from .torch_versions import EFFICIENT_SHARES_KV_HEADS
 
 BACKENDS = {
     "math": SDPBackend.MATH,
@@ -24,8 +25,8 @@ BACKENDS = {
 }
 REFERENCE = "reference"
 """Name of `reference` among the kernels."""
-UNSUPPORTED_MESSAGES = ("No available kernel", "No viable backend", "cuDNN", "cudnn", "not implemented for")
-"""Parts of torch's error messages when a backend does not support the heads, the dtype or the mask."""
+_chosen: list[str] = []
+"""The backends that `only` lets torch's attention use, the one of this moment last."""
 
 
 def scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -66,14 +67,14 @@ def sdpa(
 ) -> Tensor:
     """Return what `reference` does, computed by one backend of torch or by one of EXTRA_KERNELS.
 
-    torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. The efficient
-    backend needs as many KV heads as query heads, so they are repeated. Raises CannotRunError if the backend does
-    not support these inputs.
+    torch's function has no sinks: one more key of zeros, whose bias is the sink, has the same effect. KV heads that
+    query heads share are repeated for an efficient backend that cannot share them. Raises CannotRunError if the backend
+    does not run these inputs.
     """
     if kernel in EXTRA_KERNELS:
         return extra_kernels.run(kernel, q, k, v, mask, scale, sinks)
     grouped = q.shape[1] != k.shape[1]
-    if grouped and kernel == "efficient":
+    if grouped and kernel == "efficient" and not efficient_shares_kv_heads():
         k, v, grouped = _repeat_kv(q, k), _repeat_kv(q, v), False
     attn_mask, causal = mask.matrix, mask.causal
     if sinks is not None:
@@ -81,10 +82,18 @@ def sdpa(
         k, v, attn_mask, causal = _with_sinks(q, k, v, matrix, sinks)
     if isinstance(q, FakeTensor):  # a CPU build of torch would choose math for them, whatever the device
         return fused_sdpa(kernel, q, k, v, attn_mask, causal, scale, grouped)
-    with only(kernel):
-        return nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=attn_mask, is_causal=causal, scale=scale, enable_gqa=grouped
-        )
+    try:
+        with only(kernel):
+            return nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=attn_mask, is_causal=causal, scale=scale, enable_gqa=grouped
+            )
+    except Exception as error:
+        raise refusal(kernel, error) from None
+
+
+def efficient_shares_kv_heads() -> bool:
+    """Whether the efficient backend takes shared KV heads as they are."""
+    return bool(EFFICIENT_SHARES_KV_HEADS) and not torch.version.hip
 
 
 def _with_sinks(
@@ -100,11 +109,16 @@ def _with_sinks(
 
 @contextmanager
 def only(kernel: str) -> Iterator[None]:
-    """Let torch's attention use this backend only."""
+    """Let torch's attention use this backend only; no effect for a kernel that is not one of torch's.
+
+    torch needs some 20 us to enter it. Whoever times a kernel enters it before, and the kernel need not enter it again.
+    """
+    if _chosen[-1:] == [kernel] or kernel not in BACKENDS:
+        yield
+        return
+    _chosen.append(kernel)
     try:
         with sdpa_kernel(BACKENDS[kernel]):
             yield
-    except RuntimeError as error:
-        if any(part in str(error) for part in UNSUPPORTED_MESSAGES):
-            raise CannotRunError(kernel) from None
-        raise
+    finally:
+        _chosen.pop()

@@ -63,11 +63,12 @@ def _prefill(layer: RealLayer, tokens: int, kernel: str, mask: KernelMask) -> Te
 
 
 def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache: Cache) -> Tensor:
-    """Decode the last token, and restore the cache."""
-    out = layer.step(position, attend_with(kernel, _copied(mask), with_sinks=False), cache)
-    if layer.source is None:
-        cache.rewind(1)
-    return out
+    """Decode the last token, and restore the cache: after an error too, since the pass may be tried again."""
+    seen = cache.tokens_seen
+    try:
+        return layer.step(position, attend_with(kernel, _copied(mask), with_sinks=False), cache)
+    finally:
+        cache.rewind(seen)
 
 
 def _copied(mask: KernelMask) -> KernelMask:

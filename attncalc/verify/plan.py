@@ -19,8 +19,8 @@ from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases
 from .devices import Device
-from .errors import CannotRunError, MemoryRanOutError
-from .extra_kernels import EXTRA_KERNELS, missing
+from .errors import UNSUPPORTED, CannotRunError, MemoryRanOutError
+from .extra_kernels import EXTRA_KERNELS, is_compiled, missing
 from .kernels import sdpa
 from .layers import layer_class
 from .masks import NO_MASK, KernelMask
@@ -32,7 +32,8 @@ USABLE_SHARE = 0.8
 """Share of the free memory that a verification may use."""
 OVERHEAD = 256 * 2**20
 """Bytes for what has no formula: the small layers of the behaviour checks, and libraries' workspaces."""
-UNSUPPORTED = "does not support its heads, its mask or its dtype"
+LEANEST = ("flash", "cudnn", "efficient", "math")
+"""torch's kernels, the one that needs the least memory first."""
 
 CasePhase = tuple[str, str]
 """Name of a case, and a phase."""
@@ -63,8 +64,16 @@ class Plan(NamedTuple):
 
     def leanest_kernel(self, case: Case, phase: str) -> str:
         """Return the kernel that needs the least memory."""
+        return self.leanest_kernels(case, phase)[0]
+
+    def leanest_kernels(self, case: Case, phase: str) -> tuple[str, ...]:
+        """Return kernels in the order in which to try them: those of the plan, the leanest first, then all others.
+
+        Trying a few tokens does not show everything: cuDNN may have no execution plan for the true number.
+        """
         kernels = self.kernels_of(case, phase)
-        return next((k for k in ("flash", "cudnn", "efficient") if k in kernels), kernels[0])
+        planned = sorted((k for k in kernels if k in LEANEST), key=LEANEST.index)
+        return tuple(dict.fromkeys((*planned, *LEANEST)))
 
 
 def make_plan(
@@ -88,7 +97,7 @@ def make_plan(
         if not without_kernel:
             break
         if request.context == MIN_CONTEXT or without_kernel[0] not in choice.too_large:
-            raise _cannot_check(model, request, device, available, without_kernel[0], choice.too_large)
+            raise _cannot_check(model, request, device, available, without_kernel[0], choice)
         request = request._replace(context=max(MIN_CONTEXT, request.context // 2))
     shortened: tuple[str, ...] = ()
     if request.context != requested:
@@ -100,7 +109,8 @@ def make_plan(
         for kernel, needed in by_kernel.items()
     ]
     absent = [f"{kernel}: {missing(kernel)}." for kernel in EXTRA_KERNELS if missing(kernel)]
-    notes = (*too_large, *choice.unsupported, *(absent if device.runs_extra_kernels else ()))
+    refused = [f"{name}: {reason} ({' and '.join(phases)})." for (name, reason), phases in choice.refusals.items()]
+    notes = (*too_large, *refused, *(absent if device.runs_extra_kernels else ()))
     required = required_bytes(model, request, weight_copies)
     by_case: dict[str, int] = {}
     for key, kernels in choice.kernels.items():
@@ -120,11 +130,17 @@ def check_memory(plan: Plan, case: Case, device: Device) -> None:
 
 
 class _Choice(NamedTuple):
-    """The kernels that run and fit, those that do not fit, and notes on those that do not support a layer."""
+    """The kernels that run and fit, those that do not fit, and why others do not run.
+
+    Attributes:
+        kernels: the kernels that run, by case and phase.
+        too_large: the bytes that those need that do not fit.
+        refusals: the phases in which a kernel does not run, by the name of the case and the reason.
+    """
 
     kernels: dict[CasePhase, tuple[str, ...]]
     too_large: KernelBytes
-    unsupported: list[str]
+    refusals: dict[tuple[str, str], list[str]]
 
 
 def _choose_kernels(
@@ -133,36 +149,37 @@ def _choose_kernels(
     required = required_bytes(model, request, weight_copies)
     kernels: dict[CasePhase, tuple[str, ...]] = {}
     too_large: KernelBytes = {}
-    unsupported: dict[str, list[str]] = {}
+    refusals: dict[tuple[str, str], list[str]] = {}
     for case in cases(model):
         for phase in ("prefill", "decode") if case.decodes else ("prefill",):
             key = (case.name, phase)
             if isinstance(case.kind, Recurrent):
                 supported: tuple[str, ...] = (RECURRENCE,)
             else:
-                supported = tuple(k for k in request.kernels if supports(k, case, phase, request, device))
-                for kernel in request.kernels:
-                    if kernel not in supported:
-                        unsupported.setdefault(f"{case.name}: {kernel} {UNSUPPORTED}", []).append(phase)
+                refused = {k: refused_because(k, case, phase, request, device) for k in request.kernels}
+                supported = tuple(kernel for kernel, reason in refused.items() if not reason)
+                for reason in filter(None, refused.values()):
+                    refusals.setdefault((case.name, reason), []).append(phase)
             kernels[key] = tuple(k for k in supported if required[key][k] <= available)
             left_out = {k: required[key][k] for k in supported if required[key][k] > available}
             if left_out:
                 too_large[key] = left_out
-    notes = [f"{problem} ({' and '.join(phases)})." for problem, phases in unsupported.items()]
-    return _Choice(kernels, too_large, notes)
+    return _Choice(kernels, too_large, refusals)
 
 
 def _cannot_check(
-    model: ModelSpec, request: VerifyRequest, device: Device, available: int, key: CasePhase, too_large: KernelBytes
+    model: ModelSpec, request: VerifyRequest, device: Device, available: int, key: CasePhase, choice: _Choice
 ) -> CannotCheckError:
-    if key in too_large:
-        least = human(min(too_large[key].values()), BYTES)
+    if key in choice.too_large:
+        least = human(min(choice.too_large[key].values()), BYTES)
         return CannotCheckError(
             f"{model.name}, {key[0]}: one layer needs {least}, and {device.name} has {human(available, BYTES)} for it",
             "give a smaller --batch, --dtype bf16 or another --device",
         )
+    reasons = [reason for name, reason in choice.refusals if name == key[0] and UNSUPPORTED not in reason]
+    reason = "; ".join(reasons) or f"{' or '.join(request.kernels)} {UNSUPPORTED}"
     return CannotCheckError(
-        f"{model.name}, {key[0]}: {' or '.join(request.kernels)} {UNSUPPORTED} on {device.name} in {request.dtype}",
+        f"{model.name}, {key[0]}: {reason} on {device.name} in {request.dtype}",
         "leave out --kernel to use every kernel that runs",
     )
 
@@ -205,8 +222,11 @@ def _recurrent_bytes(case: Case, workload: Workload) -> int:
     return workload.batch * workload.new * (d_model + 4 * widest) * 4
 
 
-def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device: Device) -> bool:
-    """Whether the kernel supports the case's heads, dtype and form of mask. A few tokens are tried."""
+def refused_because(kernel: str, case: Case, phase: str, request: VerifyRequest, device: Device) -> str:
+    """Return why the kernel does not run the case's heads, dtype and form of mask, with its name; '' if it does.
+
+    A few tokens are tried, unless torch would have to compile the kernel for them.
+    """
     new, keys = (1, 16) if phase == "decode" else (16, 16)
     widths = case.kind.widths(Run(1, new, keys))
     q = torch.zeros(1, widths.n_heads, new, widths.d_qk, dtype=request.torch_dtype, device=device.torch)
@@ -214,12 +234,14 @@ def supports(kernel: str, case: Case, phase: str, request: VerifyRequest, device
     v = q.new_zeros(1, widths.n_kv_heads, keys, widths.d_v)
     mask = _mask_of_same_form(case, phase, request.context, q)
     if device.unsupported(kernel, widths, request.dtype, mask, keys=request.context):
-        return False
+        return f"{kernel} {UNSUPPORTED}"
+    if is_compiled(kernel):
+        return ""
     try:
         sdpa(kernel, q, k, v, mask, 1.0)
-    except CannotRunError:
-        return False
-    return True
+    except CannotRunError as error:
+        return str(error)
+    return ""
 
 
 def _mask_of_same_form(case: Case, phase: str, context: int, q: torch.Tensor) -> KernelMask:

@@ -1,59 +1,99 @@
-"""How far a verification is: the step that runs, how many there are, and about how long the rest will take."""
+"""How far a verification is: the step that runs, how many there are, about how long the rest takes, and its results."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from ..check import VerifyResult
 from ..units import duration
 
 MEASURED_SECONDS = 2.0
 """Expected seconds of finished steps from which on their true time corrects the rest."""
 
 
-def ignore(text: str) -> None:
-    """Show nothing."""
+def ignore(_: object) -> None:
+    """Do nothing."""
+
+
+class Models(NamedTuple):
+    """Where one model is among several.
+
+    Attributes:
+        number: its number, from 1.
+        total: how many models there are.
+        later: expected seconds of all models that follow.
+        deadline: when the time for all ends, by the clock of the progress.
+    """
+
+    number: int
+    total: int
+    later: float
+    deadline: float
 
 
 class Progress:
-    """Describes each step that begins: '7 of 22, about 3 min left: llama2-70b, decoder'.
+    """Describes each step that begins: '2 of 3, about 3 min left: llama2-70b, decoder'; of several models, each model.
 
-    A program calls `expect` once, and then the object itself with the name of each step that begins.
+    A program calls `expect` once, then the object itself with the name of each step that begins, and `keep` with what
+    it has measured so far, so that an interrupt loses nothing.
 
     Attributes:
-        later: expected seconds of each step of each program that follows the current one.
+        models: where the model is among several; None for a single one.
+        result: what the program has measured so far; None if nothing.
     """
 
-    def __init__(self, show: Callable[[str], None] = ignore, clock: Callable[[], float] = time.monotonic) -> None:
-        self._show, self._clock = show, clock
+    def __init__(
+        self,
+        show: Callable[[str], None] = ignore,
+        clock: Callable[[], float] = time.monotonic,
+        on_result: Callable[[VerifyResult], None] = ignore,
+    ) -> None:
+        self._show, self._on_result = show, on_result
+        self.clock = clock
         self._started = clock()
         self._finished: list[float] = []
         self._running: list[float] = []
         self._ahead: list[float] = []
-        self.later: Sequence[Sequence[float]] = ()
+        self.models: Models | None = None
+        self.result: VerifyResult | None = None
 
     def expect(self, steps: Sequence[float]) -> None:
         """Set the expected seconds of each step of the program that begins now."""
-        self._finish()
+        self.finish()
         self._ahead = list(steps)
+        self.result = None
+
+    def finish(self) -> None:
+        """Count the step that runs as finished."""
+        self._finished += self._running
+        self._running = []
+
+    def keep(self, result: VerifyResult) -> None:
+        """Keep what the program has measured so far."""
+        self.result = result
+        self._on_result(result)
 
     def __call__(self, step: str) -> None:
         """Describe the step that begins; without its number if the program has not told how many there are."""
-        self._finish()
+        self.finish()
         if not self._ahead:
             self._show(step)
             return
         self._running = [self._ahead.pop(0)]
-        rest = [*self._running, *self._ahead, *(seconds for steps in self.later for seconds in steps)]
-        number, seconds = len(self._finished) + 1, sum(rest) * self._correction()
+        rest = [*self._running, *self._ahead]
+        number, total = len(self._finished) + 1, len(self._finished) + len(rest)
+        own = seconds = sum(rest) * self.correction()
+        if self.models:
+            number, total = self.models.number, self.models.total
+            seconds += self.models.later * self.correction()
+            seconds = max(own, min(seconds, self.models.deadline - self.clock()))
         left = f", about {duration(seconds)} left" if seconds else ""
-        self._show(f"{number} of {len(self._finished) + len(rest)}{left}: {step}")
+        self._show(f"{number} of {total}{left}: {step}")
 
-    def _finish(self) -> None:
-        self._finished += self._running
-        self._running = []
-
-    def _correction(self) -> float:
+    def correction(self) -> float:
         """Return how much longer the finished steps took than expected; 1 before there is much to go by."""
-        expected = sum(self._finished)
-        return (self._clock() - self._started) / expected if expected >= MEASURED_SECONDS else 1.0
+        expected = math.fsum(self._finished)
+        return (self.clock() - self._started) / expected if expected >= MEASURED_SECONDS else 1.0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from ..attention import FULL, Grouped
 from .cases import Case
+from .errors import CannotRunError
 from .kernels import REFERENCE, reference, sdpa
 from .layers import build
 from .layers.base import Attend, AttentionLayer
@@ -139,6 +142,20 @@ def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> At
         if kernel == REFERENCE:
             return reference(q, k, v, mask, scale, used_sinks)
         return sdpa(kernel, q, k, v, mask, scale, used_sinks)
+
+    return attend
+
+
+def attend_with_first(kernels: Sequence[str], mask: KernelMask) -> Attend:
+    """Return the first of these kernels that runs the inputs it is given, with this mask and without sinks."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
+        for kernel in kernels[:-1]:
+            try:
+                return sdpa(kernel, q, k, v, mask, scale)
+            except CannotRunError:
+                continue
+        return sdpa(kernels[-1], q, k, v, mask, scale)
 
     return attend
 

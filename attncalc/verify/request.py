@@ -12,7 +12,7 @@ from ..model import ModelSpec
 from ..units import count, dtype, truncate
 from ..workload import Workload
 from .devices import DTYPES, Device
-from .extra_kernels import EXTRA_KERNELS, missing
+from .extra_kernels import EXTRA_KERNELS, is_compiled, missing
 from .kernels import BACKENDS
 from .options import DEFAULT_CONTEXT, VerifyOptions
 
@@ -80,11 +80,10 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:
-    """Return the model's own dtype, bf16 if torch's layers cannot run in it; or the device's."""
-    if device is not None and device.default_dtype:
-        return device.default_dtype
+    """Return the model's own dtype, bf16 if torch's layers cannot run in it; or what the device runs in its place."""
     released = compute_dtype(model, Workload.decode(1, 1)).name
-    return released if released in DTYPES else "bf16"
+    name = released if released in DTYPES else "bf16"
+    return name if device is None else device.dtype_for(name)
 
 
 def parse_dtype(text: str) -> str:
@@ -100,7 +99,7 @@ def parse_dtype(text: str) -> str:
 
 def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
     if text == "all":
-        extra = [k for k in EXTRA_KERNELS if device.runs_extra_kernels and not missing(k)]
+        extra = [k for k in EXTRA_KERNELS if device.runs_extra_kernels and not missing(k) and not is_compiled(k)]
         return (*device.kernels, *extra)
     known = (*BACKENDS, *EXTRA_KERNELS)
     if text not in known:

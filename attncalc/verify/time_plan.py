@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 
 from ..attention import FULL
 from ..attention.recurrent import Recurrent
@@ -16,8 +17,10 @@ from .cases import Case, cases
 from .checks.counts import MAX_COUNTED_TOKENS, projection_flops
 from .devices import Device
 from .extra_kernels import EXTRA_KERNELS, cost_kernel, is_compiled
-from .options import Program, VerifyOptions
+from .options import Program
+from .passes import UNUSED_KERNEL
 from .plan import CasePhase, Plan, make_plan
+from .real_layer import RealLayer
 from .request import DECODE_STEPS, MIN_CONTEXT, VerifyRequest
 from .timing import MAX_RUNS, MAX_SECONDS, Ceiling, known_ceiling
 
@@ -30,19 +33,18 @@ of the matmul rate.
 """
 FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "xpu": 2.0, "mps": 2.0}
 """Seconds per layer for what does not depend on the context: the checks of kernels and of a small layer."""
-COMPILE_SECONDS = 30
-"""Seconds to compile a kernel for one shape."""
+COMPILE_SECONDS = 15
+"""Seconds to compile a kernel for one shape. Not measured."""
 START_SECONDS = 10
 """Seconds to start one process of --tp and to import torch in it."""
 RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "xpu": 10e9, "mps": 5e9}
 """Normally distributed numbers that the device draws per second. A CPU uses one core for it."""
 SECONDS_PER_STEP = {"cpu": 0.5e-3, "cuda": 1e-3, "xpu": 1e-3, "mps": 1e-3}
 """Seconds of one step of a recurrence, which is some twenty small operators."""
-SIMULATED_TOKEN = 0.02
-"""Seconds per token of a recurrent layer on a simulated device, whose shapes are computed in Python.
-
-512 tokens of three models took 10 to 14 s, for all checks of the layer.
-"""
+SAMPLE_TOKENS = 16
+"""Tokens of a recurrent layer that are run to see how long a simulated device takes: it computes shapes in Python."""
+SIMULATED_PREFILLS = 3
+"""Prefills that take as long as all checks of a simulated recurrent layer. Of ten kinds, nine took 1.8 to 2.3."""
 COUNTED_STEP = 6
 """How many times slower a step is under torch's FLOP counter, which is written in Python."""
 BYTES_PER_PAIR = 40
@@ -71,6 +73,7 @@ def predicted_steps(
     """Return the seconds that each step of a program is expected to take: each layer, each context, or all of --tp.
 
     On a simulated device only the steps of a recurrence take time: it computes shapes, but one token after the other.
+    They are measured on a few tokens, in a session.
 
     Args:
         ceiling: the device's rates in the request's dtype.
@@ -87,8 +90,12 @@ def predicted_steps(
         parts = [_Estimate(model, request._replace(context=n), device, ceiling, kernels, True) for n in contexts]
         return [part.of_prefills(case) for case in layers for part in parts]
     if not device.has_values:
-        simulated = [SIMULATED_TOKEN * request.context * isinstance(case.kind, Recurrent) for case in layers]
-        return simulated if program == "layers" else [sum(simulated)]
+        return [
+            SIMULATED_PREFILLS * request.context * _simulated_token(case, request, device)
+            if isinstance(case.kind, Recurrent)
+            else 0.0
+            for case in layers
+        ]
     estimate = _Estimate(model, request, device, ceiling, kernels, timed)
     if program == "tensor_parallel":
         one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
@@ -97,22 +104,16 @@ def predicted_steps(
     return [estimate.of_layer(case) for case in layers]
 
 
-def share_time(
-    asked: Sequence[tuple[ModelSpec, VerifyRequest]], options: VerifyOptions, device: Device
-) -> tuple[list[VerifyRequest], list[list[float]]]:
-    """Return the requests of several models with their share of the minutes, and the expected seconds of their steps.
+def _simulated_token(case: Case, request: VerifyRequest, device: Device) -> float:
+    """Return the seconds of one token in a prefill of a recurrent layer on a simulated device."""
 
-    Each model's share is as large as its share of the expected time.
-    """
-    steps = []
-    with device.session(options.seed):
-        for model, request in asked:
-            ceiling = known_ceiling(device, request.torch_dtype)
-            steps.append(predicted_steps(model, request, device, ceiling, timed=options.timed, program=options.program))
-    limit, expected = 60 * options.minutes, sum(map(sum, steps))
-    factor = limit / expected if expected else 0.0
-    requests = [request._replace(seconds=factor * sum(own)) for (_, request), own in zip(asked, steps, strict=True)]
-    return requests, steps
+    def measure() -> float:
+        layer = RealLayer(case, request._replace(context=SAMPLE_TOKENS), device.torch, None)
+        started = time.perf_counter()
+        layer.prefill(SAMPLE_TOKENS, UNUSED_KERNEL)
+        return (time.perf_counter() - started) / SAMPLE_TOKENS
+
+    return device.once(("simulated token", case.kind, case.stack.d_model, request.batch, request.dtype), measure)
 
 
 def doubling_contexts(longest: int) -> tuple[int, ...]:
@@ -191,6 +192,7 @@ class _Estimate:
     def of_layer(self, case: Case) -> float:
         """Return the seconds of every check of one layer."""
         seconds = FIXED_SECONDS[self.device.type] + self.of_setup(case)
+        seconds += COMPILE_SECONDS * sum(map(is_compiled, self.request.kernels))  # to compare them with the reference
         if case.decodes:  # the cache is filled by two prefills, and by one with DECODE_STEPS steps
             seconds += 2 * self.of_one_prefill(case)
             seconds += DECODE_STEPS * min(self._of_pass(case, "decode", k) for k in self._kernels(case, "decode"))

@@ -15,6 +15,7 @@ from ..check import Timing
 from ..workload import Run
 from .checks.counts import projection_flops
 from .devices import Device
+from .kernels import only
 from .passes import Pass
 from .real_layer import RealLayer
 
@@ -49,13 +50,18 @@ def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     numbers, with which a GPU may lower its clock. A sum only reads, as a decode step almost does: that is a few percent
     faster than a copy, which also writes.
     """
-    n = device.matrix_size
+    budget = device.free() // 8
+    n = max(64, min(device.matrix_size, math.isqrt(budget // (3 * dtype.itemsize)) // 64 * 64))  # three matrices
     a = torch.ones(n, n, dtype=dtype, device=device.torch)
     matmul_s = fastest(device, partial(nn.functional.linear, a, a.clone()))
-    source = a.new_ones(max(1, min(device.copied_bytes, device.free() // 8) // a.itemsize))
+    del a
+    source = torch.ones(max(1, min(device.copied_bytes, budget) // dtype.itemsize), dtype=dtype, device=device.torch)
     copy_s = fastest(device, partial(torch.empty_like(source).copy_, source))
     sum_s = fastest(device, partial(torch.sum, source))
-    return Ceiling(2 * n**3 / matmul_s, max(2 * source.nbytes / copy_s, source.nbytes / sum_s))
+    moved = source.nbytes
+    del source
+    device.empty_cache()  # else plans would count as used what torch keeps of them
+    return Ceiling(2 * n**3 / matmul_s, max(2 * moved / copy_s, moved / sum_s))
 
 
 def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
@@ -97,16 +103,18 @@ def repeated(device: Device, run: Callable[[], Tensor]) -> list[float]:
 
 
 def measure_time(layer_pass: Pass, layer: RealLayer, device: Device, ceiling: Ceiling) -> Timing:
-    """Time one pass, which must have been run before.
+    """Time one pass, which must have been run before, in the context of its kernel.
 
     Its FLOP and bytes are those of a perfect kernel: the FLOP of visible pairs; the weights, the tokens in and out
     and, in decode, the cache.
     """
-    seconds = typical(device, layer_pass.run)
+    with only(layer_pass.kernel):
+        ms = sorted(1e3 * seconds for seconds in repeated(device, layer_pass.run))
     moved = sum(p.numel() for p in layer.module.parameters()) * layer.x.itemsize
     moved += layer.cached_bytes(layer_pass.keys) if layer_pass.phase == "decode" else 2 * layer.x.nbytes
     flop = exact_flop(layer_pass, layer)
-    timing = Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, seconds * 1e3, flop, moved, 0)
+    p90 = ms[math.ceil(0.9 * len(ms)) - 1]
+    timing = Timing(layer.case.name, layer_pass.phase, layer_pass.kernel, median(ms), flop, moved, 0, ms[0], p90)
     return with_bound([timing], ceiling)[0]
 
 

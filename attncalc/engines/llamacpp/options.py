@@ -99,7 +99,6 @@ class LlamacppOptions(OffloadOptions, total=False):
             metavar="N",
             parse=COUNT,
             help="Slots. Default: --batch.",
-            common=True,
         ),
     ]
     ubatch: Annotated[

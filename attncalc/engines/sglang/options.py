@@ -19,7 +19,6 @@ class SglangOptions(TypedDict, total=False):
             metavar="N",
             parse=COUNT,
             help="Maximum concurrent requests, which sizes the pools of recurrent states.",
-            common=True,
         ),
     ]
     swa_full_tokens_ratio: Annotated[

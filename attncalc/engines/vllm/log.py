@@ -270,7 +270,7 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if "kv_blocks" in log.logged:
         blocks = int(log.logged["kv_blocks"].text)
         block = next(d.quantity for d in layout.pool(0, context).details if d.name == "kv_bytes_per_block")
-        size_of_blocks = blocks * int(float(block))
+        size_of_blocks = blocks * int(block)
         return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
     if log.refusal is not None:
         return None

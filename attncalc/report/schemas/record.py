@@ -16,8 +16,7 @@ from .parts import (
     texts,
     whole,
 )
-from .verify import DEVICE as VERIFY_DEVICE
-from .verify import GPU, MACHINE, SCALING, TIME, UNITS
+from .verify import DEVICE, GPU, MACHINE, SCALING, TIME, UNITS
 
 _OF, _NAME = text("the kind of layer; '' for the whole model"), text("its name")
 _UNIT = text("its unit")
@@ -39,17 +38,28 @@ _ROWS: dict[str, dict[str, Schema]] = {
     },
     "times": {
         name: TIME[name]
-        for name in ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share")
+        for name in (
+            *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+            *("ms_min", "ms_p90"),
+        )
     },
     "scaling": SCALING,
 }
 """The columns of the lists of each run, in order."""
+_ADDED = {"times": 2}
+"""How many of the last columns the first records lack."""
 
 
-def _row(columns: dict[str, Schema]) -> Schema:
+def _row(name: str) -> Schema:
     """Return the schema of a row: a list with one value per column."""
-    values = list(columns.values())
-    return {"type": "array", "prefixItems": values, "items": False, "minItems": len(values)}
+    values = list(_ROWS[name].values())
+    return {"type": "array", "prefixItems": values, "items": False, "minItems": len(values) - _ADDED.get(name, 0)}
+
+
+def _columns(name: str) -> Schema:
+    """Return the schema of the list of the columns."""
+    columns = list(_ROWS[name])
+    return {"enum": [columns, columns[: -_ADDED[name]]]} if name in _ADDED else {"const": columns}
 
 
 _RUN = {
@@ -59,7 +69,7 @@ _RUN = {
     "source": or_null(whole("tokens on the encoder's side"), "without an encoder"),
     "dtype": text("dtype that the layers ran in"),
     "seconds": number("how long it took"),
-    **{name: listed(f"rows whose columns are columns.{name}", _row(columns)) for name, columns in _ROWS.items()},
+    **{name: listed(f"rows whose columns are columns.{name}", _row(name)) for name in _ROWS},
     "disagree": listed("the checks that disagree, whole", check(UNITS)),
     "notes": texts("what was not checked, and why"),
 }
@@ -71,7 +81,7 @@ _STEP = {
     "longer": flag("whether longer contexts of the same model did not run either"),
 }
 _DEVICE = {
-    **VERIFY_DEVICE,
+    **DEVICE,
     **MACHINE,
     "title": text("the kind of device"),
     "driver": or_null(text("the version of the GPU's driver"), "without a GPU"),
@@ -80,7 +90,16 @@ _DEVICE = {
     "processor": or_null(text("the processor"), "if it is unknown"),
     "processors": or_null(whole("processors of the machine"), "if they are unknown"),
 }
-DEVICE = fields("the device", _DEVICE, {**GPU, "notes": texts("what a reader should know about it")})
+_CLOCK = or_null(number("a clock in MHz, or a power in W"), "if it is not known")
+_CLOCKS = fields(
+    "the clocks and the power limit of the GPU when the record began",
+    dict.fromkeys(("sm_mhz", "sm_max_mhz", "memory_max_mhz", "power_limit_w"), _CLOCK),
+)
+_SOMETIMES = {
+    **GPU,
+    "clocks": or_null(_CLOCKS, "without an NVIDIA GPU, or if its driver does not tell"),
+    "notes": texts("what a reader should know about it"),
+}
 SCHEMA = schema_document(
     "record",
     "What attncalc verify --record measured on a device.",
@@ -89,11 +108,11 @@ SCHEMA = schema_document(
         "attncalc": text("the version of attncalc"),
         "date": text("the day, such as 2026-11-22"),
         "command": text("the command that repeats the record"),
-        "minutes": whole("the time that it was given", 1),
-        "device": DEVICE,
+        "minutes": number("the time that it was given"),
+        "device": fields("the device", _DEVICE, _SOMETIMES),
         "columns": fields(
             "the columns of the lists of each run",
-            {name: {"const": list(columns)} for name, columns in _ROWS.items()},
+            {name: _columns(name) for name in _ROWS},
         ),
         "seconds": number("the time that it took"),
         "runs": listed("the runs", fields("a run", _RUN)),

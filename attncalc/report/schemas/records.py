@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from .checks import MEASURED, PREDICTED
 from .parts import NOTHING, document, fields, figures, flag, listed, number, or_null, text, texts, whole
-from .record import DEVICE
 
 _MS = or_null(number("milliseconds of the passes that both timed"), "without such a pass")
 _RECORD = fields(
     "a record",
-    {"attncalc": text("the version of attncalc"), "date": text("the day, such as 2026-11-22"), "device": DEVICE},
+    {
+        "title": text("the kind of device"),
+        "torch": text("the version of torch"),
+        "driver": or_null(text("the version of the GPU's driver"), "without a GPU"),
+        "attncalc": text("the version of attncalc"),
+        "date": text("the day, such as 2026-11-22"),
+    },
 )
 _RUN = {
     "arguments": text("the arguments of attncalc verify"),

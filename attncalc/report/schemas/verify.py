@@ -15,6 +15,7 @@ from .parts import (
     figures,
     flag,
     listed,
+    named_values,
     number,
     or_null,
     size,
@@ -91,12 +92,25 @@ GPU = {
     "cuda": or_null(text("the version of CUDA"), "with ROCm"),
     "rocm": or_null(text("the version of ROCm"), "with CUDA"),
     "cudnn": or_null(whole("the version of cuDNN"), "without it"),
+    "datasheet": or_null(
+        fields(
+            "the published rates of the GPU",
+            {
+                "gpu": text("its name for --gpu"),
+                "flop_per_s": named_values("dense FLOP per second by dtype", {"type": "integer"}),
+                "bytes_per_s": whole("bytes per second of its memory"),
+            },
+        ),
+        "of a GPU that attncalc gpus does not list",
+    ),
 }
 TIME: dict[str, Schema] = {
     "of": text("the kind of layer"),
     "phase": choice("the pass", "prefill", "decode"),
     "kernel": text("the attention kernel"),
-    "ms": number("measured milliseconds"),
+    "ms": number("measured milliseconds, the median"),
+    "ms_min": number("measured milliseconds, the least"),
+    "ms_p90": number("measured milliseconds, the 90th percentile"),
     "flop": whole("FLOP of the pass, of visible pairs only"),
     "bytes": whole("bytes that the pass must move"),
     "flop_per_s": number("FLOP per second"),
@@ -104,6 +118,8 @@ TIME: dict[str, Schema] = {
     "bytes_per_s": number("bytes per second"),
     "bytes_share": number("bytes per second as a share of the device's own copy"),
     "least_ms": number("lower bound of the milliseconds, from the device's own matmul and copy"),
+    "flop_share_datasheet": or_null(number("FLOP per second as a share of the datasheet's"), "without a datasheet"),
+    "bytes_share_datasheet": or_null(number("bytes per second as a share of the datasheet's"), "without a datasheet"),
 }
 SCALING: dict[str, Schema] = {
     "of": text("the kind of layer"),

@@ -13,7 +13,7 @@ from ...attention import Grouped
 from ...check import Check
 from ..cases import Case
 from ..environment import Environment
-from ..kernels import REFERENCE, reference, scores
+from ..kernels import REFERENCE, only, reference, scores
 from ..layers import layer_class
 from ..layers.grouped import GroupedAttention
 from ..layers.latent import LatentAttention
@@ -121,7 +121,8 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
     error = 0.0
     for mask, torch_mask in ((NO_MASK, None), (KernelMask(causal=True), hidden)):
         output = layer(x, attend_with(REFERENCE, mask))
-        expected = torch_mha(x, x, x, attn_mask=torch_mask, need_weights=False)[0]
+        with only("math"):  # the kernel that torch would choose may refuse these sizes
+            expected = torch_mha(x, x, x, attn_mask=torch_mask, need_weights=False)[0]
         error = max(error, float((output - expected).abs().max()))
     note = "torch.nn.MultiheadAttention with 4 heads of the true width, with biases"
     return _equality_check("equals_torch_mha", "MHA vs torch.nn", error, note, "torch.nn.MultiheadAttention")

@@ -19,13 +19,14 @@ from ...quantity import ceil_div, total
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
 from ..cases import Case
+from ..errors import CannotRunError
 from ..kernels import sdpa
 from ..layers.cache import Cache
 from ..layers.recurrent import State
 from ..masks import BLOCK, NO_MASK, mask_matrix
 from ..passes import Pass
 from ..plan import Plan
-from ..real_layer import RealLayer, attend_with
+from ..real_layer import RealLayer, attend_with_first
 from ..request import DECODE_STEPS
 from .tolerance import largest, relative_error, tolerance
 
@@ -87,18 +88,18 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
     """
     request, stepwise, together = layer.request, layer.new_state(), layer.new_state()
     before = request.context - DECODE_STEPS
-    prefill_kernel = plan.leanest_kernel(layer.case, "prefill")
-    decode_kernel = plan.leanest_kernel(layer.case, "decode")
-    attend = attend_with(prefill_kernel, layer.prefill_mask(request.context), with_sinks=False)
+    prefill_kernels = plan.leanest_kernels(layer.case, "prefill")
+    decode_kernels = plan.leanest_kernels(layer.case, "decode")
+    attend = attend_with_first(prefill_kernels, layer.prefill_mask(request.context))
     expected = layer.prefill(request.context, attend, together)[:, before:]
-    layer.prefill(before, attend_with(prefill_kernel, layer.prefill_mask(before), with_sinks=False), stepwise)
+    layer.prefill(before, attend_with_first(prefill_kernels, layer.prefill_mask(before)), stepwise)
     after_prefill = stepwise.bytes
     steps = []
     for position in range(before, request.context):
         mask = layer.decode_mask(stepwise)
         # The last token of a chunk sees the whole cache, the ones before it do not, and flash takes no mask. The math
         # backend always does, and needs little memory for one token.
-        attend = attend_with(decode_kernel if mask.matrix is None else "math", mask, with_sinks=False)
+        attend = attend_with_first(decode_kernels if mask.matrix is None else ("math",), mask)
         steps.append(layer.step(position, attend, stepwise))
     return Decoded(after_prefill, stepwise, together, torch.cat(steps, 1), expected)
 
@@ -231,7 +232,7 @@ def kernel_is_counted(layer_pass: Pass, layer: RealLayer) -> bool | None:
     v = layer.x.new_zeros(1, 1, 8, widths.d_v)
     try:
         return counted_flops(partial(sdpa, layer_pass.kernel, q, k, v, NO_MASK, 1.0)) > 0
-    except AssertionError:
+    except (AssertionError, CannotRunError):  # the counter's error reaches the kernel's caller
         return None
 
 

@@ -7,7 +7,7 @@ otherwise it is measured, reported, and left out of the peak that is compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...check import Check, Reported
@@ -17,7 +17,7 @@ from ...model import ModelSpec
 from ...quantity import quantity
 from ...units import BYTES, human
 from ..devices import Block, Device, PeakMemory
-from ..extra_kernels import cost_kernel
+from ..extra_kernels import cost_kernel, has_split_buffers
 from ..passes import Pass
 from ..plan import Plan
 from ..real_layer import RealLayer
@@ -34,10 +34,13 @@ LIBRARIES = "workspaces of cuBLAS; measured only, and left out of the peak memor
 NOT_SEEN = "partial outputs and accumulators; not seen here, so they are predicted only"
 UNPREDICTED_INSIDE = ("cudnn", "flash_attn3")
 """Kernels whose own buffers have no formula: cuDNN chooses a plan at run time."""
+MATMUL_OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "linear")
+"""Operators of torch that call cuBLAS, without the overload: 'addmm' for 'addmm.default'. What others allocate inside,
+as `_safe_softmax` does, is counted by the formulas: without a dispatch mode they are several operators."""
 MATMULS = ("the projections", "QK", "PV", "the output projection")
 """Moments of a pass that are matmuls, in which cuBLAS may hold a workspace."""
 ATTENTION_OPERATORS = ("_scaled_dot_product", "_flash_attention", "flash_attn", "flex_attention")
-"""Parts of the names of operators that are attention kernels. Others are matmuls and element-wise operators."""
+"""Parts of the names of operators that are attention kernels."""
 
 PredictedActivations = dict[tuple[str, str], LayerActivations]
 """Activations by case and phase."""
@@ -93,7 +96,8 @@ def _unpredicted(blocks: Sequence[Block], predicted: LayerActivations, kernel: s
 def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations, measured: PeakMemory) -> PeakChecks:
     """Return the checks of one peak. `name` and `label` tell it from others of the same layer."""
     like = cost_kernel(kernel)
-    buffers = quantity(predicted.buffers[like])
+    splits = has_split_buffers(kernel)
+    buffers = quantity(predicted.buffers[like] if splits else 0)
     if measured.simulated:
         tensors = predicted.tensor_peaks[like]
         check = _peak_check(name, label, kernel, tensors, measured.requested, SEEDS)
@@ -101,11 +105,12 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
         if buffers:
             reported.append(_reported("inside kernels", f"buffers_{name}_{kernel}", label, None, NOT_SEEN, buffers))
         return PeakChecks((check,), tuple(reported), measured.requested)
-    moment = predicted.peaks[like]
-    inside = _bytes_inside(measured, attention=True)
-    libraries = _bytes_inside(measured, attention=False)
+    moment = (predicted.peaks if splits else predicted.tensor_peaks)[like]
+    moments = [each if splits else each.without_buffers for each in predicted.moments[like]]
+    inside = _most_inside(measured, _is_attention)
+    libraries = _most_inside(measured, _is_matmul)
     is_predicted = kernel not in UNPREDICTED_INSIDE
-    workspace = _workspace_at_peak(predicted.moments[like], 0 if is_predicted else inside, libraries)
+    workspace = _workspace_at_peak(moments, 0 if is_predicted else inside, libraries)
     peak_without = measured.requested - workspace
     tolerance = TOLERANCE * moment.size + (SEEDS if measured.allocated is not None else 0)
     checks = [_peak_check(name, label, kernel, moment, peak_without, tolerance)]
@@ -162,14 +167,17 @@ def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: in
     )
 
 
-def _bytes_inside(measured: PeakMemory, *, attention: bool) -> int:
-    """Return the bytes allocated inside attention kernels, or inside all other operators: the largest single call."""
-    sizes = [
-        size
-        for operator, size in measured.inside or ()
-        if attention == any(part in operator for part in ATTENTION_OPERATORS)
-    ]
-    return max(sizes, default=0)
+def _most_inside(measured: PeakMemory, is_counted: Callable[[str], bool]) -> int:
+    """Return the most bytes that one call of such an operator allocated inside."""
+    return max((size for operator, size in measured.inside or () if is_counted(operator)), default=0)
+
+
+def _is_attention(operator: str) -> bool:
+    return any(part in operator for part in ATTENTION_OPERATORS)
+
+
+def _is_matmul(operator: str) -> bool:
+    return operator.partition(".")[0] in MATMUL_OPERATORS
 
 
 def _allocator_figures(

@@ -10,7 +10,9 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
+from ..errors import NO_IMAGE, failure_tip, first_line
 from ..ranks import torchrun_rank
+from . import nvml
 from .base import DTYPES, Block, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -48,7 +50,7 @@ def find_device(name: str) -> Device:
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
             sees = f"torch {torch.__version__} sees {number} CUDA device" + ("" if number == 1 else "s")
-            reason = f" ({_first_line(problems[0].message)})" if problems and not number else ""
+            reason = f" ({first_line(problems[0].message)})" if problems and not number else ""
             raise CannotCheckError(f"--device {name} is not available: {sees}{reason}", WITHOUT_GPU)
         return _usable_gpu(int(name[5:])) if name != "cuda" else _freest_gpu(number)
     if name.startswith("xpu"):
@@ -71,37 +73,46 @@ def _intel_gpu(index: int) -> Xpu:
 
 
 def _usable_gpu(index: int) -> Cuda:
-    """Return a GPU. Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or broken."""
+    """Return a GPU on which a kernel ran.
+
+    Raises CannotCheckError if this process cannot use it: it is in exclusive mode, or torch has no kernels for it.
+    """
     try:
         device = Cuda(index)
         device.free()
+        torch.ones(1, device=device.torch).add_(1).item()
     except RuntimeError as error:
-        raise CannotCheckError(f"cuda:{index} cannot be used: {_first_line(error)}", WITHOUT_GPU) from None
+        tip = failure_tip(error) if NO_IMAGE in str(error) else WITHOUT_GPU
+        raise CannotCheckError(f"cuda:{index} cannot be used: {first_line(error)}", tip) from None
     return device
 
 
 def _freest_gpu(number: int) -> Cuda:
     """Return the GPU with the most free memory of the first `number`. Raises CannotCheckError if none can be used."""
-    usable: list[Cuda] = []
-    for index in range(number):
+    free = {index: _free_memory(index) for index in range(number)}
+    for index in sorted(free, key=lambda index: -free[index]):  # the first of several that are equal
         try:
-            usable.append(_usable_gpu(index))
+            freest = _usable_gpu(index)
         except CannotCheckError as error:
             failed = error
-    if not usable:
-        raise failed
-    freest = max(usable, key=lambda device: device.free())  # the first of several that are equal
-    if number > 1:
-        freest.is_chosen = True
-        free = human(freest.free(), BYTES)
-        freest.notes += (
-            f"{freest.torch} has the most free memory of {number} GPUs, {free}; --device chooses another.",
-        )
-    return freest
+            continue
+        if number > 1:
+            freest.is_chosen = True
+            most = human(freest.free(), BYTES)
+            freest.notes += (
+                f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device chooses another.",
+            )
+        return freest
+    raise failed
 
 
-def _first_line(problem: object) -> str:
-    return truncate((str(problem).strip() or type(problem).__name__).splitlines()[0], 120)
+def _free_memory(index: int) -> int:
+    """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it cannot be used."""
+    free = nvml.free_memory(index)
+    try:
+        return Cuda(index).free() if free is None else free
+    except RuntimeError:
+        return -1
 
 
 def simulated_device(gpu: Gpu | None) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -13,26 +14,12 @@ from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
-from ...units import truncate
-from ..errors import MemoryRanOutError
+from ..errors import explained
 from ..masks import KernelMask
+from ..torch_versions import version_notes
 
 Result = TypeVar("Result")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-MEASURED_TORCH = "2.13"
-"""The version of torch whose kernels the predictions were compared with."""
-
-
-def version_notes(version: str) -> tuple[str, ...]:
-    """Return a note if this version of torch ('2.13.0+cu130') is not the one that was measured."""
-    if version.split(".")[:2] == MEASURED_TORCH.split("."):
-        return ()
-    return (
-        f"The predictions were compared with torch {MEASURED_TORCH}; this is {version}, whose kernels may hold "
-        "other tensors.",
-    )
 
 
 class PeakMemory(NamedTuple):
@@ -74,6 +61,7 @@ class Device:
         runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
         has_values: whether tensors have values; a simulated device has only their shapes.
         default_dtype: the dtype of layers if none is given; None for the model's own.
+        has_bf16: whether its kernels run in bf16.
         matrix_size: rows of the square matrices whose product gives the device's rate of FLOP.
         is_chosen: whether it was chosen among several, and not named.
         notes: what a reader should know about the device.
@@ -84,6 +72,7 @@ class Device:
     runs_extra_kernels: ClassVar[bool] = False
     has_values: ClassVar[bool] = True
     default_dtype: ClassVar[str | None] = None
+    has_bf16 = True
     matrix_size: ClassVar[int] = 4096
     copied_bytes: ClassVar[int] = 2**26
 
@@ -92,6 +81,8 @@ class Device:
         self.is_chosen = False
         self.notes = version_notes(str(torch.__version__))
         self._known: dict[Hashable, Any] = {}
+        if not gc.isenabled():  # then `empty_cache` collects, and need not look at all objects of torch
+            gc.freeze()
 
     @property
     def type(self) -> str:
@@ -107,6 +98,10 @@ class Device:
     def machine(self) -> Machine:
         """The facts of the device that the kernels' own buffers depend on."""
         return Machine()
+
+    def dtype_for(self, released: str) -> str:
+        """Return the dtype to run layers in by default if their model was released in this one."""
+        return self.default_dtype or ("fp16" if released == "bf16" and not self.has_bf16 else released)
 
     def free(self) -> int:
         """Return its free memory in bytes."""
@@ -124,7 +119,9 @@ class Device:
         return time.perf_counter() - start
 
     def empty_cache(self) -> None:
-        """Return unused memory to the device."""
+        """Return unused memory to the device, of tensors in reference cycles too."""
+        if not gc.isenabled():  # the command runs without automatic collections
+            gc.collect()
 
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
         """Return what `compute` returned when it was first called for this key.
@@ -155,14 +152,20 @@ class Device:
 
     def facts(self) -> dict[str, object]:
         """Return the device as plain data, for JSON."""
-        facts = {"type": self.type, "name": self.name, "torch": str(torch.__version__), **self.machine._asdict()}
+        facts: dict[str, object] = {
+            "type": self.type,
+            "name": self.name,
+            "torch": str(torch.__version__),
+            "threads": self.machine.threads,
+            "multiprocessors": self.machine.multiprocessors,
+        }
         return {**facts, "notes": list(self.notes)} if self.notes else facts
 
     @contextmanager
     def session(self, seed: int) -> Iterator[torch.Generator | None]:
         """Run without gradients and with full-precision matmuls; yield `random(seed)`.
 
-        Raises MemoryRanOutError if the device runs out of memory.
+        Raises MemoryRanOutError if the device runs out of memory, DeviceFailedError if CUDA fails in another way.
         """
         precision = torch.get_float32_matmul_precision()
         with warnings.catch_warnings(), torch.no_grad():
@@ -171,21 +174,14 @@ class Device:
             try:
                 with self._mode():
                     yield self.random(seed)
-            except torch.OutOfMemoryError as error:
-                raise self._out_of_memory(error) from None
-            except RuntimeError as error:
-                if not any(part in str(error) for part in ("can't allocate memory", "STATUS_ALLOC_FAILED")):
+            except RuntimeError as error:  # torch.OutOfMemoryError is one
+                known = explained(error, self.name)
+                if known is None:
                     raise
-                raise self._out_of_memory(error) from None
+                raise known from None
             finally:
                 torch.set_float32_matmul_precision(precision)
 
     def _mode(self) -> AbstractContextManager[object]:
         """Return the mode of torch that layers run in."""
         return nullcontext()
-
-    def _out_of_memory(self, error: Exception) -> MemoryRanOutError:
-        return MemoryRanOutError(
-            f"{self.name} ran out of memory: {truncate(str(error).splitlines()[0], 100)}",
-            "a shorter --context, or another device",
-        )

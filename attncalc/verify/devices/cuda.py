@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
 from ...cost.kernels import Machine
-from ..kernels import BACKENDS
+from ..kernels import BACKENDS, efficient_shares_kv_heads
 from .allocator import AllocatorDevice
 
 EVICTOR = 256 * 2**20
 """Bytes that are written to evict the L2 cache where its size is unknown: AMD's largest last level has as many."""
+SHORTEST_SLEEP, LONGEST_SLEEP = 2**20, 2**25
+"""Cycles that the GPU sleeps before a timed run: about 0.6 to 20 ms."""
+BF16_SINCE = (8, 0)
+"""The first compute capability with bf16 arithmetic."""
+NO_BF16 = "Compute capability below 8.0 has no bf16 arithmetic: by default, layers released in bf16 run in fp16."
 
 
 class Cuda(AllocatorDevice):
@@ -28,6 +34,10 @@ class Cuda(AllocatorDevice):
         rocm = f", ROCm {torch.version.hip}" if torch.version.hip else ""
         super().__init__(device, f"{device} ({torch.cuda.get_device_name(device)}{rocm})")
         self.kernels = tuple(kernel for kernel in BACKENDS if not (rocm and kernel == "cudnn"))
+        properties = torch.cuda.get_device_properties(device)
+        self.has_bf16 = bool(rocm) or (properties.major, properties.minor) >= BF16_SINCE
+        self.notes += () if self.has_bf16 else (NO_BF16,)
+        self._sleep_cycles = SHORTEST_SLEEP
 
     @property
     def measures_memory(self) -> bool:
@@ -36,26 +46,34 @@ class Cuda(AllocatorDevice):
 
     @property
     def machine(self) -> Machine:
-        """The streaming multiprocessors, which decide into how many parts flash splits the keys."""
-        return Machine(multiprocessors=torch.cuda.get_device_properties(self.torch).multi_processor_count)
+        """The streaming multiprocessors, which decide into how many parts flash splits the keys, and the kernels."""
+        return Machine(
+            multiprocessors=torch.cuda.get_device_properties(self.torch).multi_processor_count,
+            rocm=bool(torch.version.hip),
+            efficient_shares_kv_heads=efficient_shares_kv_heads(),
+        )
 
     def seconds(self, run: Callable[[], Tensor]) -> float:
         """Return the seconds of one run, between two events on the GPU.
 
-        A buffer larger than the L2 cache is written first. It evicts the layer's weights, which other layers of a model
-        would evict too, and it keeps the GPU busy while the CPU queues the run: otherwise a short run would
-        measure how fast the CPU launches kernels.
+        A buffer larger than the L2 cache is written first: it evicts the layer's weights, which other layers of a model
+        would evict too. Then the GPU sleeps until the CPU has queued the whole run. Otherwise a decode step, of some
+        ten kernels that take microseconds each, would measure how fast Python launches them.
         """
-        with torch.cuda.device(self.torch):
+        evictor = torch.empty(self._evictor_bytes(), dtype=torch.uint8, device=self.torch)
+        while True:
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            evictor = torch.empty(self._evictor_bytes(), dtype=torch.uint8, device=self.torch)
             self.synchronize()
             evictor.zero_()
+            torch.cuda._sleep(self._sleep_cycles)
             start.record()
             run()
             end.record()
+            slept_too_short = start.query()  # the GPU began before the last kernel was queued
             end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
+            if not slept_too_short or self._sleep_cycles == LONGEST_SLEEP:
+                return float(start.elapsed_time(end)) / 1e3
+            self._sleep_cycles = min(2 * self._sleep_cycles, LONGEST_SLEEP)
 
     def _evictor_bytes(self) -> int:
         """Return twice the bytes of the L2 cache, or EVICTOR if unknown; at most a sixteenth of the free memory."""
@@ -64,6 +82,7 @@ class Cuda(AllocatorDevice):
 
     def empty_cache(self) -> None:
         """Return unused memory to the device."""
+        super().empty_cache()
         torch.cuda.empty_cache()
 
     def facts(self) -> dict[str, object]:
@@ -75,5 +94,19 @@ class Cuda(AllocatorDevice):
             "compute_capability": f"{properties.major}.{properties.minor}",
             "cuda": torch.version.cuda,
             "rocm": torch.version.hip,
-            "cudnn": torch.backends.cudnn.version(),
+            "cudnn": _cudnn_version(),
         }
+
+    def _mode(self) -> AbstractContextManager[object]:
+        """Return a mode in which this is the current GPU: torch chooses attention kernels for the current one."""
+        mode: AbstractContextManager[object] = torch.cuda.device(self.torch)
+        return mode
+
+
+def _cudnn_version() -> int | None:
+    """Return cuDNN's version as a number; None without cuDNN, or if another one is loaded than torch was built with."""
+    try:
+        version: int | None = torch.backends.cudnn.version()
+    except RuntimeError:
+        return None
+    return version

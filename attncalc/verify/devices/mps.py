@@ -30,4 +30,5 @@ class Mps(Device):
 
     def empty_cache(self) -> None:
         """Return unused memory to the system."""
+        super().empty_cache()
         torch.mps.empty_cache()

@@ -19,11 +19,12 @@ from torch.overrides import TorchFunctionMode
 from ...attention import Widths
 from ...cost.kernels import Machine
 from ...hardware import Gpu
-from ..kernels import BACKENDS
+from ..kernels import BACKENDS, efficient_shares_kv_heads
 from ..masks import KernelMask
 from ..simulate.sdpa import ABSENT_OUTPUTS
 from ..simulate.support import supports
 from .base import Device, PeakMemory
+from .cuda import BF16_SINCE, NO_BF16
 from .live_tensors import live_tensors
 
 aten = torch.ops.aten
@@ -46,6 +47,8 @@ class SimulatedCuda(Device):
     def __init__(self, gpu: Gpu | None = None) -> None:
         super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
         self.gpu = gpu
+        self.has_bf16 = self.capability >= BF16_SINCE
+        self.notes += () if self.has_bf16 else (NO_BF16,)
 
     @property
     def type(self) -> str:
@@ -60,7 +63,8 @@ class SimulatedCuda(Device):
     @property
     def machine(self) -> Machine:
         """The GPU's streaming multiprocessors."""
-        return Machine(multiprocessors=self.gpu.multiprocessors if self.gpu else 0)
+        multiprocessors = self.gpu.multiprocessors if self.gpu else 0
+        return Machine(multiprocessors=multiprocessors, efficient_shares_kv_heads=efficient_shares_kv_heads())
 
     def free(self) -> int:
         """Return the GPU's memory in bytes."""

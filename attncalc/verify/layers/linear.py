@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, silu, softplus
 
 from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
-from .recurrent import Convolution, Gain, RecurrentLayer, State, project
+from .recurrent import Convolution, Gain, RecurrentLayer, State, per_token, project
 
 
 class DeltaLayer(RecurrentLayer):
@@ -51,12 +51,12 @@ class DeltaLayer(RecurrentLayer):
         dt = softplus(self._project_by("W_decay", x).float() + dt_bias).unflatten(-1, (kind.n_heads, -1))
         decay = torch.exp(-torch.exp(a_log)[:, None] * dt)[..., None]
         h = state.get("state", x, x.shape[0], kind.n_heads, kind.d_head, kind.d_v, dtype=torch.float32)
+        q, v, beta = q[..., None, :] * kind.d_head**-0.5, v[..., None, :], beta[..., None, None]
         out = []
-        for t in range(x.shape[1]):
-            h = h * decay[:, t]
-            old_value = k[:, t, :, None, :] @ h
-            h = h + k[:, t, :, :, None] @ (beta[:, t, :, None, None] * (v[:, t, :, None, :] - old_value))
-            out.append(((q[:, t, :, None, :] * kind.d_head**-0.5) @ h)[:, :, 0])
+        for query, row, column, value, write, kept in per_token(q, k[..., None, :], k[..., None], v, beta, decay):
+            h = h * kept
+            h = h + column @ (write * (value - row @ h))
+            out.append(query @ h)
         state.tensors["state"] = h
         gate = (
             torch.sigmoid(self._project_by("W_gate", x)) if kind.channel_decay else silu(self._project_by("W_gate", x))
@@ -87,9 +87,9 @@ class LightningLayer(RecurrentLayer):
         slopes = 2 ** (-8 * torch.arange(1, self.n_heads + 1, device=x.device) / self.n_heads)
         decay = torch.exp(-slopes)[:, None, None]
         h, out = state.get("state", x, x.shape[0], self.n_heads, q.shape[-1], q.shape[-1]), []
-        for t in range(x.shape[1]):
-            h = (h * decay + k[:, t, :, :, None] @ v[:, t, :, None, :]).to(x.dtype)
-            out.append((q[:, t, :, None, :] @ h)[:, :, 0])
+        for query, key, value in per_token(q[..., None, :], k[..., None], v[..., None, :]):
+            h = (h * decay + key @ value).to(x.dtype)
+            out.append(query @ h)
         state.tensors["state"] = h
         return project(self.W_o, self.norm(torch.stack(out, 1).flatten(2)) * torch.sigmoid(self.W_gate(x)))
 

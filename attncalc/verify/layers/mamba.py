@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus
 
 from ...attention.mamba import Mamba, Mamba2
-from .recurrent import EPS, Convolution, Gain, RecurrentLayer, State, project
+from .recurrent import EPS, Convolution, Gain, RecurrentLayer, State, per_token, project
 
 
 class MambaLayer(RecurrentLayer):
@@ -36,12 +36,12 @@ class MambaLayer(RecurrentLayer):
         dt, b, c = softplus(self.W_dt(parts[0])).float(), parts[1].float(), parts[2].float()
         h = state.get("state", x, x.shape[0], *self.A_log.shape, dtype=torch.float32)
         rate, out = -torch.exp(self.A_log.float()), []
-        for t in range(x.shape[1]):
-            write = (dt[:, t] * inner[:, t])[..., None] @ b[:, t, None, :]
-            h = h * torch.exp(dt[:, t, :, None] * rate) + write
-            out.append((h @ c[:, t, :, None])[..., 0])
+        writes = ((dt * inner)[..., None], b[:, :, None], c[..., None])
+        for step, new, key, query in per_token(dt[..., None], *writes):
+            h = h * torch.exp(step * rate) + new @ key
+            out.append(h @ query)
         state.tensors["state"] = h
-        y = torch.stack(out, 1) + self.D * inner
+        y = torch.stack(out, 1)[..., 0] + self.D * inner
         return project(self.W_out, y.to(x.dtype) * silu(gate))
 
 
@@ -69,13 +69,13 @@ class Mamba2Layer(RecurrentLayer):
         dt = softplus(dt.float() + dt_bias)
         shape = (x.shape[0], heads, self.kind.d_head, self.kind.d_state)
         h, out = state.get("state", x, *shape, dtype=torch.float32), []
-        for t in range(x.shape[1]):
-            decay = torch.exp(-dt[:, t] * torch.exp(a_log))
-            write = (dt[:, t, :, None] * inner[:, t])[..., None] @ b[:, t, :, None, :]
-            h = h * decay[..., None, None] + write
-            out.append((h @ c[:, t, :, :, None])[..., 0])
+        decays = torch.exp(-dt * torch.exp(a_log))[..., None, None]
+        writes = ((dt[..., None] * inner)[..., None], b[..., None, :], c[..., None])
+        for decay, new, key, query in per_token(decays, *writes):
+            h = h * decay + new @ key
+            out.append(h @ query)
         state.tensors["state"] = h
-        y = (torch.stack(out, 1) + d[:, None] * inner).flatten(2).to(x.dtype) * silu(gate)
+        y = (torch.stack(out, 1)[..., 0] + d[:, None] * inner).flatten(2).to(x.dtype) * silu(gate)
         if self.norm is not None:  # one norm per group
             y = rms_norm(y.unflatten(-1, (groups, -1)), (y.shape[-1] // groups,), eps=EPS).flatten(2) * self.norm.weight
         return project(self.W_out, y)

@@ -8,6 +8,7 @@ Products of vectors and states are matmuls, so that torch counts their FLOPs.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -89,6 +90,11 @@ class Convolution(nn.Module):
         windows = columns[..., keep + 1 - d_conv :].unfold(-1, d_conv, 1)
         y = (windows * self.weight[:, None]).sum(-1).transpose(1, 2)
         return y if self.bias is None else y + self.bias
+
+
+def per_token(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the parts (B, ...) of each token of every (B, S, ...): one operation per tensor; indices take many."""
+    return zip(*(tensor.unbind(1) for tensor in tensors), strict=True)
 
 
 def project(module: nn.Module, *inputs: Any) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, softplus
 
 from ...attention.rglru import RgLru
-from .recurrent import Convolution, RecurrentLayer, State, project
+from .recurrent import Convolution, RecurrentLayer, State, per_token, project
 
 
 class BlockDiagonal(nn.Module):
@@ -47,8 +47,8 @@ class RgLruLayer(RecurrentLayer):
             scale[:, 0] = 1  # the first token is not mixed with a past
         new = inner.float() * torch.sigmoid(self.W_input_gate(inner)).float() * scale
         h, out = state.get("state", x, x.shape[0], inner.shape[-1], dtype=torch.float32), []
-        for t in range(x.shape[1]):
-            h = h * decay[:, t] + new[:, t]
+        for kept, value in per_token(decay, new):
+            h = h * kept + value
             out.append(h)
         state.tensors["state"] = h
         return project(self.W_out, torch.stack(out, 1).to(x.dtype) * gelu(self.W_y(x), approximate="tanh"))

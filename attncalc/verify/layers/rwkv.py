@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import group_norm, silu
 
 from ...attention.rwkv import Rwkv, Rwkv5
-from .recurrent import RecurrentLayer, State, project
+from .recurrent import RecurrentLayer, State, per_token, project
 
 
 class RwkvLayer(RecurrentLayer):
@@ -33,7 +33,7 @@ class RwkvLayer(RecurrentLayer):
         empty[:, 2] = -1e30
         numerator, denominator, largest = state.tensors.get("state", empty).unbind(1)
         out = []
-        for key, value in zip(k.float().unbind(1), v.float().unbind(1), strict=True):
+        for key, value in per_token(k.float(), v.float()):
             top = torch.maximum(largest, key + first)
             old, new = torch.exp(largest - top), torch.exp(key + first - top)
             out.append((old * numerator + new * value) / (old * denominator + new))
@@ -70,9 +70,9 @@ class Rwkv5Layer(RecurrentLayer):
         heads = k.shape[2]
         h = state.get("state", x, x.shape[0], heads * self.d_head, self.d_head, dtype=torch.float32)
         h, out = h.unflatten(1, (heads, self.d_head)), []
-        for t in range(x.shape[1]):
-            new = k[:, t, :, :, None] @ v[:, t, :, None, :]
-            out.append((r[:, t, :, None, :] @ (first * new + h))[:, :, 0])
+        for key, value, query in per_token(k[..., None], v[..., None, :], r[..., None, :]):
+            new = key @ value
+            out.append(query @ (first * new + h))
             h = new + decay * h
         state.tensors["state"] = h.flatten(1, 2)
         y = torch.stack(out, 1).flatten(2)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid
 
 from ...attention.xlstm import MLstm
-from .recurrent import EPS, Gain, RecurrentLayer, State, project
+from .recurrent import EPS, Gain, RecurrentLayer, State, per_token, project
 
 
 class MLstmLayer(RecurrentLayer):
@@ -35,17 +35,16 @@ class MLstmLayer(RecurrentLayer):
         normaliser = state.get("normaliser", x, B, kind.n_heads, kind.d_head)
         largest = state.get("largest exponent", x, B, kind.n_heads, 1)
         out = []
-        for t in range(x.shape[1]):
-            decayed = logsigmoid(forget_gate[:, t]) + largest.float()
-            top = torch.maximum(decayed, input_gate[:, t])
-            old, new, query = torch.exp(decayed - top), torch.exp(input_gate[:, t] - top), q[:, t] * kind.d_head**-0.5
-            write = k[:, t, :, :, None] @ v[:, t, :, None, :]
-            new_memory = old[..., None] * memory.float() + new[..., None] * write
-            new_normaliser = old * normaliser.float() + new * k[:, t]
-            denominator = (query[:, :, None, :] @ new_normaliser[..., None])[..., 0].abs()
-            out.append(
-                (query[:, :, None, :] @ new_memory)[:, :, 0] / (torch.maximum(denominator, torch.exp(-top)) + EPS)
-            )
+        rows = (q[..., None, :] * kind.d_head**-0.5, k, k[..., None], v[..., None, :])
+        for gate, exponent, query, key, column, value in per_token(logsigmoid(forget_gate), input_gate, *rows):
+            decayed = gate + largest.float()
+            top = torch.maximum(decayed, exponent)
+            old, new = torch.exp(decayed - top), torch.exp(exponent - top)
+            new_memory = old[..., None] * memory.float() + new[..., None] * (column @ value)
+            new_normaliser = old * normaliser.float() + new * key
+            denominator = (query @ new_normaliser[..., None])[..., 0].abs()
+            limit = torch.maximum(denominator, torch.exp(-top)) + EPS
+            out.append((query @ new_memory) / limit[..., None])
             memory, normaliser, largest = (tensor.to(x.dtype) for tensor in (new_memory, new_normaliser, top))
         state.tensors |= {"memory": memory, "normaliser": normaliser, "largest exponent": largest}
         heads = layer_norm(torch.stack(out, 1), (kind.d_v,), eps=EPS).flatten(2)

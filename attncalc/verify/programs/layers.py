@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -41,6 +40,37 @@ class LayerTotals(NamedTuple):
     cache: int
 
 
+class _Measured:
+    """What the layers of a model have shown so far."""
+
+    def __init__(self, plan: Plan, model: ModelSpec, device: Device) -> None:
+        self.checks: list[Check] = []
+        self.times: list[Timing] = []
+        self.reported: list[Reported] = []
+        self.totals: list[LayerTotals] = []
+        self.skipped = [*plan.skipped, *_layers_without_attention(model)]
+        self._plan, self._device = plan, device
+
+    def add(self, case: Case, checks: Iterable[Check]) -> None:
+        """Add checks of one layer."""
+        self.checks += (check._replace(of=case.name) for check in checks)
+
+    def result(self) -> VerifyResult:
+        """Return it as a result."""
+        limits = list(self._plan.shortened)
+        if not self._device.measures_memory:
+            limits.append(f"Peak memory is not checked: torch does not report it on {self._device.type}.")
+        return VerifyResult(
+            tuple(self.checks),
+            tuple(self.times),
+            skipped=tuple(self.skipped),
+            context=self._plan.request.context,
+            limits=tuple(limits),
+            reported=tuple(self.reported),
+            simulated=not self._device.has_values,
+        )
+
+
 def verify_layers(
     model: ModelSpec, request: VerifyRequest, device: Device, *, timed: bool, on_progress: OnProgress
 ) -> VerifyResult:
@@ -53,52 +83,41 @@ def verify_layers(
         on_progress.expect(steps)
         predicted = memory.predicted_activations(model, plan, device.machine)
         ceiling = timing.known_ceiling(device, request.torch_dtype) if timed and device.has_values else None
-        skipped = [*plan.skipped, *_layers_without_attention(model)]
-        checks: list[Check] = []
-        times: list[Timing] = []
-        reported: list[Reported] = []
-        totals: list[LayerTotals] = []
+        found = _Measured(plan, model, device)
         for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
             on_progress(f"{model.name}, {case.name}")
             check_memory(plan, case, device)
             layer = RealLayer(case, plan.request, device.torch, random)
             case_checks, layer_totals = _structure(layer, symbolic, plan, has_values=device.has_values)
-            totals.append(layer_totals)
+            found.totals.append(layer_totals)
             if device.has_values:
                 case_checks += counts.visible_pairs(layer, symbolic)
+            found.add(case, case_checks)
+            on_progress.keep(found.result())
             for layer_pass in passes(layer, plan):
-                observe = partial(_observe, layer_pass, layer, symbolic, device, predicted, ceiling)
-                observed = _retried(observe, device)
+                observed = _retried(layer_pass, layer, symbolic, device, predicted, ceiling)
                 if isinstance(observed, str):
-                    skipped.append(f"{case.name}, {layer_pass.phase}: {layer_pass.kernel} {observed}.")
+                    found.skipped.append(f"{case.name}, {layer_pass.phase}: {observed}.")
                     continue
                 case_checks += observed.checks
-                reported += (figure._replace(of=case.name) for figure in observed.reported)
-                times += observed.times
-            skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
+                found.add(case, observed.checks)
+                found.reported += (figure._replace(of=case.name) for figure in observed.reported)
+                found.times += observed.times
+                on_progress.keep(found.result())
+            found.skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
             is_recurrent = layer.is_recurrent
-            del layer
+            del layer, layer_pass  # else the layer would exist until the next one does
             device.empty_cache()
             if device.has_values:
                 env = Environment(device, request.kernels, random)
-                case_checks += () if is_recurrent else numerics(case.kind, env)
-                case_checks += behaviour(case, env)
-            checks += (check._replace(of=case.name) for check in case_checks)
+                found.add(case, () if is_recurrent else numerics(case.kind, env))
+                found.add(case, behaviour(case, env))
+                on_progress.keep(found.result())
         if ceiling:
-            times = timing.with_bound(times, ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype)))
-        checks += _model_totals(model, plan, totals)
-    limits = list(plan.shortened)
-    if not device.measures_memory:
-        limits.append(f"Peak memory is not checked: torch does not report it on {device.type}.")
-    return VerifyResult(
-        tuple(checks),
-        tuple(times),
-        skipped=tuple(skipped),
-        context=plan.request.context,
-        limits=tuple(limits),
-        reported=tuple(reported),
-        simulated=not device.has_values,
-    )
+            highest = ceiling.or_higher(timing.measure_ceiling(device, request.torch_dtype))
+            found.times = timing.with_bound(found.times, highest)
+        found.checks += _model_totals(model, plan, found.totals)
+    return found.result()
 
 
 class _Observed(NamedTuple):
@@ -136,17 +155,24 @@ def _observe(
     return _Observed(checks, reported, times)
 
 
-def _retried(observe: Callable[[], _Observed], device: Device) -> _Observed | str:
-    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
+def _retried(
+    layer_pass: Pass,
+    layer: RealLayer,
+    symbolic: Case,
+    device: Device,
+    predicted: memory.PredictedActivations,
+    ceiling: timing.Ceiling | None,
+) -> _Observed | str:
+    """Return what `_observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
     for _ in range(2):
         try:
-            return observe()
-        except CannotRunError:
-            return "does not support these sizes"
+            return _observe(layer_pass, layer, symbolic, device, predicted, ceiling)
+        except CannotRunError as error:
+            return str(error)
         except torch.OutOfMemoryError:
             pass  # the exception holds the tensors of its frames until this block ends
         device.empty_cache()
-    return "ran out of memory"
+    return f"{layer_pass.kernel} ran out of memory"
 
 
 def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:

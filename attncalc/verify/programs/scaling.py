@@ -10,7 +10,9 @@ from ...model import ModelSpec
 from ..cases import Case, cases
 from ..checks.memory import peak_checks, predicted_activations
 from ..devices import Device
+from ..errors import CannotRunError
 from ..extra_kernels import cost_kernel, is_compiled
+from ..kernels import only
 from ..passes import passes
 from ..plan import Plan, make_plan
 from ..real_layer import RealLayer
@@ -30,6 +32,18 @@ def verify_scaling(
     checks: list[Check] = []
     rows: list[ScalingRow] = []
     notes: list[str] = []
+    order = {kernel: i for i, kernel in enumerate(request.kernels)}
+
+    def so_far() -> VerifyResult:
+        return VerifyResult(
+            tuple(checks),
+            scaling=tuple(sorted(rows, key=lambda row: (row.of, order[row.kernel], row.context))),
+            skipped=(*longest.skipped, *notes),
+            context=longest.request.context,
+            limits=longest.shortened,
+            simulated=not device.has_values,
+        )
+
     with device.session(request.seed) as random:
         longest, steps = plan_within_limit(model, request, device, program="scaling")
         on_progress.expect(steps)
@@ -43,36 +57,36 @@ def verify_scaling(
                 continue  # the encoder's tokens are the source, whose length does not change
             for plan in plans:
                 on_progress(f"{model.name}, {case.name}, {plan.request.context:,} tokens")
-                for row, check in _measure(model, case, plan, device, random):
+                measured, refused = _measure(model, case, plan, device, random)
+                for row, check in measured:
                     rows.append(row)
                     checks += [check] if check else []
+                    on_progress.keep(so_far())
+                notes += [f"{case.name}, {plan.request.context:,} tokens: {reason}." for reason in refused]
                 device.empty_cache()
-    order = {kernel: i for i, kernel in enumerate(request.kernels)}
-    rows.sort(key=lambda row: (row.of, order[row.kernel], row.context))
-    return VerifyResult(
-        tuple(checks),
-        scaling=tuple(rows),
-        skipped=(*longest.skipped, *notes),
-        context=longest.request.context,
-        limits=longest.shortened,
-        simulated=not device.has_values,
-    )
+    return so_far()
 
 
 def _measure(
     model: ModelSpec, case: Case, plan: Plan, device: Device, random: torch.Generator | None
-) -> list[tuple[ScalingRow, Check | None]]:
-    """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak."""
+) -> tuple[list[tuple[ScalingRow, Check | None]], list[str]]:
+    """Return, per kernel, the time and peak of a prefill at one context, and the check of the peak; and refusals."""
     layer, context = RealLayer(case, plan.request, device.torch, random), plan.request.context
     predicted = predicted_activations(model, plan, device.machine)
-    measured = []
+    measured: list[tuple[ScalingRow, Check | None]] = []
+    refused: list[str] = []
     for layer_pass in passes(layer, plan):
         if layer_pass.phase == "decode":
             continue
-        kernel = layer_pass.kernel
-        if device.has_values:
-            layer_pass.run()
-        ms = typical(device, layer_pass.run) * 1e3 if device.has_values else None
+        kernel, ms = layer_pass.kernel, None
+        try:
+            if device.has_values:
+                layer_pass.run()
+                with only(kernel):
+                    ms = typical(device, layer_pass.run) * 1e3
+        except CannotRunError as error:
+            refused.append(str(error))
+            continue
         activation = predicted[case.cost_name, "prefill"]
         check, peak = None, None
         if device.measures_memory and not is_compiled(kernel):
@@ -82,4 +96,4 @@ def _measure(
         predicted_peak = int(check.predicted) if check else activation.peaks[cost_kernel(kernel)].size
         flop = exact_flop(layer_pass, layer)
         measured.append((ScalingRow(case.name, kernel, context, ms, flop, peak, predicted_peak), check))
-    return measured
+    return measured, refused

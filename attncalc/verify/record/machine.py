@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ...units import truncate
 from ..devices import Device
@@ -21,6 +25,7 @@ def machine_facts(device: Device) -> dict[str, Any]:
         **device.facts(),
         "title": device_title(device),
         "driver": _driver(device.facts()),
+        "clocks": _clocks(device),
         "system": truncate(f"{platform.system()}, {platform.machine()}"),
         "python": platform.python_version(),
         "processor": _processor(),
@@ -40,13 +45,8 @@ def file_stem(title: str) -> str:
 
 
 def main_dtype(device: Device) -> str:
-    """Return the dtype that most models run in on this device: the device's own default, or bf16.
-
-    NVIDIA GPUs before compute capability 8.0 have no bf16 arithmetic, so fp16 is used there.
-    """
-    capability = re.match(r"\d+", str(device.facts().get("compute_capability") or ""))
-    before_ampere = capability and int(capability[0]) < 8 and not device.facts().get("rocm")
-    return device.default_dtype or ("fp16" if before_ampere else "bf16")
+    """Return the dtype that most models run in on this device: bf16, or what the device runs in its place."""
+    return device.dtype_for("bf16")
 
 
 def _driver(facts: dict[str, object]) -> str | None:
@@ -57,6 +57,46 @@ def _driver(facts: dict[str, object]) -> str | None:
         return _read("sys/module/amdgpu/version") or None
     match = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", _read("proc/driver/nvidia/version"))
     return match[1] if match else None
+
+
+def _clocks(device: Device) -> dict[str, float | None] | None:
+    """Return the clocks and the power limit of an NVIDIA GPU; None if neither nvidia-smi nor torch can tell them."""
+    if device.type != "cuda":
+        return None
+    fields = {
+        "sm_mhz": "clocks.sm",
+        "sm_max_mhz": "clocks.max.sm",
+        "memory_max_mhz": "clocks.max.mem",
+        "power_limit_w": "power.limit",
+    }
+    known: dict[str, float | None] = dict.fromkeys(fields)
+    uuid = getattr(torch.cuda.get_device_properties(device.torch), "uuid", None)
+    query = [
+        "nvidia-smi",
+        f"--id=GPU-{uuid}",
+        f"--query-gpu={','.join(fields.values())}",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout if uuid else ""
+        known |= dict(zip(fields, map(_number, answer.split(",")), strict=False))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        pass
+    if known["sm_mhz"] is None:
+        try:
+            known["sm_mhz"] = float(torch.cuda.clock_rate(device.torch))  # needs the package pynvml
+        except Exception:  # it is missing, or of another version
+            return None if not any(known.values()) else known
+    return known
+
+
+def _number(text: str) -> float | None:
+    """Return the number that nvidia-smi printed; None for '[N/A]'."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _processor() -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from ...errors import AttncalcError
 from ...model import ModelSpec
 from ...units import duration, truncate
 from ..devices import Device
+from ..errors import DeviceFailedError
 from ..options import VerifyOptions
 from ..programs import verify
 from ..progress import Progress
@@ -29,12 +30,19 @@ SCHEMA = "attncalc.record/1"
 COLUMNS = {
     "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
     "reported": ("of", "name", "predicted", "measured", "unit"),
-    "times": ("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+    "times": (
+        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+        *("ms_min", "ms_p90"),
+    ),
     "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
 }
 """The columns of the lists of each run, in order: a row per object would make the file three times as long."""
 NO_TIME = "no time left"
 INTERRUPTED = "the record ended before it"
+UNFINISHED = "This run ended before all of its checks."
+"""The note of a step that was interrupted, or ended in an error."""
+WRITE_SECONDS = 5.0
+"""A result of the step that runs is written at most this much later."""
 DIGITS = 7
 """Significant digits of measured numbers that are no integers."""
 
@@ -70,7 +78,8 @@ def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: De
     """
     for model in list(models.values())[:1]:
         resolve(model, base, device)  # raises the error of an unknown dtype or kernel before anything is measured
-    gpus = torch.cuda.device_count() if device.type == "cuda" and not device.torch.index else 1
+    shares_gpus = device.type == "cuda" and (device.is_chosen or not device.torch.index)  # as --tp does
+    gpus = torch.cuda.device_count() if shares_gpus else 1
     target = Target(device.type, base.dtype or main_dtype(device), device.default_dtype, gpus)
     return record_steps(models, base, target)
 
@@ -82,9 +91,10 @@ def record(
     minutes: float,
     command: str,
     show: Callable[[str], None],
+    write: Callable[[Document], None],
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[Document]:
-    """Run every step that fits in the time, and yield the record after each: the runs so far, and what did not run.
+) -> None:
+    """Run every step that fits in the time. The record is written as results come: the runs, and what did not run.
 
     Args:
         steps: what to run, in order.
@@ -93,19 +103,19 @@ def record(
         minutes: the time for all steps together. A step starts only if its estimate fits in what is left.
         command: the command that repeats the record.
         show: called with the progress in words.
+        write: called with the record after each step, at most WRITE_SECONDS after each result, and after an interrupt.
         now: the clock, in seconds.
     """
-    return _Recorder(steps, models, device, minutes, show, now).run(
-        {
-            "schema": SCHEMA,
-            "attncalc": __version__,
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "command": command,
-            "minutes": minutes,
-            "device": machine_facts(device),
-            "columns": COLUMNS,
-        }
-    )
+    head = {
+        "schema": SCHEMA,
+        "attncalc": __version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "command": command,
+        "minutes": minutes,
+        "device": machine_facts(device),
+        "columns": COLUMNS,
+    }
+    _Recorder(steps, models, device, minutes, show, now, lambda found: write({**head, **found})).run()
 
 
 class _Pace:
@@ -135,21 +145,28 @@ class _Recorder:
         minutes: float,
         show: Callable[[str], None],
         now: Callable[[], float],
+        write: Callable[[Document], None],
     ) -> None:
         self.steps, self.models, self.device, self.show, self.now = steps, models, device, show, now
-        self.started = now()
+        self.write = write
+        self.started = self.written = now()
         self.deadline = self.started + 60 * minutes
         self.runs: list[dict[str, Any]] = []
+        self.running: dict[str, Any] | None = None
+        """What the step that runs has measured so far."""
+        self.ahead: Sequence[Step] = steps
+        """The steps that have no result yet."""
         self.left: list[Left] = []
         self.pace = _Pace()
         self.ended_series: set[str] = set()
 
-    def run(self, head: Document) -> Iterator[Document]:
-        """Yield the record after each step; `head` is its beginning."""
+    def run(self) -> None:
+        """Run the steps, and write the record as their results come."""
         requests = [resolve(self.models[step.model], step.options, self.device) for step in self.steps]
         expected = self._expected(requests)
         broken = ""
         for i, (step, request) in enumerate(zip(self.steps, requests, strict=True)):
+            self.ahead = self.steps[i:]
             if step.series in self.ended_series:
                 continue
             left_out = self._left_out(step, expected[i], broken)
@@ -157,9 +174,16 @@ class _Recorder:
                 self._leave_out(step, left_out)
                 continue
             self._show_progress(i, expected)
-            broken = self._run_step(step, request, expected[i])
-            yield self._document(head, self.steps[i + 1 :])
-        yield self._document(head, ())
+            try:
+                broken = self._run_step(step, request, expected[i])
+            except KeyboardInterrupt:
+                if self.running:
+                    self._write()
+                raise
+            self.ahead = self.steps[i + 1 :]
+            self._write()
+        self.ahead = ()
+        self._write()
 
     def _expected(self, requests: Sequence[VerifyRequest]) -> list[float]:
         """Return the seconds that each step is expected to take. The device's rates are measured for it."""
@@ -201,17 +225,28 @@ class _Recorder:
         """Run one step and keep its result; return why no further step can run, or ''."""
         before = self.now()
         request = request._replace(seconds=max(1.0, self.deadline - before))
+
+        def keep(result: VerifyResult) -> None:
+            facts = run_facts(step, request, result, self.now() - before)
+            self.running = {**facts, "notes": [UNFINISHED, *facts["notes"]]}
+            if self.now() - self.written >= WRITE_SECONDS:
+                self._write()
+
+        self.running = None
         try:
-            result = verify(self.models[step.model], step.options, request, self.device, Progress())
-        except AttncalcError as error:
-            self._leave_out(step, Left(step.arguments, error.message))
-            return ""
+            result = verify(self.models[step.model], step.options, request, self.device, Progress(on_result=keep))
         except Exception as error:  # whatever happens on this machine, what was measured is kept
-            reason = f"{type(error).__name__}: {truncate(error, 200)}"
-            self._leave_out(step, Left(step.arguments, reason, failed=True))
-            return "" if self._answers() else f"{self.device.name} no longer answers after {step.arguments}"
+            known = error if isinstance(error, AttncalcError) else None
+            reason = known.message if known else f"{type(error).__name__}: {truncate(error, 200)}"
+            failed = not known or isinstance(error, DeviceFailedError)
+            self.runs += [self.running] if self.running else []
+            self.running = None
+            self._leave_out(step, Left(step.arguments, reason, failed=failed))
+            works = not failed or self._answers()
+            return "" if works else f"{self.device.name} no longer answers after {step.arguments}"
         seconds = self.now() - before
         self.pace.add(expected, seconds)
+        self.running = None
         self.runs.append(run_facts(step, request, result, seconds))
         if step.series and result.context < request.context:
             self.ended_series.add(step.series)  # its note names the context that fits
@@ -232,14 +267,18 @@ class _Recorder:
             return False
         return True
 
-    def _document(self, head: Document, remaining: Sequence[Step]) -> Document:
-        left = [*self.left, *(Left(step.arguments, INTERRUPTED) for step in remaining if not step.series)]
-        return {
-            **head,
-            "seconds": round(self.now() - self.started, 1),
-            "runs": self.runs,
-            "skipped": [step._asdict() for step in left],
-        }
+    def _write(self) -> None:
+        """Write what is known: the step that runs has its results among the runs, or has not run."""
+        ahead = self.ahead[1:] if self.running else self.ahead
+        left = [*self.left, *(Left(step.arguments, INTERRUPTED) for step in ahead if not step.series)]
+        self.write(
+            {
+                "seconds": round(self.now() - self.started, 1),
+                "runs": [*self.runs, self.running] if self.running else [*self.runs],
+                "skipped": [step._asdict() for step in left],
+            }
+        )
+        self.written = self.now()
 
 
 def run_facts(step: Step, request: VerifyRequest, result: VerifyResult, seconds: float) -> dict[str, Any]:

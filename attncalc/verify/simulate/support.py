@@ -1,7 +1,8 @@
 """What torch's attention kernels support on an NVIDIA GPU, so that a simulated run skips what a real one refuses.
 
-Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13. A rule names the function
-it was read in. Passes without gradients and without dropout are assumed.
+Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13; ../torch_versions.py has
+what differs in others. A rule names the function it was read in. Passes without gradients and without dropout are
+assumed.
 
 On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for equal head widths.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..torch_versions import CUDNN_192_128_ON_BLACKWELL, CUDNN_256_WIDE_ON_BLACKWELL, CUDNN_256_WIDE_ON_HOPPER
+
 Capability = tuple[int, int]
 """Compute capability of a GPU: (9, 0) is an H100."""
 
@@ -19,9 +22,9 @@ FLASH_WIDTH = 256
 CUDNN_WIDTH = 128
 """The widest head of cuDNN on every GPU (check_cudnn_tensor_shapes)."""
 CUDNN_MLA_WIDTHS = (192, 128)
-"""Widths of DeepSeek's prefill, which cuDNN 9.11 and later also runs on data-center Hopper and Blackwell."""
-CUDNN_HOPPER_WIDTH = 256
-"""The widest head of cuDNN 9.10 and later on Hopper. Newer releases of torch require cuDNN 9.22 for it."""
+"""Widths of DeepSeek's prefill."""
+CUDNN_WIDEST = 256
+"""The widest head of cuDNN on data-center Hopper and Blackwell."""
 CUDNN_MAX_HEADS = 65_535
 """Most heads of a cuDNN graph (check_cudnn_tensor_shapes)."""
 
@@ -142,8 +145,10 @@ def _cudnn_widths(call: AttentionCall) -> str | None:
     """Return what check_cudnn_tensor_shapes says of head widths."""
     if call.d_qk % 8 or call.d_v % 8:
         return "cudnn needs head widths that are multiples of 8"
-    widest = CUDNN_HOPPER_WIDTH if call.capability == (9, 0) else CUDNN_WIDTH
-    is_mla = call.capability[0] == 10 and (call.d_qk, call.d_v) == CUDNN_MLA_WIDTHS
+    hopper, blackwell = call.capability == (9, 0), call.capability[0] == 10
+    is_wide = (hopper and CUDNN_256_WIDE_ON_HOPPER) or (blackwell and CUDNN_256_WIDE_ON_BLACKWELL)
+    widest = CUDNN_WIDEST if is_wide else CUDNN_WIDTH
+    is_mla = blackwell and CUDNN_192_128_ON_BLACKWELL and (call.d_qk, call.d_v) == CUDNN_MLA_WIDTHS
     if max(call.d_qk, call.d_v) > widest and not is_mla:
         return f"cudnn has heads of at most {widest} on this GPU, and these have {max(call.d_qk, call.d_v)}"
     return None

@@ -1,0 +1,96 @@
+"""Verify several models within one limit of time: the cheapest first, until the time is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...check import VerifyResult
+from ...errors import CannotCheckError
+from ...model import ModelSpec
+from ...units import duration
+from ..devices import Device
+from ..errors import DeviceFailedError
+from ..options import VerifyOptions
+from ..progress import Models, Progress
+from ..request import MIN_CONTEXT, VerifyRequest
+from ..time_plan import predicted_steps
+from ..timing import known_ceiling
+from . import verify
+
+SLACK = 1.25
+"""A context is not shortened if it takes at most this many times as long as the shortest one."""
+ROUNDING = 1 + 1e-9
+"""The rounding of sums must not shorten a context that just fits."""
+
+
+def verify_several(
+    asked: Sequence[tuple[ModelSpec, VerifyRequest]], options: VerifyOptions, device: Device, on_progress: Progress
+) -> Iterator[tuple[int, VerifyResult]]:
+    """Yield the number of each model and its result as they come. Models that the time does not reach are left out.
+
+    Each gets what its shortest context needs, and the same share of what longer contexts take beyond that as all others
+    that are left. What earlier models took corrects what later ones are expected to take.
+
+    A model that cannot be verified has no checks, and a note that says why. Of one that is interrupted, or ended by an
+    error of the device, what it has measured comes before the error. A single model has all the time, and its own
+    errors.
+    """
+    if len(asked) == 1:
+        ((model, request),) = asked
+        for result in _verified(model, options, request, device, on_progress):
+            yield 0, result
+        return
+    started = on_progress.clock()
+    with device.session(options.seed):
+        expected = [_expected(model, request, device, options) for model, request in asked]
+        least = [_expected(model, request._replace(context=MIN_CONTEXT), device, options) for model, request in asked]
+    order = sorted(range(len(asked)), key=expected.__getitem__)
+    limit = 60 * options.minutes
+    deadline = started + limit
+    if min(least) > limit:
+        raise CannotCheckError(
+            f"no model can be checked in {duration(limit)}: the quickest needs about {duration(min(least))}",
+            "give more --minutes",
+        )
+    for number, i in enumerate(order, 1):
+        pace, left = on_progress.correction(), deadline - on_progress.clock()
+        if least[i] * pace > left:
+            continue
+        ahead = order[number - 1 :]
+        beyond = sum(expected[j] - least[j] for j in ahead)
+        share = min(1.0, max(0.0, left / pace - sum(least[j] for j in ahead)) / beyond) if beyond else 1.0
+        seconds = max(SLACK * least[i], least[i] + share * (expected[i] - least[i]))
+        later = sum(least[j] + share * (expected[j] - least[j]) for j in order[number:])
+        on_progress.models = Models(number, len(asked), later, deadline)
+        model, request = asked[i]
+        request = request._replace(seconds=seconds * ROUNDING)
+        try:
+            for result in _verified(model, options, request, device, on_progress):
+                yield i, result
+        except DeviceFailedError:
+            raise
+        except CannotCheckError as error:
+            yield i, VerifyResult((), skipped=(f"{error.message}.",), context=request.context)
+
+
+def _verified(
+    model: ModelSpec, options: VerifyOptions, request: VerifyRequest, device: Device, on_progress: Progress
+) -> Iterator[VerifyResult]:
+    """Yield the result; if it ends early, first what was measured until then."""
+    on_progress.result = None
+    try:
+        result = verify(model, options, request, device, on_progress)
+        on_progress.finish()
+        yield result
+    except (KeyboardInterrupt, DeviceFailedError) as error:
+        found = on_progress.result
+        if found:
+            why = "Interrupted" if isinstance(error, KeyboardInterrupt) else error.message
+            yield found._replace(limits=(*found.limits, f"{why}: the rest of this model was not checked."))
+        raise
+
+
+def _expected(model: ModelSpec, request: VerifyRequest, device: Device, options: VerifyOptions) -> float:
+    """Return the seconds that a model is expected to take at the request's context."""
+    ceiling = known_ceiling(device, request.torch_dtype)
+    return sum(predicted_steps(model, request, device, ceiling, timed=options.timed, program=options.program))

@@ -1,0 +1,55 @@
+"""What differs between versions of torch: one line per switch, with the place in torch's source that decides it.
+
+Paths are in aten/src/ATen/native/transformers/cuda. What torch can be asked at run time, such as a signature, is asked
+and is not listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import torch
+
+MEASURED = (2, 13)
+"""The version whose kernels the predictions were compared with."""
+
+
+class Since(NamedTuple):
+    """A rule of torch that holds from a version on.
+
+    Attributes:
+        version: the first version that has it.
+        source: where torch's source has it.
+    """
+
+    version: tuple[int, int]
+    source: str
+
+    def __bool__(self) -> bool:
+        """Whether the installed torch has it."""
+        return torch_version() >= self.version
+
+
+CUDNN_256_WIDE_ON_HOPPER = Since((2, 9), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.10 (pytorch#161210)")
+CUDNN_192_128_ON_BLACKWELL = Since((2, 11), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.11 (pytorch#172621)")
+CUDNN_256_WIDE_ON_BLACKWELL = Since((2, 14), "sdp_utils.cpp, check_cudnn_tensor_shapes: cuDNN 9.22 (pytorch#185553)")
+EFFICIENT_SHARES_KV_HEADS = Since((2, 14), "sdp_utils.cpp, can_use_mem_efficient_attention (pytorch#191085)")
+"""Before, K and V had to be repeated for the efficient kernel. Not on ROCm."""
+
+
+def torch_version() -> tuple[int, int]:
+    """Return the installed version: (2, 13) for '2.13.0+cu130'."""
+    match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    return (int(match[1]), int(match[2])) if match else MEASURED
+
+
+def version_notes(version: str) -> tuple[str, ...]:
+    """Return a note if this version of torch ('2.13.0+cu130') is not the one that was measured."""
+    measured = ".".join(map(str, MEASURED))
+    if version.split(".")[:2] == measured.split("."):
+        return ()
+    return (
+        f"The predictions were compared with torch {measured}; this is {version}, whose kernels may hold "
+        "other tensors.",
+    )

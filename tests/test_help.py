@@ -1,0 +1,47 @@
+"""Help: headings, and the common options within a screen."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from asking import Ask
+
+from attncalc.api.fit_options import GROUPS, FitOptions
+from attncalc.options import Option, options_of
+
+
+@pytest.mark.parametrize("command", ["fit", "sweep"])
+def test_help_has_a_heading_for_each_group_of_options(ask: Ask, command: str) -> None:
+    headings = re.findall(r"^(\S.*):$", ask(command, "--help").out, re.MULTILINE)
+    assert headings[2:-1] == list(GROUPS)
+    assert (headings[0], headings[-1]) == ("Arguments", "Output")
+
+
+def test_brief_help_lists_the_common_options_and_the_long_one_all(ask: Ask) -> None:
+    brief, whole = ask("fit", "-h").out, ask("fit", "--help").out
+    for option in options_of(FitOptions).values():
+        assert option.name in whole
+        assert (re.search(rf"{option.name}\b(?!-)", brief) is not None) == option.is_common, option.name
+    left_out = re.search(r"--help lists (\d+) more options", brief)
+    assert left_out
+    assert len(brief.splitlines()) <= 55
+    assert "more options" not in whole
+
+
+def test_a_line_of_brief_help_has_the_first_sentence_without_what_is_in_brackets(ask: Ask) -> None:
+    lines = " ".join(ask("sweep", "-h").out.split())
+    assert "-c, --context N Tokens of context, as 4096, 128k or 128K " in lines
+    assert "--phase PHASE prefill, decode or train " in lines
+
+
+def test_every_option_of_fit_is_below_one_heading() -> None:
+    below = [name for kinds in GROUPS.values() for kind in kinds for name in options_of(kind)]
+    assert sorted(below) == sorted(options_of(FitOptions))
+
+
+def test_the_name_of_an_option_in_errors_is_its_first() -> None:
+    flag = Option("--x/--no-x", "--enable-x/--no-enable-x", help="")
+    assert (flag.name, flag.parameter, flag.is_flag, flag.is_axis) == ("--x", "x", False, False)
+    value = Option("--kv-dtype", "-k", metavar="DTYPE", help="")
+    assert (value.name, value.parameter, value.is_flag, value.is_axis) == ("--kv-dtype", "kv_dtype", False, True)
